@@ -1,0 +1,208 @@
+"""Holds two runs against each other, bit for bit: where they first part in order of execution, how many tensors differ, and how far.
+
+Blocks of two traces are paired by (step, kind, at), rows of two blocks by name, processes of two runs by their key. The live view uses
+`first_difference` on blocks as they arrive; the whole comparison is `compare_runs`. Pure; imports the trace's data types only.
+"""
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+
+from repro_gate.analysis.model import Comparison, Distance, Divergence, Tally
+from repro_gate.trace.format import DIGEST_BYTES
+from repro_gate.trace.reader import Block, Measured, Trace
+
+Key = tuple[int, str, int]
+ONLY_FIRST, ONLY_SECOND = "recorded in the first run only", "recorded in the second run only"
+
+
+def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Divergence] = (), artifact_leaves: int = 0) -> Comparison:
+    """Compare all processes of two runs. `artifacts` are differences of declared artifacts, found elsewhere; they come last in execution.
+
+    `b` may carry the distances that its probe measured against `a`; the figures are attached where they belong.
+    """
+    first, second = processes(a), processes(b)
+    tally = _Tally()
+    found: list[tuple[int, int, Divergence]] = []  # (step, place in the process's order, …)
+    for label in [*first, *(label for label in second if label not in first)]:
+        if label not in first or label not in second:
+            detail = ONLY_FIRST if label in first else ONLY_SECOND
+            found.append((-1, -1, Divergence(-1, "parameter", f"process {label}", label, detail=detail)))
+            continue
+        found += ((item.step, place, item) for place, item in _compare_process(label, first[label], second[label], tally))
+    steps = max((len(trace.steps) for trace in [*first.values(), *second.values()]), default=0)
+    found += [(steps, place, item) for place, item in enumerate(artifacts)]
+    earliest = min(found, key=lambda item: item[:2])[2] if found else None
+    measured = {(label, item.step, item.kind, item.name): item for label, trace in second.items() for item in trace.distances}
+    main = next(iter(first), "")
+    by_kind = tally.by_kind()
+    if artifact_leaves:
+        by_kind["artifact"] = Tally(artifact_leaves, len({item.name for item in artifacts}))
+    tensors = [figures for kind, figures in by_kind.items() if kind not in ("rng", "loss")]
+    return Comparison(
+        identical=not found, steps=steps, tensors=sum(item.tensors for item in tensors), differing=sum(item.differing for item in tensors),
+        first_divergence=None if earliest is None else with_distance(earliest, measured), by_kind=by_kind,
+        by_step=tuple(sorted(tally.by_step.items())), losses=_losses(first.get(main), second.get(main)), weights=_weights(second, tally))
+
+
+def first_difference(label: str, a: Mapping[Key, Block], block: Block) -> Divergence | None:
+    """Whether a block of the second run, as it arrives, differs from its twin. A missing twin is left to the whole comparison."""
+    twin = a.get(key_of(block))
+    return None if twin is None else next(_differences(label, twin, block), None)
+
+
+def key_of(block: Block) -> Key:
+    """What pairs a block with its twin in another trace."""
+    return block.step, block.kind, block.at
+
+
+def processes(traces: Sequence[Trace]) -> dict[str, Trace]:
+    """The processes of a run that recorded something, by label: their key, numbered in order of start where several share one."""
+    labelled: dict[str, Trace] = {}
+    trained = [trace for trace in traces if trace.trained]
+    for trace in sorted(trained, key=lambda item: (len(item.key), item.key)):
+        label, number = trace.key, 1
+        while label in labelled:
+            number += 1
+            label = f"{trace.key}#{number}"
+        labelled[label] = trace
+    return labelled
+
+
+def with_distance(divergence: Divergence, measured: Mapping[tuple[str, int, str, str], Measured]) -> Divergence:
+    """The divergence with the figures that were measured for it, if any were; a loss carries its own values."""
+    if divergence.distance is not None:
+        return divergence
+    figures = measured.get((divergence.process, divergence.step, divergence.kind, divergence.name))
+    distance = _loss_distance(divergence) if divergence.values else distance_of(figures) if figures else None
+    return divergence if distance is None else _replace_distance(divergence, distance)
+
+
+def distance_of(figures: Measured) -> Distance:
+    """The report's figures for one measured tensor: relative_l2 is l2 over the first run's norm, None where that is zero."""
+    relative = figures.l2 / figures.reference_l2 if figures.l2 is not None and figures.reference_l2 else None
+    return Distance(figures.max_abs, figures.max_ulp, figures.l2, relative)
+
+
+class _Tally:
+    """Counts distinct quantities and those that differ, without touching each row of blocks that are equal."""
+
+    def __init__(self) -> None:
+        self.seen: dict[tuple[str, str], set[int]] = {}
+        self.names: dict[str, set[tuple[str, str]]] = {}
+        self.differing: dict[str, set[tuple[str, str]]] = {}
+        self.by_step: dict[int, int] = {}
+
+    def saw(self, label: str, block: Block) -> None:
+        tables = self.seen.setdefault((label, block.kind), set())
+        if id(block.rows) not in tables:
+            tables.add(id(block.rows))
+            self.names.setdefault(block.kind, set()).update((label, row[0]) for row in block.rows)
+
+    def differs(self, label: str, item: Divergence) -> None:
+        self.names.setdefault(item.kind, set()).add((label, item.name))
+        self.differing.setdefault(item.kind, set()).add((label, item.name))
+        self.by_step[item.step] = self.by_step.get(item.step, 0) + 1
+
+    def by_kind(self) -> dict[str, Tally]:
+        return {kind: Tally(len(names), len(self.differing.get(kind, ()))) for kind, names in self.names.items()}
+
+
+def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tuple[int, Divergence]]:
+    """The first difference of each of the two ways they can part (a differing row; a block without its twin), counting all on the way."""
+    rest = {key_of(block): block for block in b.blocks}
+    found: list[tuple[int, Divergence]] = []
+    for place, block in enumerate(a.blocks):
+        twin = rest.pop(key_of(block), None)
+        tally.saw(label, block)
+        if twin is None:
+            differences: Iterator[Divergence] = _all_rows(label, block, ONLY_FIRST)
+        elif twin.digests == block.digests and (twin.rows is block.rows or twin.rows == block.rows):
+            continue
+        else:
+            differences = _differences(label, block, twin)
+        for item in differences:
+            tally.differs(label, item)
+            if not found:
+                found.append((place, item))
+    for place, block in enumerate(b.blocks):
+        if key_of(block) in rest:
+            for item in _all_rows(label, block, ONLY_SECOND):
+                tally.differs(label, item)
+                if len(found) < 2 and not any(entry.detail == ONLY_SECOND for _, entry in found):
+                    found.append((place, item))
+    return found
+
+
+def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
+    """Rows that differ, in the first run's order; then rows that only the second has."""
+    twins = {row[0]: index for index, row in enumerate(b.rows)}
+    for index, (name, dtype, shape) in enumerate(a.rows):
+        at = twins.pop(name, None)
+        values = (a.values[index], b.values[at]) if at is not None and index < len(a.values) and at < len(b.values) else None
+        if at is None:
+            yield Divergence(a.step, a.kind, name, label, dtype, shape, detail=ONLY_FIRST)
+        elif b.rows[at][1:] != (dtype, shape):
+            detail = f"{dtype} {list(shape)} in the first run, {b.rows[at][1]} {list(b.rows[at][2])} in the second"
+            yield Divergence(a.step, a.kind, name, label, dtype, shape, values, detail)
+        elif _digest(a, index) != _digest(b, at):
+            yield Divergence(a.step, a.kind, name, label, dtype, shape, values)
+    for name, at in twins.items():
+        yield Divergence(b.step, b.kind, name, label, b.rows[at][1], b.rows[at][2], detail=ONLY_SECOND)
+
+
+def _all_rows(label: str, block: Block, detail: str) -> Iterator[Divergence]:
+    for name, dtype, shape in block.rows:
+        yield Divergence(block.step, block.kind, name, label, dtype, shape, detail=detail)
+
+
+def _digest(block: Block, index: int) -> bytes:
+    return block.digests[index * DIGEST_BYTES:(index + 1) * DIGEST_BYTES]
+
+
+def losses_of(trace: Trace) -> dict[int, float]:
+    """Step -> the loss of its last backward pass."""
+    return {block.step: float.fromhex(block.values[0]) for block in trace.blocks if block.kind == "loss" and block.values}
+
+
+def _losses(a: Trace | None, b: Trace | None) -> tuple[tuple[int, float, float], ...]:
+    if a is None or b is None:
+        return ()
+    first, second = losses_of(a), losses_of(b)
+    return tuple((step, value, second[step]) for step, value in sorted(first.items()) if step in second)
+
+
+def _weights(second: Mapping[str, Trace], tally: _Tally) -> tuple[Divergence, ...]:
+    """Measured parameters and optimizer state that differ at the end, farthest first (by relative L2, NaN before all)."""
+    found = []
+    for label, trace in second.items():
+        last = len(trace.steps) - 1
+        for item in trace.distances:
+            if item.step == last and item.kind in ("parameter", "optimizer") and (item.max_ulp or item.l2 is None or item.l2 > 0):
+                found.append(Divergence(item.step, item.kind, item.name, label, item.dtype, item.shape, distance=distance_of(item)))
+    return tuple(sorted(found, key=lambda item: -(item.distance.relative_l2 if item.distance and item.distance.relative_l2 is not None else math.inf)))
+
+
+def _replace_distance(divergence: Divergence, distance: Distance) -> Divergence:
+    return Divergence(divergence.step, divergence.kind, divergence.name, divergence.process, divergence.dtype, divergence.shape,
+                      divergence.values, divergence.detail, distance)
+
+
+def _loss_distance(divergence: Divergence) -> Distance | None:
+    """|a - b| and ULP of two losses, given as hex floats of values of the loss's dtype."""
+    if divergence.values is None:
+        return None
+    a, b = (float.fromhex(value) for value in divergence.values)
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return None
+    packing = {"float32": "f", "float64": "d", "float16": "e"}.get(divergence.dtype or "")
+    return Distance(abs(a - b), None if packing is None else abs(_place(a, packing) - _place(b, packing)), abs(a - b), abs(a - b) / abs(a) if a else None)
+
+
+def _place(value: float, packing: str) -> int:
+    """The value's place among the representable values of its type: neighbours differ by 1."""
+    content = struct.pack("<" + packing, value)
+    bits = int.from_bytes(content, "little")
+    top = 1 << (8 * len(content) - 1)
+    return -(bits - top) if bits & top else bits

@@ -1,0 +1,92 @@
+"""The cost of determinism, from the step times of interleaved runs, with a 95 % bootstrap interval. Pure.
+
+The figure is the ratio of two medians: one over all timed steps of the deterministic runs, one over those of the default runs. The interval
+resamples what may vary: pairs of neighbouring runs (the machine's drift falls on both arms of a pair), and within each run moving blocks of
+steps (times of neighbouring steps depend on each other), and takes the 2.5th and 97.5th percentile of the figure over 1,000 resamples
+(Efron and Tibshirani 1993, chapters 8 and 13; Künsch 1989 for moving blocks). It is seeded, so one set of times gives one interval.
+"""
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from statistics import median
+
+from repro_gate.analysis.compare import processes
+from repro_gate.analysis.model import Cost
+from repro_gate.trace.reader import Trace
+
+RESAMPLES = 1000
+MOST_STEPS = 2000  # of one run that enter the bootstrap: more tell nothing more
+PLAUSIBLE = (-50.0, 300.0)  # percent; outside, a mistake of measurement is likelier (shared/facts: what determinism costs)
+FEWEST = 3  # timed steps of a run, below which no figure is given
+
+Pair = tuple[Sequence[float], Sequence[float]]  # step times of a deterministic run and of the default run beside it, in milliseconds
+
+
+def measure_cost(pairs: Sequence[tuple[Sequence[Trace], Sequence[Trace]]], warmup: int) -> Cost | None:
+    """The cost from pairs of (deterministic run, default run). None where a run has fewer than three timed steps."""
+    times = [(step_times(first, warmup), step_times(second, warmup)) for first, second in pairs]
+    if not times or any(len(arm) < FEWEST for pair in times for arm in pair):
+        return None
+    on, off = median([t for pair in times for t in pair[0]]), median([t for pair in times for t in pair[1]])
+    if off <= 0:
+        return None
+    figure = percent(on, off)
+    low, high = interval(times)
+    memory_on, memory_off = (max(peak_bytes(pair[arm]) for pair in pairs) for arm in (0, 1))
+    return Cost(figure, (min(low, figure), max(high, figure)), on, off, sum(len(pair[0]) for pair in times),
+                percent(memory_on, memory_off) if memory_off else None, memory_on or None, memory_off or None, _suspicion(figure))
+
+
+def step_times(traces: Sequence[Trace], warmup: int) -> list[float]:
+    """Milliseconds of each step after the warm-up; of several processes the slowest, since steps wait for it."""
+    runs = [[mark.ms for mark in trace.steps] for trace in processes(traces).values() if trace.steps]
+    if not runs:
+        return []
+    length = min(len(run) for run in runs)
+    return [max(run[step] for run in runs) for step in range(min(warmup, length), length)]
+
+
+def peak_bytes(traces: Sequence[Trace]) -> int:
+    """The largest peak memory of any process of a run, in bytes."""
+    return max((mark.peak_bytes for trace in traces for mark in trace.steps), default=0)
+
+
+def interval(times: Sequence[Pair]) -> tuple[float, float]:
+    """The 95 % bootstrap interval of the cost, in percent."""
+    generator = random.Random(0)
+    short = [tuple(list(arm)[:MOST_STEPS] for arm in pair) for pair in times]
+    rounds = RESAMPLES if max(len(arm) for pair in short for arm in pair) <= 500 else RESAMPLES // 4
+    figures = []
+    for _ in range(rounds):
+        drawn = [generator.choice(short) for _ in short]
+        off = median([t for pair in drawn for t in _blocks(pair[1], generator)])
+        on = median([t for pair in drawn for t in _blocks(pair[0], generator)])
+        if off > 0:
+            figures.append(percent(on, off))
+    figures.sort()
+    return figures[int(0.025 * (len(figures) - 1))], figures[math.ceil(0.975 * (len(figures) - 1))]
+
+
+def percent(on: float, off: float) -> float:
+    """How much more `on` is than `off`, in percent of `off`."""
+    return (on / off - 1.0) * 100.0
+
+
+def _blocks(times: Sequence[float], generator: random.Random) -> list[float]:
+    """A resample of one run's steps: blocks of length n**(1/3) from random places (Künsch's rate), cut to the run's length."""
+    count = len(times)
+    length = max(1, round(count ** (1 / 3)))
+    drawn: list[float] = []
+    while len(drawn) < count:
+        start = generator.randrange(count - length + 1)
+        drawn += times[start:start + length]
+    return drawn[:count]
+
+
+def _suspicion(figure: float) -> str | None:
+    if PLAUSIBLE[0] <= figure <= PLAUSIBLE[1]:
+        return None
+    return (f"outside {PLAUSIBLE[0]:+.0f} % … {PLAUSIBLE[1]:+.0f} %: more likely a mistake of measurement (too few steps, another load on the "
+            "machine, autotuning inside the timed steps) than the cost of the flags")

@@ -1,0 +1,102 @@
+"""What the analysis finds, as data: distances, divergences, the comparison of two traces, the noise floor and the cost.
+
+Produced by the pure functions of `analysis`, carried by the report. Imports nothing of the package.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+KINDS = ("rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer", "artifact")
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far two tensors of one dtype and shape are apart, `a` being the first run's.
+
+    `max_abs` = max|a-b|, `l2` = ||a-b||, `relative_l2` = ||a-b|| / ||a||, `max_ulp` = the largest number of representable values of
+    the dtype between two elements. A figure that does not exist (a NaN on one side, an integer dtype's ULP) is None.
+    """
+
+    max_abs: float | None = None
+    max_ulp: int | None = None
+    l2: float | None = None
+    relative_l2: float | None = None
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """One recorded quantity in which two runs differ. `step` is -1 for state before the first optimizer step."""
+
+    step: int
+    kind: str  # one of KINDS
+    name: str
+    process: str = "main"  # which traced process: `main`, `rank0`, …
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    values: tuple[str, str] | None = None  # the two values where they are short (losses): both as text
+    detail: str = ""  # what a digest cannot say: `missing in run 2`, `shape [3] against [4]`
+    distance: Distance | None = None
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many distinct named quantities of one kind were compared, and how many differed at any step."""
+
+    tensors: int = 0
+    differing: int = 0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs held against each other, all processes of each.
+
+    `by_kind` tallies every kind; `by_step` lists (step, number of differing quantities) for each compared step with at least one, in
+    order; `losses` holds (step, loss of a, loss of b) of the first traced process; `weights` lists the final distances of what differs,
+    largest first.
+    """
+
+    identical: bool
+    steps: int
+    tensors: int
+    differing: int
+    first_divergence: Divergence | None = None
+    by_kind: Mapping[str, Tally] = field(default_factory=dict)
+    by_step: tuple[tuple[int, int], ...] = ()
+    losses: tuple[tuple[int, float, float], ...] = ()
+    weights: tuple[Divergence, ...] = ()
+
+
+@dataclass(frozen=True)
+class NoiseFloor:
+    """How far two `default` runs with one seed drift apart.
+
+    `loss_gap` is the largest |difference| of losses of one step, `weight_l2` the L2 norm of the difference of all final parameters taken
+    as one vector, `first_step` the step at which they first part (None: they never do).
+    """
+
+    identical: bool
+    loss_gap: float | None
+    weight_l2: float | None
+    weight_relative_l2: float | None
+    first_step: int | None
+    first_divergence: Divergence | None = None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the flags cost, from interleaved runs. Percentages of the default figure; step times in milliseconds, memory in bytes.
+
+    `ci95` is a 95 % bootstrap interval of `determinism_cost_pct`. `suspicious` says why the figure is more likely a mistake of
+    measurement than a cost (outside -50 % … +300 %), else None.
+    """
+
+    determinism_cost_pct: float
+    ci95: tuple[float, float]
+    deterministic_step_ms: float
+    default_step_ms: float
+    timed_steps: int  # steps of one arm that entered the figure
+    memory_cost_pct: float | None = None
+    deterministic_peak_bytes: int | None = None
+    default_peak_bytes: int | None = None
+    suspicious: str | None = None

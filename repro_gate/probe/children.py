@@ -1,0 +1,65 @@
+"""Keeps the probe in children that are started with an environment of their own.
+
+Python's `subprocess` and `multiprocessing` hand the environment to `_posixsubprocess.fork_exec` as a list of bytes; `os.exec*` and
+`posix_spawn` take a mapping. In both, our folder goes back to the front of PYTHONPATH and the configuration's path back in. A child that
+runs `python -I` or clears its environment from a shell cannot be reached from here: the gate sees such a process from outside.
+"""
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import Any, Callable, List, MutableMapping, Optional
+
+from ..trace.format import CONFIG_VARIABLE
+
+
+def pass_on(inject: str) -> None:
+    """Patch the ways in which this process can start another."""
+    config = os.environ[CONFIG_VARIABLE]
+
+    def restore(environment: MutableMapping[Any, Any]) -> MutableMapping[Any, Any]:
+        restored = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
+        entries = [entry for entry in restored.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != inject]
+        restored["PYTHONPATH"] = os.pathsep.join([inject, *entries])
+        restored[CONFIG_VARIABLE] = config
+        return restored
+
+    _patch_fork_exec(restore)
+    _patch_mapping("execve", 2, restore)
+    for name in ("posix_spawn", "posix_spawnp"):
+        if hasattr(os, name):
+            _patch_mapping(name, 2, restore)
+
+
+def _patch_fork_exec(restore: Callable[[MutableMapping[Any, Any]], MutableMapping[Any, Any]]) -> None:
+    """`fork_exec(args, executables, close_fds, fds, cwd, env, …)`: `env` is None (inherit) or a list of b"NAME=value"."""
+    try:
+        import _posixsubprocess
+    except ImportError:  # Windows
+        return
+    original = _posixsubprocess.fork_exec
+
+    def fork_exec(*args: Any) -> Any:
+        listed: Optional[List[bytes]] = args[5] if len(args) > 5 else None
+        if listed is not None:
+            pairs = dict(item.partition(b"=")[::2] for item in listed)
+            changed = [os.fsencode("%s=%s" % pair) for pair in restore(pairs).items()]
+            args = args[:5] + (changed,) + args[6:]
+        return original(*args)
+
+    _posixsubprocess.fork_exec = fork_exec
+    if hasattr(subprocess, "_fork_exec"):  # Python 3.11 and newer keep a reference of their own
+        subprocess._fork_exec = fork_exec
+
+
+def _patch_mapping(name: str, position: int, restore: Callable[[MutableMapping[Any, Any]], MutableMapping[Any, Any]]) -> None:
+    original = getattr(os, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > position and args[position] is not os.environ and args[position] is not None:
+            args = args[:position] + (restore(args[position]),) + args[position + 1:]
+        elif kwargs.get("env") is not None:
+            kwargs["env"] = restore(kwargs["env"])
+        return original(*args, **kwargs)
+
+    setattr(os, name, call)

@@ -1,0 +1,112 @@
+"""Sets the determinism flags that live in the process, reads every flag back, and notes the line of training code that undoes one.
+
+Called by `torch_hooks` right after torch came in, and at the end of every step. Flags that live in the environment are set by the gate
+before the process starts and only read here. What each does: `docs/flags.md`.
+"""
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Callable, Dict, Tuple
+
+from .session import Session
+
+ALGORITHMS = "torch.use_deterministic_algorithms"
+WARN_ONLY = "torch.use_deterministic_algorithms.warn_only"
+FILL = "torch.utils.deterministic.fill_uninitialized_memory"
+CUDNN = "torch.backends.cudnn.deterministic"
+BENCHMARK = "torch.backends.cudnn.benchmark"
+MKLDNN = "torch.backends.mkldnn.deterministic"
+INDUCTOR = "torch._inductor.config.deterministic"
+
+# flag -> the setter in torch._C that every public way of setting it goes through
+_SETTERS = {
+    ALGORITHMS: "_set_deterministic_algorithms",
+    FILL: "_set_deterministic_fill_uninitialized_memory",
+    CUDNN: "_set_cudnn_deterministic",
+    BENCHMARK: "_set_cudnn_benchmark",
+    MKLDNN: "_set_mkldnn_deterministic",
+}
+_PROPERTIES = {CUDNN: ("cudnn", "deterministic"), BENCHMARK: ("cudnn", "benchmark"), MKLDNN: ("mkldnn", "deterministic")}
+
+
+def apply(torch: Any, wanted: Dict[str, Any]) -> None:
+    """Set the wanted flags of this process; a flag that this torch does not have is left out (and is then missing in the reading)."""
+    if ALGORITHMS in wanted:
+        torch.use_deterministic_algorithms(wanted[ALGORITHMS])
+    for flag, (backend, name) in _PROPERTIES.items():
+        module = getattr(torch.backends, backend, None)
+        if flag in wanted and hasattr(module, name):
+            setattr(module, name, wanted[flag])
+    if FILL in wanted:
+        torch.utils.deterministic.fill_uninitialized_memory = wanted[FILL]
+
+
+def read(torch: Any, variables: Tuple[str, ...]) -> Dict[str, Any]:
+    """Every flag as it stands now, `variables` being the environment's. About ten microseconds."""
+    settings: Dict[str, Any] = {
+        ALGORITHMS: torch.are_deterministic_algorithms_enabled(),
+        WARN_ONLY: torch.is_deterministic_algorithms_warn_only_enabled(),
+        FILL: torch.utils.deterministic.fill_uninitialized_memory,
+        CUDNN: torch.backends.cudnn.deterministic,
+        BENCHMARK: torch.backends.cudnn.benchmark,
+    }
+    if hasattr(torch.backends.mkldnn, "deterministic"):
+        settings[MKLDNN] = torch.backends.mkldnn.deterministic
+    inductor = sys.modules.get("torch._inductor.config")
+    if inductor is not None and "deterministic" in getattr(inductor, "_config", {}):
+        settings[INDUCTOR] = bool(inductor.deterministic)
+    settings["torch.get_float32_matmul_precision"] = _matmul_precision(torch)
+    settings["torch.get_num_threads"] = torch.get_num_threads()
+    for name in variables:
+        settings[name] = os.environ.get(name)
+    return settings
+
+
+def watch(torch: Any, session: Session, wanted: Dict[str, Any]) -> None:
+    """From here on, note the line that sets a wanted flag to another value. The training's choice stands: the gate says so and fails."""
+    home = os.path.dirname(os.path.abspath(torch.__file__))
+    for flag, setter in _SETTERS.items():
+        original = getattr(torch._C, setter, None)
+        if flag not in wanted or original is None:
+            continue
+        watched = _watched(original, flag, wanted[flag], session, home)
+        setattr(torch._C, setter, watched)
+        backend, name = _PROPERTIES.get(flag, ("", ""))
+        context = vars(type(getattr(torch.backends, backend))).get(name) if backend else None
+        if hasattr(context, "setter"):
+            context.setter = watched  # `torch.backends.cudnn.deterministic = …` holds a reference of its own
+
+
+def _watched(original: Callable[..., Any], flag: str, wanted: Any, session: Session, home: str) -> Callable[..., Any]:
+    def setter(value: Any, *args: Any, **kwargs: Any) -> Any:
+        warn_only = bool(kwargs.get("warn_only"))
+        if value != wanted or warn_only:
+            file, line = _caller(home, session.config.get("workspace", ""))
+            session.undone(flag, "warn_only" if warn_only and value else value, file, line)
+        return original(value, *args, **kwargs)
+
+    setter._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return setter
+
+
+def _caller(home: str, workspace: str) -> Tuple[str, int]:
+    """The nearest line of the workspace on the stack; else the nearest one outside torch."""
+    frame = sys._getframe(2)
+    nearest: Tuple[str, int] = ("", 0)
+    here = os.path.dirname(os.path.abspath(__file__))
+    while frame is not None:
+        file = os.path.realpath(frame.f_code.co_filename)
+        if workspace and file.startswith(workspace + os.sep):
+            return os.path.relpath(file, workspace), frame.f_lineno
+        if not nearest[0] and not file.startswith((home + os.sep, here + os.sep)):
+            nearest = (file, frame.f_lineno)
+        frame = frame.f_back  # type: ignore[assignment]
+    return nearest
+
+
+def _matmul_precision(torch: Any) -> str:
+    try:
+        return str(torch.get_float32_matmul_precision())
+    except RuntimeError:  # the newer and the older switches were mixed by the training
+        return "mixed"

@@ -1,0 +1,130 @@
+"""Gives tensors the names a person knows: `blocks.3.attn.weight` rather than `param 17`.
+
+Optimizers know tensors, modules know names. Root modules (those that no other module holds) are found among the objects of the garbage
+collector, once for each set of optimizers; wrappers that only pass a model on (DDP, FSDP, torch.compile) leave no mark in a name.
+"""
+from __future__ import annotations
+
+import dataclasses
+import gc
+from collections.abc import Mapping
+from typing import Any, Dict, Iterator, List, Tuple
+
+from ..trace.format import MAX_NAME
+
+_WRAPPERS = {"DistributedDataParallel", "DataParallel", "OptimizedModule", "FullyShardedDataParallel"}
+_WRAPPED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+_DEPTH = 8  # of nesting in a batch
+
+
+class Names:
+    """Names of parameters by identity, in the order of `parameters`; buffers as (name, holder, key), read anew at each step."""
+
+    def __init__(self) -> None:
+        self.by_id: Dict[int, str] = {}
+        self.parameters: List[Tuple[str, Any]] = []
+        self.buffers: List[Tuple[str, Dict[str, Any], str]] = []
+
+    def knows(self, optimizer: Any) -> bool:
+        """Whether every parameter of the optimizer has a name."""
+        return all(id(parameter) in self.by_id for group in optimizer.param_groups for parameter in group["params"])
+
+
+def name_tensors(torch: Any, optimizers: List[Any]) -> Names:
+    """Names for everything that the optimizers move, and for the frozen parameters and buffers of the same models."""
+    wanted = {id(parameter): index for index, parameter in enumerate(_parameters(optimizers))}
+    names = Names()
+    roots = _roots(torch, wanted)
+    taken: Dict[str, int] = {}
+    for root in roots:
+        prefix = ""
+        if len(roots) > 1:
+            label = type(root).__name__
+            taken[label] = taken.get(label, 0) + 1
+            prefix = "%s%s." % (label, "" if taken[label] == 1 else "#%d" % taken[label])
+        _name_model(names, root, prefix)
+    for number, optimizer in enumerate(optimizers):
+        for at, group in enumerate(optimizer.param_groups):
+            for index, parameter in enumerate(group["params"]):
+                if id(parameter) not in names.by_id:
+                    _add(names, "%sparam_groups.%d.%d" % ("optimizer%d." % number if number else "", at, index), parameter)
+    return names
+
+
+def leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[Tuple[str, Any]]:
+    """(name, leaf) for what a batch or an optimizer's state holds: through mappings, sequences, dataclasses and plain objects."""
+    if depth > _DEPTH or value is None or isinstance(value, (str, bytes, int, float, complex)) or hasattr(value, "dtype"):
+        if value is not None:
+            yield name or "value", value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from leaves(item, _join(name, key), depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from leaves(item, _join(name, index), depth + 1)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from leaves(getattr(value, field.name, None), _join(name, field.name), depth + 1)
+    elif hasattr(value, "__dict__") and not callable(value):
+        for key, item in vars(value).items():
+            yield from leaves(item, _join(name, key), depth + 1)
+
+
+def _join(name: str, key: Any) -> str:
+    return ("%s.%s" % (name, key) if name else str(key))[:MAX_NAME]
+
+
+def _parameters(optimizers: List[Any]) -> Iterator[Any]:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            yield from group["params"]
+
+
+def _roots(torch: Any, wanted: Dict[int, int]) -> List[Any]:
+    """Models that hold a wanted parameter, in the optimizers' order."""
+    kind = torch.nn.Module
+    modules = [item for item in gc.get_objects() if issubclass(type(item), kind) and "_modules" in item.__dict__]
+    held = {id(child) for module in modules for child in module._modules.values()}
+    found = []
+    for module in modules:
+        if id(module) not in held:
+            places = [wanted[id(item)] for item in module.parameters() if id(item) in wanted]
+            if places:
+                found.append((min(places), -len(places), type(module).__name__, _unwrap(module)))
+    found.sort(key=lambda item: item[:3])
+    covered: set[int] = set()
+    roots = []
+    for _, _, _, module in found:  # two holders of one model (a wrapper kept in a list, say): the first names it
+        own = {id(item) for item in module.parameters() if id(item) in wanted}
+        if own - covered:
+            roots.append(module)
+            covered |= own
+    return roots
+
+
+def _unwrap(module: Any) -> Any:
+    while type(module).__name__ in _WRAPPERS:
+        inner = [child for child in module._modules.values() if child is not None]
+        if len(inner) != 1:
+            break
+        module = inner[0]
+    return module
+
+
+def _name_model(names: Names, root: Any, prefix: str) -> None:
+    for name, parameter in root.named_parameters():
+        if id(parameter) not in names.by_id:
+            _add(names, prefix + _plain(name), parameter)
+    for path, module in root.named_modules():
+        for key, buffer in module._buffers.items():
+            if buffer is not None:
+                names.buffers.append(((prefix + _plain(_join(path, key)))[:MAX_NAME], module._buffers, key))
+
+
+def _add(names: Names, name: str, parameter: Any) -> None:
+    names.by_id[id(parameter)] = name[:MAX_NAME]
+    names.parameters.append((name[:MAX_NAME], parameter))
+
+
+def _plain(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part not in _WRAPPED)

@@ -1,0 +1,82 @@
+"""What `from repro_gate import record, step` does inside the gate, for training that never calls a torch optimizer.
+
+Reached through `repro_gate/__init__.py`; outside the gate this module is never loaded.
+"""
+from __future__ import annotations
+
+import hashlib
+import struct
+import sys
+from typing import Any, List, Optional, Tuple
+
+from ..trace.format import DIGEST_BYTES, KINDS
+from ..trace.writer import Row
+from . import seeds, session
+from .names import leaves
+
+
+def record(name: str, value: Any, kind: Optional[str] = None) -> None:
+    """Record a value of the step in progress: a number, text, bytes, array, tensor, or a nesting of these. `kind` is one of the trace's
+    kinds; left out, a single number is a `loss` and everything else a `parameter`."""
+    if kind is not None and kind not in KINDS:
+        raise ValueError("repro_gate.record: kind %r is none of %s" % (kind, ", ".join(KINDS)))
+    current = session.current()
+    if not current.live:
+        current.insist()
+        return
+    current.training_begins()
+    with current.own_time():
+        items = list(leaves(value, name))
+        single = len(items) == 1 and isinstance(items[0][1], (int, float))
+        kind = kind or ("loss" if single else "parameter")
+        values = [float(item).hex() for _, item in items] if kind == "loss" and single else None
+        rows, digests = digest_leaves(items)
+        current.block(kind, rows, digests, values)
+
+
+def step() -> None:
+    """Close the step in progress: from here on `record` speaks of the next one."""
+    current = session.current()
+    if current.live and current.wants():
+        current.training_begins()
+        with current.own_time():
+            current.block("rng", *seeds.rng_digests())
+    current.end_step()
+
+
+def digest_leaves(items: List[Tuple[str, Any]]) -> Tuple[Tuple[Row, ...], bytes]:
+    """Rows and digests of leaves: torch tensors by `digest.digest_all`, arrays by their bytes, everything else by type and exact text."""
+    torch = sys.modules.get("torch")
+    rows: List[Row] = []
+    digests: List[bytes] = []
+    tensors: List[Any] = []
+    places: List[int] = []
+    for name, value in items:
+        if torch is not None and isinstance(value, torch.Tensor):
+            from .digest import describe
+
+            places.append(len(rows))
+            tensors.append(value)
+            rows.append(describe(name, value))
+            digests.append(b"")
+        else:
+            row, digest = _plain(name, value)
+            rows.append(row)
+            digests.append(digest)
+    if tensors:
+        from .digest import digest_all
+
+        joined = digest_all(torch, tensors)
+        for index, place in enumerate(places):
+            digests[place] = joined[index * DIGEST_BYTES:(index + 1) * DIGEST_BYTES]
+    return tuple(rows), b"".join(digests)
+
+
+def _plain(name: str, value: Any) -> Tuple[Row, bytes]:
+    if hasattr(value, "dtype") and hasattr(value, "tobytes"):  # numpy, and what follows its interface (jax)
+        row: Row = (name, str(value.dtype), tuple(int(size) for size in value.shape))
+        content = value.tobytes()
+    else:
+        row = (name, type(value).__name__[:100], ())
+        content = struct.pack("<d", value) if isinstance(value, float) else value if isinstance(value, bytes) else repr(value).encode("utf-8", "replace")
+    return row, hashlib.sha256(repr(row[1:]).encode() + content).digest()[:DIGEST_BYTES]

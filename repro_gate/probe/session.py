@@ -1,0 +1,272 @@
+"""The state of the probe in one process: the trace being written, the step count, and two clocks.
+
+One session lives in each traced process. `torch_hooks` and `sdk` report to it what happens; it decides what is written, ends the training
+after `train.steps` and keeps the probe's own time apart from the training's. Standard library only.
+"""
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import resource
+import sys
+import threading
+import time
+import traceback
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+
+from ..trace.format import MAX_NAME
+from ..trace.writer import Row, TraceFailed, TraceWriter
+
+EX_IOERR = 74  # the exit status of a process whose trace could not be written (sysexits.h)
+_CURRENT: List["Session"] = []
+_LEAVE = os._exit
+
+
+class StopTraining(SystemExit):
+    """Raised in the training after its last wanted step. It is a SystemExit, so `except Exception` and interpreters let it through."""
+
+
+class Session:
+    """What the probe knows in this process. All times are seconds of `time.perf_counter`."""
+
+    def __init__(self, config: Dict[str, Any]) -> None:
+        self.config = config
+        self.step = -1  # the step in progress; -1 until training starts
+        self.stopped = False
+        self.broken = False
+        self.at_close: List[Callable[[], None]] = []  # run once before `end` is written: keeps the final state
+        self.synchronize: Callable[[], None] = lambda: None  # waits for the device, set where there is one
+        self.read_flags: Callable[[], Dict[str, Any]] = dict
+        self.peak_bytes: Callable[[], int] = _resident_peak
+        self.facts: Dict[str, Callable[[], str]] = {"python": platform.python_version, "process": _process_key}
+        self._writer: Optional[TraceWriter] = None
+        self._introduced = False
+        self._closed = False
+        self._steps = 0
+        self._stops = 0
+        self._mark = time.perf_counter()  # when the step in progress began
+        self._own = 0.0  # of that, what the probe took
+        self._depth = 0
+        self._connections: Dict[str, None] = {}
+        self._thread = threading.get_ident()
+
+    def start(self, forked: bool = False) -> None:
+        """Open the trace of this process."""
+        hello = {"nonce": self.config["nonce"], "pid": os.getpid(), "key": "main", "argv": [item[:MAX_NAME] for item in _arguments()][:1000],
+                 "forked": forked}
+        with self._guard():
+            self._writer = TraceWriter(self.config["traces"], hello)
+
+    def wants(self, step: Optional[int] = None) -> bool:
+        """Whether the tensors of `step` (the one in progress) are to be digested: every n-th, and the last wanted one."""
+        step = self.step if step is None else step
+        return step < 0 or step % self.config["every"] == 0 or step + 1 == self.config["steps"]
+
+    @property
+    def live(self) -> bool:
+        """Whether there is still something to record."""
+        return not (self.stopped or self.broken or self._closed) and self._writer is not None
+
+    @contextlib.contextmanager
+    def own_time(self) -> Iterator[None]:
+        """Time spent in here is the probe's, not the training's; what goes wrong in here is the probe's fault, and said."""
+        if self._depth:
+            yield
+            return
+        with self._guard():
+            self.synchronize()  # work that the training had queued counts as the training's
+            began = time.perf_counter()
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+                self._own += time.perf_counter() - began
+
+    def block(self, kind: str, rows: Sequence[Row], digests: bytes, values: Optional[List[str]] = None) -> None:
+        """Write the digests of one kind at this moment. Called inside `own_time`."""
+        if rows and self._writer is not None:
+            self._introduce()
+            self._writer.block(self.step, kind, rows, digests, values)
+
+    def training_begins(self) -> None:
+        """The initial state is recorded: step 0 starts now."""
+        if self.step < 0:
+            self.step = 0
+            self._mark, self._own = time.perf_counter(), 0.0
+
+    def end_step(self) -> None:
+        """Close the step in progress; raises StopTraining after the last wanted one. Called outside `own_time`."""
+        if not self.live:
+            self.insist()
+            return
+        self.training_begins()
+        with self.own_time():
+            elapsed = time.perf_counter() - self._mark
+            self._write_step(elapsed)
+        self.step += 1
+        self._mark, self._own = time.perf_counter(), 0.0
+        wanted = self.config["steps"]
+        if wanted is not None and self._steps >= wanted:
+            self.close("steps")
+            self.stopped = True
+            self.insist()
+
+    def insist(self) -> None:
+        """End a training that was stopped: by StopTraining, and where a framework catches that twice, by leaving."""
+        if self.stopped:
+            self._stops += 1
+            if self._stops > 2:
+                with contextlib.suppress(Exception):
+                    sys.stdout.flush()
+                    sys.stderr.flush()
+                _LEAVE(0)
+            raise StopTraining(0)
+
+    def undone(self, flag: str, value: Any, file: str, line: int) -> None:
+        """Training code set a determinism flag to another value than the condition's."""
+        self._event("undone", flag=flag, value=str(value)[:200], file=file[:MAX_NAME], line=line, step=self.step)
+
+    def connected(self, address: str) -> None:
+        """A connection left this machine. Each address is written once."""
+        if address not in self._connections and len(self._connections) < 100:
+            self._connections[address] = None
+            self._event("network", address=address[:300])
+
+    def note(self, identifier: str, message: str) -> None:
+        """Something the probe could not do, in words."""
+        self._event("note", id=identifier, message=message[:MAX_NAME])
+
+    def event(self, name: str, **fields: Any) -> None:
+        """Write an event of the format's. Called inside `own_time`."""
+        if self._writer is not None:
+            self._writer.event(name, **fields)
+
+    @property
+    def stem(self) -> str:
+        """The trace file's name without its suffix; files that belong to it start so."""
+        return self._writer.stem if self._writer is not None else "none"
+
+    @property
+    def key(self) -> str:
+        """Which of the run's processes this is: `main`, `rank1`, `SpawnProcess-2`."""
+        return _process_key()
+
+    def close(self, reason: str) -> None:
+        """Write what is kept to the end and the last line. Later calls do nothing."""
+        if self._closed or self._writer is None:
+            return
+        if self._steps or self._introduced:
+            with self.own_time():
+                for action in self.at_close:
+                    action()
+        self._closed = True
+        with self._guard():
+            self._writer.event("end", reason=reason, steps=self._steps)
+
+    def forget(self) -> None:
+        """Let go of the trace: this is a forked child, the file is its parent's."""
+        if self._writer is not None:
+            self._writer.abandon()
+
+    def _write_step(self, elapsed: float) -> None:
+        if self._writer is None:
+            return
+        self._introduce()
+        flags = self._writer.flags(self.read_flags())
+        own = min(self._own, elapsed)
+        self._writer.event("step", step=self._steps, ms=round((elapsed - own) * 1e3, 6), probe_ms=round(own * 1e3, 6),
+                           peak_bytes=self.peak_bytes(), flags=flags)
+        self._steps += 1
+
+    def _introduce(self) -> None:
+        """Before the first thing to compare: say what this process is."""
+        if not self._introduced and self._writer is not None:
+            self._introduced = True
+            self._writer.event("facts", facts={name: str(read())[:MAX_NAME] for name, read in self.facts.items()})
+            _close_in_forked_workers()
+
+    def _event(self, name: str, **fields: Any) -> None:
+        if self._writer is not None and not self._closed:
+            with self._guard():
+                self._writer.event(name, **fields)
+
+    @contextlib.contextmanager
+    def _guard(self) -> Iterator[None]:
+        """A trace that cannot be written ends the process; a mistake of the probe's is noted and ends the recording, not the training."""
+        try:
+            yield
+        except TraceFailed:
+            _LEAVE(EX_IOERR)
+        except Exception as error:
+            if self.broken:
+                return
+            self.broken = True
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = "%s:%s" % (os.path.basename(frame.filename), frame.lineno)
+            sys.stderr.write("repro-gate: the probe failed at %s: %s: %s\n" % (where, type(error).__name__, error))
+            self.note("probe-error", "%s: %s: %s" % (where, type(error).__name__, error))
+
+
+def open_session(config: Dict[str, Any]) -> Session:
+    """Make the session of this process."""
+    _CURRENT[:] = [Session(config)]
+    return _CURRENT[0]
+
+
+def current() -> Session:
+    """The session of this process."""
+    return _CURRENT[0]
+
+
+def close_session() -> None:
+    """At the interpreter's exit: say how it ended and close the trace."""
+    failed = getattr(sys, "last_value", None) is not None
+    if _CURRENT:
+        _CURRENT[0].close("exception" if failed else "exit")
+
+
+def reopen_after_fork() -> None:
+    """In a forked child: let go of the parent's trace and open one of its own."""
+    if _CURRENT and not _CURRENT[0].broken:
+        parent = _CURRENT[0]
+        parent.forget()
+        child = open_session(parent.config)
+        child.synchronize, child.read_flags, child.peak_bytes, child.facts = (
+            parent.synchronize, parent.read_flags, parent.peak_bytes, parent.facts)
+        child.start(forked=True)
+        torch_hooks = sys.modules.get(__package__ + ".torch_hooks")
+        if torch_hooks is not None:
+            torch_hooks.rearm(child)
+
+
+def _close_in_forked_workers() -> None:
+    """multiprocessing's forked workers skip `atexit` and run these finalizers instead."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and getattr(sys.modules.get("multiprocessing.process"), "parent_process", lambda: None)() is not None:
+        util.Finalize(None, close_session, exitpriority=-1000)
+
+
+def _process_key() -> str:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and getattr(distributed, "is_available", bool)() and distributed.is_initialized():
+        return "rank%d" % distributed.get_rank()
+    if os.environ.get("RANK", "").isdecimal():
+        return "rank%s" % os.environ["RANK"][:10]
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    name = multiprocessing.current_process().name if multiprocessing is not None else "MainProcess"
+    return "main" if name == "MainProcess" else str(name)[:200]
+
+
+def _arguments() -> List[str]:
+    arguments = getattr(sys, "orig_argv", None) or list(getattr(sys, "argv", []))  # sys.argv is not set yet during start-up
+    return [str(item).encode("utf-8", "replace").decode() for item in arguments]
+
+
+def _resident_peak() -> int:
+    """Peak resident memory of this process in bytes (Linux counts it in KiB, macOS in bytes)."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak if sys.platform == "darwin" else peak * 1024)
+
+

@@ -1,0 +1,49 @@
+"""Starts the probe in one interpreter: reads the run's configuration, seeds Python, and waits for numpy and torch to be imported.
+
+Called by `inject/sitecustomize.py` before any line of the user's. It must be quick, since every Python process of a run passes here.
+"""
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from typing import Any, Dict
+
+from ..trace.format import CONFIG_VARIABLE
+from . import audit, children, imports, seeds, session
+
+
+def start(inject: str) -> None:
+    """Start the probe. `inject` is the folder of our `sitecustomize`, which children need on their PYTHONPATH."""
+    with open(os.environ[CONFIG_VARIABLE], encoding="utf-8") as file:
+        config: Dict[str, Any] = json.load(file)
+    current = session.open_session(config)
+    seeds.seed_python(config["seed"])
+    imports.after_import("numpy", lambda module: seeds.seed_numpy(module, config["seed"]))
+    imports.after_import("torch", _torch_arrived)
+    imports.provide_sdk()
+    children.pass_on(inject)
+    audit.install(config)
+    os.register_at_fork(after_in_child=session.reopen_after_fork)
+    atexit.register(session.close_session)
+    _close_before_os_exit()
+    current.start()
+
+
+def _torch_arrived(torch: Any) -> None:
+    from . import torch_hooks  # only where the training itself imports torch
+
+    torch_hooks.install(torch, session.current())
+
+
+def _close_before_os_exit() -> None:
+    """Scripts that end by `os._exit` (and forked workers, which always do) still close their trace."""
+    leave = os._exit
+
+    def _exit(status: int) -> None:
+        session.close_session()
+        sys.stdout.flush()
+        leave(status)
+
+    os._exit = _exit  # type: ignore[assignment]

@@ -1,0 +1,375 @@
+"""Where the probe meets torch: optimizer steps, the autograd entry, DataLoaders. Installed right after `import torch`.
+
+Order of what is recorded is the order in which it happens: batch when the DataLoader hands it out; generator states and the loss when
+`backward` is entered; gradients as the optimizer sees them when `step` is entered (after its closure, where it has one), in the order in
+which autograd finished them; parameters, optimizer state, buffers and generator states when `step` returns.
+"""
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import weakref
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from ..trace.writer import Row
+from . import flags, keep, names, sdk, seeds
+from .digest import describe, digest_all
+from .session import Session
+
+_HOOKS: List["Hooks"] = []
+_RECENT = 64  # steps after which an optimizer that no longer steps is let go
+
+
+def install(torch: Any, session: Session) -> None:
+    """Seed torch, set the flags and hook in. Called once in each process."""
+    config = session.config
+    seeds.seed_torch(torch, config["seed"])
+    flags.apply(torch, config["flags"])
+    flags.watch(torch, session, config["flags"])
+    hooks = Hooks(torch, session)
+    _HOOKS[:] = [hooks]
+    hooks.attach()
+
+
+def rearm(session: Session) -> None:
+    """In a forked child: the hooks report to the child's own session."""
+    if _HOOKS:
+        _HOOKS[0].serve(session)
+
+
+class Hooks:
+    """The hooks of one process. Holds the names of tensors and, weakly, every optimizer that was made."""
+
+    def __init__(self, torch: Any, session: Session) -> None:
+        self.torch = torch
+        self.made: Any = weakref.WeakSet()
+        self.names = names.Names()
+        self.order: Dict[int, int] = {}  # id(parameter) -> when autograd finished its gradient
+        self.serve(session)
+
+    def serve(self, session: Session) -> None:
+        """Report to `session` from here on, from the beginning."""
+        torch = self.torch
+        self.session = session
+        self.captured = False
+        self.used: Dict[int, Tuple[Any, int]] = {}  # optimizers that stepped lately, held so that their state can be kept at the end
+        self.pending: List[Tuple[str, Tuple[Row, ...], bytes]] = []  # batches handed out before training began
+        self.rows: Dict[Any, Tuple[Row, ...]] = {}
+        self.waiting: List[Any] = []  # handles of the hooks that learn the order of gradients
+        variables = tuple(session.config["variables"])
+        session.synchronize = self._synchronize
+        session.read_flags = lambda: flags.read(torch, variables)
+        session.peak_bytes = self._peak_bytes
+        session.facts.update(_facts(torch))
+        if not session.config.get("reference_written", False):
+            session.at_close.append(self._keep_final)
+
+    def attach(self) -> None:
+        """Put the hooks into torch, once."""
+        torch = self.torch
+        from torch.optim import optimizer as optim
+
+        for hook in (self._before_step, self._after_step):
+            hook.__func__._torchdynamo_disable = True  # type: ignore[attr-defined]
+        optim.register_optimizer_step_pre_hook(self._before_step)
+        optim.register_optimizer_step_post_hook(self._after_step)
+        _wrap(optim.Optimizer, "__init__", self._optimizer_made)
+        self._wrap_backward()
+        self._wrap_loader()
+        _wrap_scaler(torch)
+
+    # What happens, in the order of a step
+
+    def _optimizer_made(self, original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(optimizer, *args, **kwargs)
+        self.made.add(optimizer)
+        if not self.captured and self.session.live and not self.waiting:
+            self.waiting.append(self.torch.nn.modules.module.register_module_forward_pre_hook(self._first_forward))
+        return result
+
+    def _first_forward(self, module: Any, args: Any) -> None:
+        """The first forward after an optimizer was made: the state that training starts from."""
+        self._release()
+        self._capture()
+
+    def _capture(self) -> None:
+        """Record the initial state, once: generator states, parameters, buffers."""
+        if self.captured or not self.session.live:
+            return
+        self.captured = True
+        with self.session.own_time():
+            self._name(list(self.made))
+            self.session.block("rng", *seeds.rng_digests())
+            self._tensors("parameter", self.names.parameters, "initial")
+            self._buffers()
+        self.session.training_begins()
+        with self.session.own_time():
+            for kind, rows, digests in self.pending:
+                self.session.block(kind, rows, digests)
+            self.pending = []
+            self._learn_order()
+
+    def _batch(self, value: Any) -> None:
+        if not self.captured and self.made:
+            self._capture()
+        if self.session.live and self.session.wants():
+            with self.session.own_time():
+                rows, digests = sdk.digest_leaves(list(names.leaves(value)))
+                if self.session.step < 0:
+                    self.pending = (self.pending + [("batch", rows, digests)])[-1000:]
+                else:
+                    self.session.block("batch", rows, digests)
+                    if self._keeps():
+                        self._keep("batch", [(name, item) for name, item in names.leaves(value) if isinstance(item, self.torch.Tensor)])
+
+    def _backward(self, tensors: Any) -> None:
+        self._release()
+        self._capture()
+        if not self.session.live:
+            return
+        roots = [tensors] if isinstance(tensors, self.torch.Tensor) else list(tensors or ())
+        losses = [_loss(root) for root in roots if isinstance(root, self.torch.Tensor) and root.numel() == 1 and root.is_floating_point()]
+        with self.session.own_time():
+            if self.session.wants():
+                self.session.block("rng", *seeds.rng_digests())
+            if losses:
+                rows = tuple(("loss" if len(losses) == 1 else "loss.%d" % index, describe("", item)[1], ()) for index, item in enumerate(losses))
+                self.session.block("loss", rows, digest_all(self.torch, losses), [float(item).hex() for item in losses])
+
+    def _before_step(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Tuple[Any, Any]]:
+        if not self.session.live:
+            self.session.insist()
+            return None
+        self._release()
+        self._capture()
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if not callable(closure):
+            self._gradients(optimizer)
+            return None
+
+        @functools.wraps(closure)
+        def watched(*inner: Any, **named: Any) -> Any:
+            result = closure(*inner, **named)
+            self._gradients(optimizer)
+            return result
+
+        return ((args[0], watched) + tuple(args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": watched})
+
+    def _gradients(self, optimizer: Any) -> None:
+        session = self.session
+        if not (session.live and session.wants()):
+            return
+        with session.own_time():
+            self._name([optimizer])
+            self._forget_order()
+            items = [(self.names.by_id[id(parameter)], parameter.grad, self.order.get(id(parameter), -1))
+                     for parameter in _moved(optimizer) if parameter.grad is not None]
+            if self.order:
+                items.sort(key=lambda item: item[2])
+            else:
+                items.reverse()  # backward goes through a model from its end
+            self._tensors("gradient", [item[:2] for item in items])
+
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        session = self.session
+        if session.live:
+            session.training_begins()
+            self.used[id(optimizer)] = (optimizer, session.step)
+            for key in [key for key, (_, last) in self.used.items() if session.step - last > _RECENT]:
+                del self.used[key]
+            if session.wants():
+                with session.own_time():
+                    self._name([optimizer])
+                    self._tensors("parameter", [(self.names.by_id[id(item)], item) for item in _moved(optimizer)])
+                    self._optimizer_state(optimizer)
+                    self._buffers()
+                    session.block("rng", *seeds.rng_digests())
+        session.end_step()
+
+    # Recording
+
+    def _tensors(self, kind: str, items: Sequence[Tuple[str, Any]], label: str = "") -> None:
+        """One block of tensors. Rows are made once for each list of names: a change of dtype or shape shows in the digest."""
+        if items:
+            key = (kind, label, tuple([item[0] for item in items]))
+            rows = self.rows.get(key)
+            if rows is None:
+                rows = self.rows[key] = tuple(describe(name, tensor) for name, tensor in items)
+            self.session.block(kind, rows, digest_all(self.torch, [tensor for _, tensor in items]))
+            if self._keeps():
+                self._keep(kind, items)
+
+    def _optimizer_state(self, optimizer: Any) -> None:
+        items = list(self._state_items(optimizer))
+        tensors = [(name, value) for name, value in items if isinstance(value, self.torch.Tensor)]
+        self._tensors("optimizer", tensors)
+        scalars = [(name, value) for name, value in items if not isinstance(value, self.torch.Tensor)]
+        if scalars:
+            self.session.block("optimizer", *sdk.digest_leaves(scalars))
+
+    def _state_items(self, optimizer: Any) -> Iterator[Tuple[str, Any]]:
+        """(name, value) of the state of each parameter and of the hyperparameters of each group."""
+        for parameter in _moved(optimizer):
+            state = optimizer.state.get(parameter)
+            if state:
+                name = self.names.by_id[id(parameter)]
+                for key, value in state.items():
+                    if isinstance(value, self.torch.Tensor):
+                        yield "%s.%s" % (name, key), value
+                    else:
+                        yield from names.leaves(value, "%s.%s" % (name, key))
+        for number, group in enumerate(optimizer.param_groups):
+            for key, value in group.items():
+                if isinstance(value, (bool, int, float, tuple, self.torch.Tensor)) and key != "params":
+                    yield from names.leaves(value, "param_groups.%d.%s" % (number, key))
+
+    def _buffers(self) -> None:
+        self._tensors("buffer", [(name, holder[key]) for name, holder, key in self.names.buffers if holder.get(key) is not None])
+
+    def _name(self, optimizers: List[Any]) -> None:
+        if not all(self.names.knows(optimizer) for optimizer in optimizers):
+            everyone = [*self.made, *(item for item in optimizers if item not in self.made)]
+            self.names = names.name_tensors(self.torch, sorted(everyone, key=lambda item: item in optimizers, reverse=True))
+
+    # Keeping tensors for distances
+
+    def _keeps(self) -> bool:
+        return self.session.config["keep"].get("step") == self.session.step
+
+    def _keep(self, kind: str, items: Sequence[Tuple[str, Any]]) -> None:
+        keep.keep(self.torch, self.session, "step%d" % self.session.step, kind, items)
+
+    def _keep_final(self) -> None:
+        """Parameters and optimizer state as they stand at the end."""
+        if not self.session.config["keep"].get("final"):
+            return
+        keep.keep(self.torch, self.session, "final", "parameter", self.names.parameters)
+        for optimizer, _ in self.used.values():
+            items = [(name, value) for name, value in self._state_items(optimizer) if isinstance(value, self.torch.Tensor)]
+            keep.keep(self.torch, self.session, "final", "optimizer", items)
+
+    # The order of gradients
+
+    def _learn_order(self) -> None:
+        """Note in which order the first backward finishes gradients; the hooks are taken off again at the first step."""
+        def finished(parameter: Any) -> None:
+            self.order.setdefault(id(parameter), len(self.order))
+
+        for _, parameter in self.names.parameters:
+            if parameter.requires_grad and parameter.is_leaf:
+                self.waiting.append(parameter.register_post_accumulate_grad_hook(finished))
+
+    def _forget_order(self) -> None:
+        if self.order:
+            self._release()
+
+    def _release(self) -> None:
+        if self.order or not self.captured:
+            while self.waiting:
+                self.waiting.pop().remove()
+
+    # Ways in
+
+    def _wrap_backward(self) -> None:
+        autograd = self.torch.autograd
+        original = autograd.backward
+
+        @functools.wraps(original)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.session.live:
+                self._backward(tensors)
+            return original(tensors, *args, **kwargs)
+
+        autograd.backward = backward
+
+    def _wrap_loader(self) -> None:
+        from torch.utils.data import DataLoader, dataloader
+
+        hooks = self
+
+        def following(original: Callable[..., Any], iterator: Any) -> Any:
+            value = original(iterator)
+            if hooks.session.live:
+                hooks._batch(value)
+            return value
+
+        def starting(original: Callable[..., Any], loader: Any) -> Any:
+            session = hooks.session
+            if session.live and session.step >= 0:
+                with session.own_time():
+                    session.block("rng", *seeds.rng_digests())
+            return original(loader)
+
+        _wrap(dataloader._BaseDataLoaderIter, "__next__", following)
+        _wrap(DataLoader, "__iter__", starting)
+
+    # The device
+
+    def _synchronize(self) -> None:
+        cuda = self.torch.cuda
+        if cuda.is_available() and cuda.is_initialized() and not cuda.is_current_stream_capturing():
+            cuda.synchronize()
+
+    def _peak_bytes(self) -> int:
+        cuda = self.torch.cuda
+        if cuda.is_available() and cuda.is_initialized():
+            return int(max(cuda.max_memory_allocated(index) for index in range(cuda.device_count())))
+        from .session import _resident_peak
+
+        return _resident_peak()
+
+
+def _wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
+    """Replace `owner.name` by a function that calls `around(original, …)`."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return around(original, *args, **kwargs)
+
+    wrapper._torchdynamo_disable = True  # type: ignore[attr-defined]
+    setattr(owner, name, wrapper)
+
+
+def _wrap_scaler(torch: Any) -> None:
+    """`GradScaler.scale(loss)` remembers the loss it was given, so that a loss is recorded as a person knows it."""
+    scaler = getattr(torch.amp, "GradScaler", None)
+    if scaler is None:
+        return
+
+    def scale(original: Callable[..., Any], self: Any, outputs: Any) -> Any:
+        scaled = original(self, outputs)
+        if isinstance(scaled, torch.Tensor) and scaled is not outputs:
+            scaled._repro_gate_loss = outputs.detach()
+        return scaled
+
+    _wrap(scaler, "scale", scale)
+
+
+def _loss(root: Any) -> Any:
+    return getattr(root, "_repro_gate_loss", root).detach()
+
+
+def _moved(optimizer: Any) -> Iterator[Any]:
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def _facts(torch: Any) -> Dict[str, Callable[[], str]]:
+    """What this process is, read when training begins (asking earlier could start CUDA before the training does)."""
+    def device() -> str:
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            return "cuda: %s" % torch.cuda.get_device_name()
+        return "cpu: %s" % (torch.backends.cpu.get_cpu_capability() if hasattr(torch.backends, "cpu") else "")
+
+    return {
+        "torch": lambda: torch.__version__,
+        "cuda": lambda: torch.version.cuda or "none",
+        "cudnn": lambda: torch.backends.cudnn.version() if torch.version.cuda and torch.backends.cudnn.is_available() else "none",
+        "device": device,
+        "gpus": lambda: torch.cuda.device_count() if torch.version.cuda else 0,
+        "threads": torch.get_num_threads,  # type: ignore[dict-item]
+        "interpreter": lambda: sys.executable,
+        "processors": lambda: len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),  # type: ignore[dict-item,return-value]
+    }

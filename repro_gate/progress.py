@@ -1,0 +1,163 @@
+"""Who is told how the runs go: one progress display on a terminal, plain lines everywhere else (grouped on GitHub), or nobody.
+
+Everything that comes from the training (names, its output) is escaped for the place it is printed in.
+"""
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from repro_gate.analysis.model import Divergence
+from repro_gate.report.escape import for_terminal, stop_commands
+from repro_gate.report.figures import duration
+
+if TYPE_CHECKING:
+    from repro_gate.runs.launch import Run
+
+
+class Watch(Protocol):
+    """What a series of runs tells while it goes on."""
+
+    def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
+        """A run begins: the `number`-th of `total`, of `steps` optimizer steps (None: to its end)."""
+
+    def advanced(self, step: int, loss: float | None) -> None:
+        """The run has closed `step`."""
+
+    def diverged(self, divergence: Divergence) -> None:
+        """The second deterministic run has just parted from the first."""
+
+    def run_ended(self, run: Run) -> None:
+        """The run has ended."""
+
+
+class Silent:
+    """Tells nobody."""
+
+    def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
+        """Nothing."""
+
+    def advanced(self, step: int, loss: float | None) -> None:
+        """Nothing."""
+
+    def diverged(self, divergence: Divergence) -> None:
+        """Nothing."""
+
+    def run_ended(self, run: Run) -> None:
+        """Nothing."""
+
+
+class Lines:
+    """Plain lines: one when a run begins, one when it ends, one for a divergence; a line of progress every half minute."""
+
+    EVERY = 30.0  # seconds
+
+    def __init__(self, stream: TextIO, github: bool) -> None:
+        self._stream, self._github = stream, github
+        self._said = 0.0
+        self._name = ""
+
+    def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
+        """Open a group."""
+        self._name, self._said = name, time.monotonic()
+        self._line(f"{'::group::' if self._github else ''}run {number} of {total}: {name}" + (f", {steps} steps" if steps else ""))
+
+    def advanced(self, step: int, loss: float | None) -> None:
+        """A line now and then."""
+        if time.monotonic() - self._said > self.EVERY:
+            self._said = time.monotonic()
+            self._line(f"  {self._name}: step {step}" + (f", loss {loss:.6g}" if loss is not None else ""))
+
+    def diverged(self, divergence: Divergence) -> None:
+        """At once."""
+        self._line(f"  diverged: {sentence(divergence)}")
+
+    def run_ended(self, run: Run) -> None:
+        """Close the group; the log's end where the run went wrong."""
+        self._line(f"  {ended(run)}")
+        if not run.good and run.ended.tail:
+            tail = [for_terminal(line, 2000) for line in run.ended.tail[-60:]]
+            for line in stop_commands(secrets.token_hex(16), tail) if self._github else [f"  | {line}" for line in tail]:
+                self._line(line)
+        if self._github:
+            self._line("::endgroup::")
+
+    def _line(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+
+class Display:
+    """One line on a terminal that shows run, step, loss and time left; what is worth keeping scrolls above it."""
+
+    def __init__(self, console: Any) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        self._progress = Progress(TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.fields[loss]}"),
+                                  TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=console, transient=True)
+        self._task: Any = None
+        self._known: int | None = None  # steps of a run to its end, once one has shown how many they are
+
+    def start(self) -> None:
+        """Take the terminal's last line."""
+        self._progress.start()
+
+    def stop(self) -> None:
+        """Give it back."""
+        self._progress.stop()
+
+    def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
+        """Begin anew for this run."""
+        self._task = self._progress.add_task(f"run {number}/{total} {name}", total=steps or self._known, loss="")
+
+    def advanced(self, step: int, loss: float | None) -> None:
+        """Move the bar."""
+        self._progress.update(self._task, completed=step + 1, loss="" if loss is None else f"loss {loss:.5g}")
+
+    def diverged(self, divergence: Divergence) -> None:
+        """At once, above the bar."""
+        from rich.text import Text
+
+        self._progress.console.print(Text(f"diverged: {sentence(divergence)}", style="bold red"))
+
+    def run_ended(self, run: Run) -> None:
+        """Keep a line of what came of it."""
+        from rich.text import Text
+
+        if run.outcome == "finished" and run.plan.condition.steps is None:
+            self._known = run.steps
+        self._progress.remove_task(self._task)
+        self._progress.console.print(Text(f"{'ok ' if run.good else 'bad'} {run.plan.name}: {ended(run)}", style="dim" if run.good else "red"))
+
+
+def sentence(divergence: Divergence) -> str:
+    """Where two runs part, in one line that is safe to print."""
+    place = "before the first step" if divergence.step < 0 else f"at step {divergence.step}"
+    process = "" if divergence.process == "main" else f" of {for_terminal(divergence.process, 60)}"
+    return f"{place}, {divergence.kind} {for_terminal(divergence.name, 200)}{process}"
+
+
+def ended(run: Run) -> str:
+    """How a run ended, in one line that is safe to print."""
+    text = f"{run.outcome} after {run.steps} steps, {duration(run.ended.seconds)}"
+    return text if run.good or not run.problem else f"{text}: {for_terminal(run.problem, 1000)}"
+
+
+@contextmanager
+def watching(stream: TextIO, *, terminal: bool, github: bool, quiet: bool) -> Iterator[Watch]:
+    """The watch that suits `stream`."""
+    if quiet:
+        yield Silent()
+    elif not terminal:
+        yield Lines(stream, github)
+    else:
+        from rich.console import Console
+
+        display = Display(Console(file=stream, highlight=False, markup=False))
+        display.start()
+        try:
+            yield display
+        finally:
+            display.stop()

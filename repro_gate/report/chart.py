@@ -1,0 +1,114 @@
+"""The Mermaid chart of the Markdown face: loss gap by step, or differing tensors by step, or nothing where there is nothing to show.
+
+Called by `report.markdown`. Every word and number in the chart is ours. Mermaid's xychart reads plain decimals only (no exponents), so
+small values are scaled, and the scale stands in the axis title. Pure functions.
+"""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from repro_gate.analysis.model import Comparison
+from repro_gate.report.escape import for_mermaid
+
+POINTS = 60  # at most so many points: what a chart in a comment can show
+_DECADES = 1_000  # largest over smallest gap from which on the axis is logarithmic
+
+Series = tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class _Points:
+    """What is drawn: the first step, the number of steps that one point stands for, the value of each point."""
+
+    first: int
+    width: int
+    values: tuple[float, ...]
+
+
+def chart(comparison: Comparison) -> str | None:
+    """A Mermaid diagram without its fence: loss gaps where losses part, else differing tensors; None where neither says anything."""
+    gaps = _gaps(comparison)
+    if len(gaps) > 1 and any(gap > 0 for _, gap in gaps):
+        return _loss_chart(gaps)
+    counts = _counts(comparison)
+    if len(counts) > 1 and any(count > 0 for _, count in counts):
+        points = _points(counts, 0.0)
+        return _diagram("Differing tensors by step", "bar", points, "differing tensors", (0.0, max(points.values)))
+    return None
+
+
+def _gaps(comparison: Comparison) -> Series:
+    """(step, |difference|) of the losses, the last of several of one step counting; a gap that is no number is as large as the largest."""
+    by_step: dict[int, float] = {}
+    for step, one, other in comparison.losses:
+        same = one == other or (math.isnan(one) and math.isnan(other))
+        by_step[step] = max(by_step.get(step, 0.0), 0.0 if same else _magnitude(one - other))
+    largest = max((gap for gap in by_step.values() if math.isfinite(gap)), default=0.0)
+    return tuple((step, gap if math.isfinite(gap) else largest) for step, gap in sorted(by_step.items()))
+
+
+def _magnitude(value: float) -> float:
+    return math.inf if math.isnan(value) else abs(value)
+
+
+def _counts(comparison: Comparison) -> Series:
+    """(step, differing tensors) where something differs, and both ends of the run."""
+    by_step = {step: float(count) for step, count in comparison.by_step}
+    if not by_step:
+        return ()
+    for end in (min(0, *by_step), max(comparison.steps - 1, *by_step)):
+        by_step.setdefault(end, 0.0)
+    return tuple(sorted(by_step.items()))
+
+
+def _points(series: Series, missing: float | None = None) -> _Points:
+    """The series in at most POINTS points, the maximum of each. A point without a value is `missing`, or repeats the one before it."""
+    first, last = series[0][0], series[-1][0]
+    width = max(-(-(last - first + 1) // POINTS), 1)
+    values: list[float | None] = [None] * max((last - first) // width + 1, 2)
+    for step, value in series:
+        index = (step - first) // width
+        seen = values[index]
+        values[index] = value if seen is None else max(seen, value)
+    filled: list[float] = []
+    for entry in values:
+        before = filled[-1] if filled and missing is None else missing or 0.0
+        filled.append(before if entry is None else entry)
+    return _Points(first, width, tuple(filled))
+
+
+def _loss_chart(gaps: Series) -> str:
+    points = _points(gaps)
+    positive = [value for value in points.values if value > 0]
+    if max(positive) / min(positive) < _DECADES:
+        exponent = math.floor(math.log10(max(positive)))
+        scaled = replace(points, values=tuple(_scaled(value, exponent) for value in points.values))
+        axis = "loss gap" if exponent == 0 else f"loss gap, in units of 10 to the power of {exponent}"
+        return _diagram("Loss gap by step", "line", scaled, axis, (0.0, max(scaled.values)))
+    floor = math.floor(math.log10(min(positive))) - 1
+    logs = tuple(math.log10(value) if value > 0 else float(floor) for value in points.values)
+    title = "Loss gap by step, log10" + (f" (no gap is drawn at {floor})" if 0.0 in points.values else "")
+    return _diagram(title, "line", replace(points, values=logs), "log10 of the loss gap", (float(floor), float(math.ceil(max(logs)))))
+
+
+def _scaled(value: float, exponent: int) -> float:
+    """value / 10**exponent, also where 10**exponent is no float (subnormal gaps)."""
+    return value / 10.0**exponent if exponent > -300 else value * 1e300 / 10.0 ** (exponent + 300)
+
+
+def _diagram(title: str, mark: str, points: _Points, axis: str, bounds: tuple[float, float]) -> str:
+    """`x-axis` spans a whole number of points, so that Mermaid, which adds up the width of one, meets the last."""
+    low, high = bounds if bounds[0] < bounds[1] else (bounds[0], bounds[0] + 1)
+    return "\n".join((
+        "xychart-beta",
+        f'    title "{for_mermaid(title)}"',
+        f'    x-axis "step" {points.first} --> {points.first + points.width * (len(points.values) - 1)}',
+        f'    y-axis "{for_mermaid(axis)}" {_decimal(low)} --> {_decimal(high)}',
+        f"    {mark} [{', '.join(_decimal(value) for value in points.values)}]",
+    ))
+
+
+def _decimal(value: float) -> str:
+    """A plain decimal with at most three places."""
+    return f"{round(value, 3) + 0.0:.3f}".rstrip("0").rstrip(".")

@@ -1,0 +1,173 @@
+"""Text from the training code made safe for the place it is printed in: one function for each place, no place without one.
+
+Names of tensors, log lines, paths and check messages are hostile until they have passed through here. Called by every face of the
+report, by `github` and by the progress lines of `runs`. Standard library only.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import groupby
+
+# Printable by Unicode's book, yet nothing is seen: combining grapheme joiner, Hangul fillers, Khmer inherent vowels, Mongolian and plain
+# variation selectors, braille blank. Control, format (bidi, zero-width), surrogate and odd space characters fail `str.isprintable`.
+_INVISIBLE = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
+_INVISIBLE_RE = re.compile(f"[{_INVISIBLE}]")
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+# One word of prose: an author's own `code`, or anything between two spaces.
+_Word = tuple[str, str, str, bool]  # punctuation before, core, punctuation after, whether the core must be code
+_OPENING, _CLOSING = "(\"'", ").,;:!?\"'"
+_WORD = re.compile(r"""(?P<lead>[("']*)`(?P<code>[^`]+)`(?P<tail>[).,;:!?"']*)(?=\s|$)|(?P<word>\S+)""")
+_ACTIVE = re.compile(
+    r"""[<>&`|\[\]{}*_~^\#@:$\\/=]                           # markup, HTML, math, mentions, references, emoji, URLs, paths
+    | \bwww\.                                                # GFM autolinks
+    | (?<!\w)gh-\d                                          # GH-123
+    | (?<![0-9A-Za-z])[0-9A-Fa-f]{7,40}(?![0-9A-Za-z])       # a commit
+    | (?<!\w)[^\W\d]\w+\.\w{2,}                              # model.py, torch.nn, example.com
+    | ^--?[A-Za-z-]                                          # --option, and the rule `---`
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def _shown(char: str) -> str:
+    """The visible spelling of one character that must not be printed as it is."""
+    point = ord(char)
+    if char in _SHORT:
+        return _SHORT[char]
+    if point < 0x100:
+        return f"\\x{point:02x}"
+    return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
+
+
+def _visible(text: str) -> str:
+    """`text` on one line, with everything that is not seen spelled out."""
+    if text.isprintable() and (text.isascii() or not _INVISIBLE_RE.search(text)):
+        return text
+    return "".join(char if char.isprintable() and not _INVISIBLE_RE.match(char) else _shown(char) for char in text)
+
+
+def clip(text: str, limit: int) -> str:
+    """`text` in at most `limit` characters, the middle left out: the end of a path or of a tensor's name is what tells it apart."""
+    if len(text) <= limit:
+        return text
+    tail = max(limit - 1, 0) // 3
+    return text[: max(limit - 1 - tail, 0)] + "…" + (text[-tail:] if tail else "")
+
+
+def for_terminal(text: str, limit: int | None = None) -> str:
+    """One line for a terminal, in at most `limit` characters: escapes, bidi and zero-width characters and line ends are spelled out."""
+    return _visible(text) if limit is None else clip(_visible(clip(text, limit)), limit)
+
+
+def for_encoding(text: str, encoding: str) -> str:
+    """`text` with what `encoding` cannot hold spelled out, so that printing to a plain ASCII stream never fails."""
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def for_code_span(text: str) -> str:
+    """Inline code on GitHub, the same in a paragraph and in a table cell.
+
+    Nothing inside a code span is a link, mention, reference, emoji or math. A pipe would end the cell, and `\\|` shows its backslash
+    outside a table: it goes between two spans as an entity instead.
+    """
+    parts = (_span(part) if part else "" for part in _visible(text).split("|"))
+    return "<code>&#124;</code>".join(parts) or "` `"
+
+
+def _span(text: str) -> str:
+    """One code span, its fence longer than every run of backticks inside (CommonMark 0.31, section 6.1)."""
+    fence = "`" * (_longest_run(text) + 1)
+    pad = " " if text.strip(" ") and (text[0] in "` " or text[-1] in "` ") else ""  # blanks alone are shown as they are
+    return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall("`+", text)), default=0)
+
+
+def for_markdown(text: str) -> str:
+    """Inline prose for GitHub, on one line. Whatever could become active there is set as inline code, and so is what reads best as code.
+
+    Entities and zero-width spaces are no way out: GitHub looks for mentions, references and emoji after the Markdown is HTML, and a
+    zero-width space inside `CUBLAS_WORKSPACE_CONFIG=:4096:8` would travel along when a person copies it. An author's own `code` stays code.
+    """
+    words: list[_Word] = []
+    for found in _WORD.finditer(_visible(text)):
+        lead, core, tail, is_code = _parts(found, first=not words)
+        if is_code and not lead and words and words[-1][3] and not words[-1][2]:  # neighbours share a span: `<img src=x>` is one thing
+            start, before, _, _ = words.pop()
+            words.append((start, f"{before} {core}", tail, True))
+        else:
+            words.append((lead, core, tail, is_code))
+    return " ".join(f"{lead}{for_code_span(core) if is_code else core}{tail}" for lead, core, tail, is_code in words)
+
+
+def _parts(found: re.Match[str], *, first: bool) -> _Word:
+    if found["word"] is None:
+        return found["lead"], found["code"], found["tail"], True
+    rest = found["word"].lstrip(_OPENING)
+    core = rest.rstrip(_CLOSING)
+    unclosed = max(core.count("(") - core.count(")"), 0)
+    core += ")" * min(unclosed, _leading_brackets(rest[len(core) :]))  # `torch.seed()` keeps its bracket
+    lead, tail = found["word"][: len(found["word"]) - len(rest)], rest[len(core) :]
+    starts_list = first and (core in {"-", "+"} or (core.isdigit() and tail[:1] in {".", ")"}))
+    return lead, core, tail, bool(_ACTIVE.search(core)) or starts_list
+
+
+def _leading_brackets(text: str) -> int:
+    return len(text) - len(text.lstrip(")"))
+
+
+def for_code_block(text: str, info: str = "") -> str:
+    """A fenced block of its own, its fence longer than every run of backticks inside. Lines stay lines, the rest is made visible.
+
+    `info` is the language of the block and comes from us, never from the training code.
+    """
+    lines = [_visible(line) for line in text.replace("\r\n", "\n").rstrip("\n").split("\n")]
+    fence = "`" * max(3, _longest_run("\n".join(lines)) + 1)
+    return "\n".join([fence + info, *lines, fence])
+
+
+def for_mermaid(text: str) -> str:
+    """Text for between double quotes in a Mermaid diagram: letters, digits, spaces and `.,()+-/` stay, runs of all else become `_`.
+
+    Left out on purpose: the quote, `#` and `;` (Mermaid's entities), `%` (directives), braces, backticks and line ends.
+    """
+    kept = ((char.isalnum() or char in " .,()+-/", char) for char in _visible(text))
+    return "".join("".join(char for _, char in run) if keep else "_" for keep, run in groupby(kept, key=lambda pair: pair[0]))
+
+
+def for_workflow_data(text: str) -> str:
+    """The message of a GitHub workflow command. Line ends survive as `%0A`; other invisible characters are spelled out."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    return "%0A".join(_visible(line).replace("%", "%25") for line in lines)
+
+
+def for_workflow_property(text: str) -> str:
+    """The value of a property (`file=`, `title=`) of a GitHub workflow command: one line, `%`, `:` and `,` encoded."""
+    return _visible(text).replace("%", "%25").replace(":", "%3A").replace(",", "%2C")
+
+
+def for_workflow_log(line: str) -> str:
+    """One printed line of a workflow log that the runner cannot take for a command.
+
+    The runner reads `::name::` after leading blanks and the older `##[name]` anywhere in a line; both are pulled apart.
+    """
+    shown = _visible(line).replace("##[", "# #[")
+    body = shown.lstrip()
+    return shown if not body.startswith("::") else f"{shown[: len(shown) - len(body)]}: :{body[2:]}"
+
+
+def stop_commands(token: str, lines: Iterable[str]) -> tuple[str, ...]:
+    """`lines` between `::stop-commands::token` and its end, each made safe besides. `token` is fresh and random for each use.
+
+    Raises ValueError for a token under 16 characters, one that is not plain letters and digits, or one that stands in a line.
+    """
+    safe = tuple(for_workflow_log(line) for line in lines)
+    if len(token) < 16 or not (token.isascii() and token.isalnum()):
+        raise ValueError("a stop-commands token needs at least 16 ASCII letters and digits: use secrets.token_hex(16)")
+    if any(token in line for line in safe):
+        raise ValueError("the stop-commands token stands in a line that it should guard against: use a fresh one for each use")
+    return (f"::stop-commands::{token}", *safe, f"::{token}::")

@@ -1,0 +1,83 @@
+"""Numbers as a person reads them, the same in every face of the report. Pure functions from a figure to its text; no package imports."""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def percent(value: float, *, signed: bool = True) -> str:
+    """`12.4` -> `+12.4%`, never to be torn apart at a line's end. One decimal below 100, none from there on."""
+    if not math.isfinite(value):
+        return f"{value}%"
+    digits = 1 if abs(value) < 99.95 else 0
+    rounded = round(value, digits) + 0.0  # + 0.0 turns -0.0 into 0.0
+    return f"{rounded:{'+' if signed and rounded else ''},.{digits}f}%"
+
+
+def budget(value: float) -> str:
+    """A percentage that a person wrote: `30.0` -> `30%`, `2.5` -> `2.5%`."""
+    return f"{value:g}%"
+
+
+def interval(bounds: tuple[float, float]) -> str:
+    """`(10.1, 14.6)` -> `+10.1% to +14.6%`."""
+    return f"{percent(bounds[0])} to {percent(bounds[1])}"
+
+
+def milliseconds(value: float) -> str:
+    """A step time in ms with three significant digits: `0.412 ms`, `9.34 ms`, `831 ms`; from a second on `1.23 s`."""
+    if not math.isfinite(value):
+        return f"{value} ms"
+    if value >= 999.5:
+        return duration(value / 1000)
+    digits = 3 if value < 1 else 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{digits}f} ms"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as `0.42 s`, `12.3 s`, `4 min 05 s` or `1 h 02 min`."""
+    if not math.isfinite(seconds):
+        return f"{seconds} s"
+    if seconds < 9.995:
+        return f"{seconds:.2f} s"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def size(count: int) -> str:
+    """Bytes in binary units: `512 B`, `64.0 MiB`."""
+    if abs(count) < 1024:
+        return f"{count} B"
+    units = ("KiB", "MiB", "GiB", "TiB")
+    power = next((index for index in range(1, 4) if abs(count) / 1024**index < 1023.95), 4)
+    return f"{count / 1024**power:,.1f} {units[power - 1]}"
+
+
+def small(value: float) -> str:
+    """A distance with two significant digits: `1.2e-07`."""
+    return f"{value:.2g}"
+
+
+def ulps(value: int) -> str:
+    """`3` -> `3 ULP`, with thousands set apart."""
+    return f"{value:,} ULP"
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """`count(1, "step")` -> `1 step`, `count(1200, "step")` -> `1,200 steps`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def of(part: int, whole: int) -> str:
+    """`14 of 202`."""
+    return f"{part:,} of {whole:,}"
+
+
+def shape(sizes: Sequence[int]) -> str:
+    """`(64, 32)` -> `[64, 32]`; the shape of a scalar is `[]`."""
+    return "[" + ", ".join(str(item) for item in sizes[:12]) + (", …" if len(sizes) > 12 else "") + "]"

@@ -1,0 +1,212 @@
+"""The pull request's face of the Report: GitHub Markdown in at most 65,536 characters, verdict and cost in its first lines.
+
+Called by `cli` (`--markdown`) and by `github`. The layout lies in `templates/`; whatever a template prints passes `escape.for_markdown`
+unless a function here has already made it safe, so a forgotten filter shows too much punctuation and never a live mention.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from repro_gate.analysis.model import Divergence
+from repro_gate.report import chart, escape, figures, sentences
+from repro_gate.report.model import CheckResult, Reason, Report, RunSummary
+from repro_gate.report.sentences import Phrase
+
+LIMIT = 65_536  # characters (code points) of a comment on GitHub
+MARKS: Mapping[str, str] = {"pass": "✅", "fail": "❌", "inconclusive": "❔", "warn": "⚠️", "skip": "⏭️", "waived": "📝"}
+
+
+@dataclass(frozen=True)
+class Form:
+    """How much is shown: characters of one text, entries of one list. 0 leaves the part out."""
+
+    name: int = 200
+    message: int = 1_000
+    reasons: int = 25
+    notes: int = 15
+    checks: int = 40
+    evidence: int = 5
+    tensors: int = 20
+    runs: int = 20
+    log_lines: int = 30
+    settings: int = 40
+    environment: int = 40
+    chart: bool = True
+    reproduce: int = 4_000
+
+
+def forms() -> tuple[Form, ...]:
+    """From the whole story to its core; each leaves out what of the one before it is of least use."""
+    whole = Form()
+    short_log = replace(whole, log_lines=5, environment=10)
+    no_flags = replace(short_log, log_lines=0, environment=0, settings=0, evidence=0, name=160, message=600)
+    no_runs = replace(no_flags, runs=0, tensors=5, checks=15, notes=5)
+    core = replace(no_runs, tensors=0, checks=5, notes=0, reasons=10, message=300, name=100)
+    return whole, short_log, no_flags, no_runs, core, Form(60, 100, 3, 0, 0, 0, 0, 0, 0, 0, 0, False, 500)
+
+
+def to_markdown(report: Report, limit: int = LIMIT) -> str:
+    """The longest form of the report that fits into `limit` characters. The verdict is in each of them."""
+    for form in forms():
+        text = _rendered(report, form)
+        if len(text) <= limit:
+            return text
+    heading = f"## {MARKS[report.verdict]} Repro Gate: {report.verdict}\n\nThe report is too long for this place: see the JSON report.\n"
+    return heading if len(heading) <= limit else report.verdict[:limit]
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("repro_gate.report", "templates"), autoescape=False, finalize=_finalized, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    environment.filters.update(duration=figures.duration, thousands="{:,}".format, own=Markup)
+    environment.globals.update(marks=MARKS)
+    return environment
+
+
+def _finalized(value: object) -> str:
+    """What the template engine does to everything that is printed: text that nobody has made safe yet is made safe."""
+    return value if isinstance(value, Markup) else escape.for_markdown(str(value))
+
+
+def _rendered(report: Report, form: Form) -> str:
+    found = report.determinism
+    context: dict[str, object] = {
+        "verdict": report.verdict,
+        "headline": _prose(sentences.headline(report), form),
+        "cost": _prose(sentences.cost(report.cost, report.cost_budget_pct), form),
+        "noise": _prose(sentences.noise(report.noise_floor), form),
+        "cost_details": _cost_details(report, form),
+        "differs": None if found is None or found.comparison.identical else _differs(report, form),
+        "seeds": [(item.seed, item.comparison.identical) for item in report.comparisons[:20]] if len(report.comparisons) > 1 else [],
+        "non_finite": [f"{value} at step {step}" for step, value in report.non_finite],
+        "reasons": _reasons(report.reasons, form.reasons, form),
+        "notes": _reasons(report.notes, form.notes, form),
+        "more_reasons": max(len(report.reasons) - form.reasons, 0),
+        "coverage": sentences.coverage(report.checklist) if report.checklist else (),
+        "checks": _checks(report.checklist, form),
+        "runs": [(_code(run.name, form), run, sentences.ended_badly(run), sentences.outcome(run)[:60]) for run in report.runs[: form.runs]],
+        "logs": _logs(report.runs, form),
+        "settings": _pairs(report.settings, form.settings, form),
+        "environment": _pairs(_facts(report), form.environment, form),
+        "reproduce": _reproduce(report, form),
+        "tool_version": _code(report.tool_version, form), "started": _code(report.started, form), "seconds": report.seconds,
+        "shortened": form != Form(),
+    }
+    return _environment().get_template("report.md.j2").render(context)
+
+
+def _code(text: object, form: Form) -> Markup:
+    return Markup(escape.for_code_span(escape.clip(str(text), form.name)))
+
+
+def _message(text: str, form: Form) -> Markup:
+    return Markup(escape.for_markdown(escape.clip(text, form.message)))
+
+
+def _prose(phrase: Phrase, form: Form) -> Markup:
+    """A shared sentence: names as code, figures bold, foreign messages made inert, our own words as they are."""
+    def part(role: str, words: str) -> str:
+        if role == "name":
+            return _code(words, form)
+        if role == "message":
+            return _message(words, form)
+        return f"**{words}**" if role == "figure" and words else words
+
+    return Markup("".join(part(role, words) for role, words in phrase))
+
+
+def _cost_details(report: Report, form: Form) -> list[Markup]:
+    price = report.cost
+    if price is None:
+        return []
+    lines = [Markup(sentences.step_times(price))]
+    if sentences.memory(price):
+        lines.append(Markup(sentences.memory(price)))
+    if price.suspicious is not None:
+        lines.append(Markup(f"{MARKS['warn']} **suspicious:** ") + _message(price.suspicious, form))
+    return lines
+
+
+def _differs(report: Report, form: Form) -> dict[str, object]:
+    """What the section on the difference shows."""
+    assert report.determinism is not None  # the caller asked
+    pair = report.determinism.comparison
+    first = pair.first_divergence
+    diagram = chart.chart(pair) if form.chart else None
+    return {
+        "where": "" if first is None else _prose(sentences.where(first), form),
+        "how_far": "" if first is None else _prose(sentences.how_far(first), form),
+        "spread": _prose(sentences.spread(pair), form),
+        "kinds": sentences.kinds(pair),
+        "weights": [_weight(item, form) for item in pair.weights[: form.tensors]],
+        "more_weights": max(len(pair.weights) - form.tensors, 0),
+        "chart": None if diagram is None else Markup(escape.for_code_block(diagram, "mermaid")),
+    }
+
+
+def _weight(item: Divergence, form: Form) -> dict[str, object]:
+    far = item.distance
+    return {
+        "name": _code(item.name, form),
+        "type": _code(f"{item.dtype or '?'} {figures.shape(item.shape or ())}", form),
+        "max_abs": "" if far is None or far.max_abs is None else figures.small(far.max_abs),
+        "max_ulp": "" if far is None or far.max_ulp is None else figures.ulps(far.max_ulp),
+        "relative": "" if far is None or far.relative_l2 is None else figures.small(far.relative_l2),
+    }
+
+
+def _reasons(reasons: Sequence[Reason], most: int, form: Form) -> list[dict[str, Markup]]:
+    return [
+        {"id": _code(item.id, form), "message": _message(item.message, form), "remedy": _message(item.remedy, form)}
+        for item in reasons[:most]
+    ]
+
+
+def _checks(checklist: Sequence[CheckResult], form: Form) -> list[dict[str, object]]:
+    """What did not pass comes first: it must not be the part that is cut."""
+    order = ("fail", "warn", "waived", "skip", "pass")
+    ordered = sorted(checklist, key=lambda item: order.index(item.status))
+    return [
+        {
+            "id": _code(item.id, form), "status": item.status,
+            "message": _message(item.message, form), "remedy": _message(item.remedy, form),
+            "evidence": [_code(text, form) for text in item.evidence[: form.evidence]],
+        }
+        for item in ordered[: form.checks]
+    ]
+
+
+def _logs(runs: Sequence[RunSummary], form: Form) -> list[tuple[Markup, Markup]]:
+    if not form.log_lines:
+        return []
+    kept = [run for run in runs if run.log_tail and sentences.ended_badly(run)][:5]
+    lines = {run.name: "\n".join(escape.clip(line, form.name) for line in run.log_tail[-form.log_lines :]) for run in kept}
+    return [(_code(name, form), Markup(escape.for_code_block(text, "text"))) for name, text in lines.items()]
+
+
+def _pairs(values: Mapping[str, object], most: int, form: Form) -> list[tuple[Markup, Markup]]:
+    return [(_code(name, form), _code(value, form)) for name, value in list(values.items())[:most]]
+
+
+def _facts(report: Report) -> dict[str, object]:
+    """What was gated, and on what."""
+    subject = report.subject
+    changed = ", ".join(subject.uncommitted[:10]) + (", …" if len(subject.uncommitted) > 10 else "")
+    return {
+        "spec": subject.spec, "command": subject.command, "commit": subject.commit or "not in git",
+        **({"uncommitted changes": changed} if changed else {}), "isolation": subject.isolation, **subject.versions,
+    }
+
+
+def _reproduce(report: Report, form: Form) -> Markup | None:
+    """The command whole or not at all: half a command is none."""
+    if not report.reproduce or len(report.reproduce) > form.reproduce:
+        return None
+    return Markup(escape.for_code_block(report.reproduce, "sh"))

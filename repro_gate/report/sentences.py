@@ -1,0 +1,182 @@
+"""What the report says, in words that the terminal and the Markdown share, so that both faces tell one story.
+
+Each function returns a Phrase: parts of text with a role, our own words (`say`, `figure`) kept apart from what came out of the training
+(`name`), so that each face can style and escape them in its own way. Pure functions; called by `report.terminal` and `report.markdown`.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from repro_gate.analysis.model import Comparison, Cost, Divergence, NoiseFloor
+from repro_gate.report import figures
+from repro_gate.report.model import CATEGORIES, CheckResult, Report, RunSummary
+
+Part = tuple[str, str]  # (role, text): `say` and `figure` are our own words, `name` and `message` come from outside
+Phrase = tuple[Part, ...]
+
+_KIND_WORDS = {
+    "rng": "random state", "batch": "batch", "buffer": "buffer", "loss": "loss", "gradient": "gradient of",
+    "parameter": "parameter", "optimizer": "optimizer state of", "artifact": "artifact",
+}
+_ENDED_WELL = ("finished", "stopped")
+
+
+def headline(report: Report) -> Phrase:
+    """The verdict's one sentence. It holds no text from outside."""
+    found = report.determinism
+    if report.verdict == "inconclusive":
+        return (("say", "the question could not be answered"),)
+    if found is None:
+        return (("say", "the runs were not compared"),)
+    if not found.comparison.identical:
+        return _differing_headline(report)
+    seeds, pair = len(report.comparisons), found.comparison
+    same = f"same bits twice: {figures.count(pair.tensors, 'tensor')}, {figures.count(pair.steps, 'step')}, "
+    same += f"seed {found.seed}" if seeds == 1 else figures.count(seeds, "seed")
+    if report.verdict == "fail":
+        return (("say", same + "; yet it fails, see why"),)
+    return (("say", same),)
+
+
+def _differing_headline(report: Report) -> Phrase:
+    found = report.determinism
+    assert found is not None  # the caller asked
+    first = found.comparison.first_divergence
+    if report.verdict == "pass":
+        return (("say", "not the same bits, but within the tolerance of the spec"),)
+    where = "" if first is None else " before the first step" if first.step < 0 else f" at step {first.step}"
+    seeds = sum(not item.comparison.identical for item in report.comparisons)
+    of_seeds = f" ({figures.of(seeds, len(report.comparisons))} seeds)" if len(report.comparisons) > 1 else ""
+    return (("say", f"two runs with seed {found.seed} part{where}{of_seeds}"),)
+
+
+def where(divergence: Divergence) -> Phrase:
+    """Step, kind, name and process of a divergence."""
+    step = "before the first step" if divergence.step < 0 else f"step {divergence.step}"
+    word = _KIND_WORDS.get(divergence.kind, divergence.kind)
+    phrase: Phrase = (("figure", step), ("say", f", {word} "), ("name", divergence.name))
+    return phrase if divergence.process == "main" else (*phrase, ("say", " in process "), ("name", divergence.process))
+
+
+def how_far(divergence: Divergence) -> Phrase:
+    """Type, shape and distances of a divergence; empty where nothing is known."""
+    parts: list[Phrase] = []
+    if divergence.dtype is not None:
+        parts.append((("name", divergence.dtype + (" " + figures.shape(divergence.shape) if divergence.shape is not None else "")),))
+    if divergence.values is not None:
+        parts.append((("name", divergence.values[0]), ("say", " against "), ("name", divergence.values[1])))
+    parts.extend((("figure", text),) for text in distances(divergence))
+    if divergence.detail:
+        parts.append((("message", divergence.detail),))
+    return joined(parts)
+
+
+def distances(divergence: Divergence) -> tuple[str, ...]:
+    """The distances that exist, each with its name."""
+    far = divergence.distance
+    if far is None:
+        return ()
+    found = (
+        None if far.max_abs is None else f"max abs {figures.small(far.max_abs)}",
+        None if far.max_ulp is None else figures.ulps(far.max_ulp),
+        None if far.l2 is None else f"L2 {figures.small(far.l2)}",
+        None if far.relative_l2 is None else f"relative L2 {figures.small(far.relative_l2)}",
+    )
+    return tuple(text for text in found if text is not None)
+
+
+def spread(comparison: Comparison) -> Phrase:
+    """How much of what was compared differs, and in how many steps."""
+    text = f" {'tensor differs' if comparison.differing == 1 else 'tensors differ'}"
+    steps = sum(step >= 0 for step, _ in comparison.by_step)
+    if steps:
+        text += f", in {figures.of(steps, max(comparison.steps, steps))} steps"
+    return (("figure", figures.of(comparison.differing, comparison.tensors)), ("say", text))
+
+
+def kinds(comparison: Comparison) -> str:
+    """`gradient 14 of 20, loss 1 of 1`: the kinds that differ. Empty where the tallies are not there."""
+    differing = (f"{kind} {figures.of(tally.differing, tally.tensors)}" for kind, tally in comparison.by_kind.items() if tally.differing)
+    return ", ".join(differing)
+
+
+def noise(floor: NoiseFloor | None) -> Phrase:
+    """The noise floor: what happens without the flags."""
+    if floor is None:
+        return (("say", "not measured"),)
+    if floor.identical:
+        return (("say", "zero: this workload repeats its bits here without the flags"),)
+    step = floor.first_step
+    start = "two runs drift apart" + ("" if step is None else " before the first step" if step < 0 else f" from step {step} on")
+    found = (
+        None if floor.loss_gap is None else f"loss gap {figures.small(floor.loss_gap)}",
+        None if floor.weight_l2 is None else f"weights {figures.small(floor.weight_l2)} apart (L2)",
+        None if floor.weight_relative_l2 is None else f"relative {figures.small(floor.weight_relative_l2)}",
+    )
+    figures_found = ", ".join(text for text in found if text is not None)
+    return (("say", start + (": " if figures_found else "")), ("figure", figures_found))
+
+
+def cost(price: Cost | None, budget: float | None = None) -> Phrase:
+    """What the flags cost in time, with the interval. A negative cost is said as `faster`, an interval across zero as not measurable."""
+    if price is None:
+        return (("say", "not measured"),)
+    low, high = price.ci95
+    if low <= 0 <= high:
+        start = f"no measurable difference ({figures.percent(price.determinism_cost_pct)})"
+    else:
+        word = "slower" if price.determinism_cost_pct > 0 else "faster"
+        start = f"{figures.percent(abs(price.determinism_cost_pct), signed=False)} {word} with the flags"
+    rest = f", 95% interval {figures.interval(price.ci95)}"
+    if budget is not None:
+        rest += f"; {_budget(price, budget)}"
+    return (("figure", start), ("say", rest))
+
+
+def _budget(price: Cost, budget: float) -> str:
+    low, high = price.ci95
+    limit = f"budget of {figures.budget(budget)}"
+    if low > budget:
+        return f"over the {limit}"
+    return f"within the {limit}" if high <= budget else f"the {limit} lies inside the interval"
+
+
+def step_times(price: Cost) -> str:
+    """The two step times behind the cost."""
+    flags, none = figures.milliseconds(price.deterministic_step_ms), figures.milliseconds(price.default_step_ms)
+    return f"{flags} a step against {none}, {figures.count(price.timed_steps, 'step')} timed"
+
+
+def memory(price: Cost) -> str:
+    """Peak memory with and without the flags; empty where it was not measured."""
+    if price.deterministic_peak_bytes is None or price.default_peak_bytes is None:
+        return ""
+    change = "" if price.memory_cost_pct is None else f" ({figures.percent(price.memory_cost_pct)})"
+    return f"peak memory {figures.size(price.deterministic_peak_bytes)} against {figures.size(price.default_peak_bytes)}{change}"
+
+
+def coverage(checklist: Sequence[CheckResult]) -> tuple[tuple[str, int, int], ...]:
+    """(category, checks that passed, checks that were made) in the design's order. A skipped check was not made."""
+    def tally(category: str) -> tuple[str, int, int]:
+        made = [item for item in checklist if item.category == category and item.status != "skip"]
+        return category, sum(item.status == "pass" for item in made), len(made)
+
+    return tuple(tally(category) for category in CATEGORIES)
+
+
+def ended_badly(run: RunSummary) -> bool:
+    """Whether a run ended in another way than by finishing or by being stopped at `train.steps`."""
+    return run.outcome not in _ENDED_WELL
+
+
+def outcome(run: RunSummary) -> str:
+    """How a run ended, with its exit code where it says more."""
+    return run.outcome if run.exit_code in (0, None) or not ended_badly(run) else f"{run.outcome} (exit {run.exit_code})"
+
+
+def joined(phrases: Sequence[Phrase], separator: str = ", ") -> Phrase:
+    """Phrases in a row."""
+    parts: list[Part] = []
+    for phrase in phrases:
+        parts.extend([("say", separator), *phrase] if parts else phrase)
+    return tuple(parts)

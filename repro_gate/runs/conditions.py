@@ -1,0 +1,109 @@
+"""Conditions: which flags, environment and seed a run is started under, and which values count as effective when read back.
+
+Pure data and functions; the flags' names are those of `docs/flags.md` and of `determinism.allow` in the spec. Sources: PyTorch's notes on
+reproducibility, NVIDIA's cuBLAS and NCCL documentation, the READMEs of flash-attention, Transformer Engine, mamba and causal-conv1d.
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+FlagValue = bool | str
+
+# Set by the probe in the process, right after torch came in.
+IN_PROCESS: Mapping[str, FlagValue] = {
+    "torch.use_deterministic_algorithms": True,
+    "torch.utils.deterministic.fill_uninitialized_memory": True,
+    "torch.backends.cudnn.deterministic": True,
+    "torch.backends.cudnn.benchmark": False,
+    "torch.backends.mkldnn.deterministic": True,
+}
+# Must stand in the environment before the process starts.
+IN_ENVIRONMENT: Mapping[str, str] = {
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "MKL_CBWR": "AUTO",
+    "NCCL_ALGO": "Ring",
+    "NCCL_PROTO": "Simple",
+    "FLASH_ATTENTION_DETERMINISTIC": "1",
+    "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0",
+    "MAMBA_DETERMINISTIC": "1",
+    "CAUSAL_CONV1D_DETERMINISTIC": "1",
+    "TORCHINDUCTOR_DETERMINISTIC": "1",
+}
+# Other values that do the same: what training, or `train.env`, may set instead.
+ALSO_EFFECTIVE: Mapping[str, frozenset[str]] = {
+    "CUBLAS_WORKSPACE_CONFIG": frozenset({":16:8"}),
+    "MKL_CBWR": frozenset({"COMPATIBLE", "SSE4_2", "AVX", "AVX2", "AVX512", "AVX512_E1", "AUTO,STRICT", "AVX2,STRICT", "AVX512,STRICT"}),
+    "NCCL_ALGO": frozenset({"Tree", "CollnetDirect", "CollnetChain", "NVLS"}),
+    "NCCL_PROTO": frozenset({"LL", "LL128"}),
+}
+# Read back where present; torch._inductor sets its own from TORCHINDUCTOR_DETERMINISTIC once it is loaded.
+ONLY_READ = "torch._inductor.config.deterministic"
+SAME_IN_ALL = ("PYTHONHASHSEED", "OMP_NUM_THREADS", "MKL_NUM_THREADS")  # set under every condition: they are part of the seed and the machine
+WARN_ONLY = "torch.use_deterministic_algorithms.warn_only"
+FLAGS = (*IN_PROCESS, ONLY_READ, *IN_ENVIRONMENT, *SAME_IN_ALL)
+VARIABLES = (*IN_ENVIRONMENT, *SAME_IN_ALL)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a run is started under. `flags` are set in the process, `environment` before it; `steps` overrides the spec's where set."""
+
+    name: str  # `deterministic`, `default`, `reseeded`
+    seed: int
+    flags: Mapping[str, FlagValue] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    steps: int | None = None
+
+
+def deterministic(seed: int, allow: frozenset[str], steps: int | None) -> Condition:
+    """Every flag on, but those that the spec leaves off."""
+    return Condition("deterministic", seed, {name: value for name, value in IN_PROCESS.items() if name not in allow},
+                     _seeded(seed, allow) | {name: value for name, value in IN_ENVIRONMENT.items() if name not in allow}, steps)
+
+
+def default(seed: int, allow: frozenset[str], steps: int | None) -> Condition:
+    """The flags off, the same seed: what the training does without the gate."""
+    return Condition("default", seed, {}, _seeded(seed, allow), steps)
+
+
+def reseeded(seed: int, allow: frozenset[str], steps: int) -> Condition:
+    """The flags on and another seed, for a few steps: the control that must differ."""
+    other = deterministic(other_seed(seed), allow, steps)
+    return Condition("reseeded", other.seed, other.flags, other.environment, steps)
+
+
+def other_seed(seed: int) -> int:
+    """Another seed for the control, in the range of every generator (0 … 2**32 - 1)."""
+    return (seed + 0x9E3779B9) % 2**32
+
+
+def not_effective(settings: Mapping[str, object], condition: Condition) -> dict[str, object]:
+    """Flags of the condition that a reading (`settings`) shows at another value: {flag: value as read}.
+
+    A flag that the reading lacks is one that this torch does not have. `warn_only` keeps nondeterministic kernels, so it counts as off.
+    """
+    wrong: dict[str, object] = {}
+    for name, wanted in {**condition.flags, **condition.environment}.items():
+        if name in SAME_IN_ALL or name not in settings:
+            continue
+        value = settings[name]
+        if value != wanted and str(value) not in ALSO_EFFECTIVE.get(name, frozenset()):
+            wrong[name] = value
+    if "torch.use_deterministic_algorithms" in condition.flags and settings.get(WARN_ONLY):
+        wrong[WARN_ONLY] = True
+    if "TORCHINDUCTOR_DETERMINISTIC" in condition.environment and settings.get(ONLY_READ, True) is not True:
+        wrong[ONLY_READ] = settings[ONLY_READ]
+    return wrong
+
+
+def _seeded(seed: int, allow: frozenset[str]) -> dict[str, str]:
+    threads = str(usable_processors())
+    wanted = {"PYTHONHASHSEED": str(seed % 2**32), "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    return {name: value for name, value in wanted.items() if name not in allow} | {"PL_GLOBAL_SEED": str(seed), "PL_SEED_WORKERS": "1"}
+
+
+def usable_processors() -> int:
+    """Processors that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,243 @@
+"""One run: writes the probe's configuration, starts the command, follows its traces while it runs, and says how it ended.
+
+Called by `gate`. What comes back is data; the workspace is made and removed by the caller.
+"""
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from repro_gate.runs.conditions import VARIABLES, Condition
+from repro_gate.runs.environment import training_environment, write_shims
+from repro_gate.runs.process import Ended, supervise
+from repro_gate.spec.model import Spec
+from repro_gate.trace import format as fmt
+from repro_gate.trace.reader import Trace, TraceError, TraceFollower, read_folder, trace_files
+
+SNIPPET = "_repro_gate_snippet.py"
+STOP_GRACE = 30.0  # seconds that a training has to leave after its last wanted step
+_NO_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementation")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run: `name` is the run's own (`deterministic-2`), `reference` the traces of the first run of its pair, `keep_step` a step
+    whose tensors are kept (a witness run), `keep_final` whether the final state is kept or measured."""
+
+    name: str
+    condition: Condition
+    keep_final: bool = False
+    keep_step: int | None = None
+    reference: tuple[Trace, ...] = ()
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of a plan. `outcome` is one of the report's; `problem` says in a sentence what went wrong, `remedy` what to do."""
+
+    plan: Plan
+    outcome: str
+    ended: Ended
+    traces: tuple[Trace, ...] = ()
+    problem: str = ""
+    remedy: str = ""
+    reason_id: str = ""
+    folder: Path = field(default_factory=Path)
+
+    @property
+    def good(self) -> bool:
+        """Whether the run can be compared."""
+        return self.outcome in ("finished", "stopped")
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps, the largest count among its processes."""
+        return max((len(trace.steps) for trace in self.traces), default=0)
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where runs take place: the same paths for each. `cwd` lies in the workspace, `traces` holds one folder for each run."""
+
+    place: Path
+    workspace: Path
+    cwd: Path
+    traces: Path
+    outer: Mapping[str, str]  # the environment that the gate itself was started in
+    data: tuple[Path, ...] = ()
+
+
+Tick = Callable[[Sequence[Trace]], str | None]
+
+
+def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
+    """Do one run. `tick(traces so far)` is called a few times a second; a text it returns ends the run."""
+    folder = site.traces / plan.name
+    folder.mkdir(parents=True)
+    nonce = secrets.token_hex(16)
+    _configure(spec, plan, site, folder, nonce)
+    write_shims(site.place, site.outer.get("PATH", os.defpath))
+    watcher = _Watcher(folder, nonce, tick)
+    command = ["/bin/sh", "-c", _command(spec, plan, site)]
+    environment = training_environment(site.outer, plan.condition, spec.train.env, site.place, spec.hardware.device)
+    if not site.cwd.is_dir():
+        ended = Ended(None, None, False, "", 0.0, (), 0, False)
+        return Run(plan, "crashed", ended, problem=f"train.working-directory {spec.train.working_directory!r} is not in the workspace",
+                   remedy="name a folder that git tracks, relative to the folder that holds the spec", reason_id="run/no-working-directory")
+    ended = supervise(command, cwd=site.cwd, env=environment, timeout=spec.train.timeout, tick=watcher.look)
+    return _judge(spec, plan, folder, nonce, ended, watcher)
+
+
+def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> None:
+    """The probe's configuration, at the same path for every run; and the file that reports a full disk, its blocks taken now."""
+    steps = spec.train.steps if plan.condition.steps is None else plan.condition.steps
+    config = {
+        "nonce": nonce, "traces": str(folder), "seed": plan.condition.seed, "flags": dict(plan.condition.flags), "variables": list(VARIABLES),
+        "steps": steps, "every": spec.capture.every, "workspace": str(site.workspace), "data": [str(path) for path in site.data],
+        "keep": {"final": plan.keep_final, "step": plan.keep_step, "reference": _reference(plan.reference)},
+    }
+    (site.place / "probe.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / fmt.FAILURE_FILE).write_bytes(b" " * fmt.FAILURE_BYTES)
+
+
+def _reference(traces: Sequence[Trace]) -> dict[str, str] | None:
+    """Process key -> stem of its kept files, for the keys that name one process."""
+    trained = [trace for trace in traces if trace.trained]
+    keys = [trace.key for trace in trained]
+    return {trace.key: str(trace.path)[: -len(fmt.SUFFIX)] for trace in trained if keys.count(trace.key) == 1} if trained else None
+
+
+def _command(spec: Spec, plan: Plan, site: Site) -> str:
+    if spec.train.snippet is not None:
+        (site.cwd / SNIPPET).write_text(spec.train.snippet.replace("{seed}", str(plan.condition.seed)), encoding="utf-8")
+        return f"exec python {SNIPPET}"
+    return (spec.train.run or "").replace("{seed}", str(plan.condition.seed))
+
+
+class _Watcher:
+    """Follows a run from outside: its traces as they grow, and processes that have torch loaded and write none."""
+
+    def __init__(self, folder: Path, nonce: str, tick: Tick) -> None:
+        self.folder, self.nonce, self.tick = folder, nonce, tick
+        self.followers: dict[str, TraceFollower] = {}
+        self.suspects: dict[tuple[int, float], int] = {}
+        self.untraced: dict[int, str] = {}
+        self.ended_at: float | None = None
+
+    def look(self, alive: list[psutil.Process]) -> str | None:
+        """Take in what is new. Ends the run where its trace is broken, or where it does not leave after its last step."""
+        try:
+            for path in trace_files(self.folder):
+                self.followers.setdefault(path.name, TraceFollower(path, self.nonce)).poll()
+        except TraceError:
+            return "trace"  # told in full when the traces are read
+        if _failure(self.folder):
+            return "trace"
+        self._suspect(alive)
+        traces = [follower.trace for follower in self.followers.values()]
+        trained = [trace for trace in traces if trace.trained]
+        if trained and all(trace.end == "steps" for trace in trained):
+            self.ended_at = self.ended_at or time.monotonic()
+            if time.monotonic() - self.ended_at > STOP_GRACE:
+                return "steps"
+        return self.tick(traces)
+
+    def _suspect(self, alive: list[psutil.Process]) -> None:
+        traced = {int(name.partition("-")[0]) for name in self.followers if name.partition("-")[0].isdecimal()}
+        for process in alive:
+            if process.pid in traced or process.pid in self.untraced:
+                continue
+            with contextlib.suppress(psutil.Error, OSError):
+                if "libtorch" in Path(f"/proc/{process.pid}/maps").read_text(errors="replace"):
+                    key = (process.pid, process.create_time())
+                    self.suspects[key] = self.suspects.get(key, 0) + 1
+                    if self.suspects[key] > 3:  # a child between fork and exec shows its parent's libraries for a moment
+                        self.untraced[process.pid] = " ".join(process.cmdline())[:500]
+
+
+def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watcher: _Watcher) -> Run:
+    """How the run ended, from most to least specific."""
+    def bad(outcome: str, reason: str, problem: str, remedy: str) -> Run:
+        return Run(plan, outcome, ended, tuple(traces), problem, remedy, reason, folder)
+
+    traces: list[Trace] = []
+    trace_problem = _failure(folder)
+    try:
+        traces = read_folder(folder, nonce)
+    except TraceError as error:
+        trace_problem = trace_problem or str(error)
+    steps_done = bool(traces) and any(trace.trained for trace in traces) and all(trace.end == "steps" for trace in traces if trace.trained)
+    if ended.timed_out:
+        return bad("timed-out", "run/timeout", f"it was still running after {spec.train.timeout:g} s and was ended",
+                   "raise train.timeout, lower train.steps, or find what it waits for in the log's end")
+    if ended.stopped and ended.stopped not in ("trace", "steps"):
+        return Run(plan, "interrupted", ended, tuple(traces), ended.stopped, "", "run/ended-early", folder)
+    crash = _crash(ended)
+    if crash and not steps_done and not (trace_problem and "cannot" in trace_problem):
+        return bad(*crash)
+    if trace_problem:
+        return bad("untraced", "trace/unreadable", f"its trace cannot be used: {trace_problem}", _trace_remedy(trace_problem))
+    if watcher.untraced:
+        pid, command = next(iter(watcher.untraced.items()))
+        return bad("untraced", "probe/untraced-process", f"process {pid} had torch loaded and could not be traced: {command}",
+                   "start it without -I, -E or -S and with the environment that it was given, so that PYTHONPATH reaches it")
+    errors = [message for trace in traces for identifier, message in trace.notes if identifier == "probe-error"]
+    if errors:
+        return bad("untraced", "probe/error", f"the probe itself failed: {errors[0]}", "please report this line; training was not affected")
+    if any(trace.end == "exception" for trace in traces if trace.trained):
+        return bad("crashed", "run/crashed", "the training ended by an exception that its command did not report", "see the log's end")
+    if not any(trace.trained for trace in traces):
+        return bad("untraced", "run/nothing-recorded", _nothing(traces), "train with a torch optimizer, or call `from repro_gate import record, step`")
+    return Run(plan, "stopped" if steps_done else "finished", ended, tuple(traces), folder=folder)
+
+
+def _crash(ended: Ended) -> tuple[str, str, str, str] | None:
+    """(outcome, reason, problem, remedy) where the command ended badly."""
+    if ended.out_of_memory:
+        return "out-of-memory", "run/out-of-memory", "the kernel killed it for want of memory", "lower the batch size or train.steps, or use a larger machine"
+    if ended.signal is not None:
+        return ("killed", "run/killed", f"it was ended by signal {ended.signal}",
+                "signal 9 is most often the kernel's answer to too little memory: see `dmesg`" if ended.signal == 9 else "see the log's end")
+    if not ended.exit_code:
+        return None
+    blocked = next((found.group(1) for line in reversed(ended.tail) if (found := _NO_DETERMINISTIC.search(line))), None)
+    if blocked:
+        return ("crashed", "run/no-deterministic-implementation", f"`{blocked}` has no deterministic implementation on this device, so torch refused to run it",
+                "replace the operator, or name torch.use_deterministic_algorithms under determinism.allow with a reason")
+    remedy = "see the log's end"
+    if ended.exit_code in (126, 127):
+        remedy = "the command was not found in the workspace: git-ignored files (a .venv, say) are not copied; put its folder on PATH instead"
+    elif any("No module named 'torch'" in line for line in ended.tail):
+        remedy = "the `python` on PATH has no torch: activate the environment that you train in"
+    return "crashed", "run/crashed", f"it exited with status {ended.exit_code}", remedy
+
+
+def _nothing(traces: Sequence[Trace]) -> str:
+    if not traces:
+        return "no Python process of it could be traced"
+    torch = any("torch" in trace.facts for trace in traces)
+    return "no torch optimizer took a step and nothing was recorded" if torch or traces else "nothing was recorded"
+
+
+def _trace_remedy(problem: str) -> str:
+    if "No space" in problem or "too large" in problem.lower():
+        return "free space in the temporary folder (TMPDIR), or raise capture.every"
+    return "the training process must not write to, cut or remove the trace; run it again"
+
+
+def _failure(folder: Path) -> str | None:
+    """What a probe that could not write its trace has left behind."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        text = (folder / fmt.FAILURE_FILE).read_bytes()[: fmt.FAILURE_BYTES].strip()
+        if text:
+            return "cannot be written: " + str(json.loads(text).get("error", ""))[:1000]
+    return None

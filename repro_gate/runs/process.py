@@ -1,0 +1,205 @@
+"""Starts one command in a process group of its own, watches it, and leaves nothing running, however it ends.
+
+Descendants that leave the group (torchrun's workers start sessions of their own) are found through the process tree: the gate makes itself
+the reaper of orphans (Linux), so that none escapes to init. The end of the output is kept, the rest is read and thrown away.
+"""
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+TICK = 0.2  # seconds between two looks at a run
+SCAN_EVERY = 3  # ticks between two walks through the process tree
+GRACE = 3.0  # seconds that a finished run's helpers (resource trackers, loader workers) have to leave by themselves
+TAIL_LINES, TAIL_BYTES = 200, 64 * 1024
+_PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 36, 1
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended. `signal` is set where one ended it; `stopped` is the reason given by the watcher, else ``."""
+
+    exit_code: int | None
+    signal: int | None
+    timed_out: bool
+    stopped: str
+    seconds: float
+    tail: tuple[str, ...]
+    left_running: int  # descendants that had to be killed after the command itself had ended
+    out_of_memory: bool
+
+
+def supervise(command: list[str], *, cwd: Path, env: Mapping[str, str], timeout: float, tick: Callable[[list[psutil.Process]], str | None]) -> Ended:
+    """Run `command` to its end. `tick(descendants)` is called a few times a second; a text it returns ends the run with that reason.
+
+    On any exception, KeyboardInterrupt included, the whole tree is killed before the exception goes on.
+    """
+    _adopt_orphans()
+    before = {child.pid for child in psutil.Process().children()}
+    kills = _oom_kills()
+    began = time.monotonic()
+    process = subprocess.Popen(command, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               start_new_session=True, preexec_fn=_die_with_parent if sys.platform == "linux" else None)
+    output = _Tail(process)
+    seen: dict[int, psutil.Process] = {}
+    stopped, timed_out = "", False
+    try:
+        stopped, timed_out = _watch(process, began + timeout, tick, seen, before)
+    finally:
+        seconds = time.monotonic() - began
+        left = _end_tree(process, seen, before, at_once=bool(stopped or timed_out or process.poll() is None))
+    code = process.returncode
+    number = -code if code < 0 else code - 128 if 128 < code < 160 else None  # a shell reports its child's signal as 128 + N
+    killed = number == signal.SIGKILL and not (stopped or timed_out)
+    return Ended(code, number, timed_out, stopped, seconds, output.lines(), left, killed and _oom_kills() > kills)
+
+
+def _watch(process: subprocess.Popen[bytes], deadline: float, tick: Callable[[list[psutil.Process]], str | None],
+           seen: dict[int, psutil.Process], before: set[int]) -> tuple[str, bool]:
+    due, ticks = time.monotonic() + TICK, 0
+    alive: list[psutil.Process] = []
+    while True:
+        try:
+            process.wait(timeout=max(0.01, min(due - time.monotonic(), TICK)))
+            return "", False
+        except subprocess.TimeoutExpired:
+            pass
+        if time.monotonic() < due:
+            continue
+        due, ticks = time.monotonic() + TICK, ticks + 1
+        if ticks % SCAN_EVERY == 0:
+            alive = descendants(before)
+            seen.update((child.pid, child) for child in alive)
+        reason = tick(alive)
+        if reason:
+            return reason, False
+        if time.monotonic() > deadline:
+            return "", True
+
+
+def descendants(before: set[int]) -> list[psutil.Process]:
+    """Every process below this one, but the children that were there before the run."""
+    if not Path(f"/proc/self/task/{threading.get_native_id()}/children").exists():  # not Linux, or a kernel without CONFIG_PROC_CHILDREN
+        with contextlib.suppress(psutil.Error):
+            return [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+    found: list[psutil.Process] = []
+    waiting = [pid for pid in _children(os.getpid()) if pid not in before]
+    while waiting:
+        pid = waiting.pop()
+        waiting += _children(pid)
+        with contextlib.suppress(psutil.Error):
+            found.append(psutil.Process(pid))
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    """Children of one process, from each of its threads: a look at a few small files instead of at every process of the machine."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.scandir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                found += map(int, Path(thread.path, "children").read_text().split())
+    return found
+
+
+def _end_tree(process: subprocess.Popen[bytes], seen: dict[int, psutil.Process], before: set[int], *, at_once: bool) -> int:
+    """Kill what is left, again until nothing is. The number of processes that a finished command had left running."""
+    deadline = time.monotonic() + (0.0 if at_once else GRACE)
+    while not at_once and time.monotonic() < deadline and _alive(process, seen, before):
+        time.sleep(0.02)
+    left = _alive(process, seen, before)
+    for _ in range(200):
+        alive = _alive(process, seen, before)
+        if not alive and process.poll() is not None:
+            break
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        for child in alive:
+            with contextlib.suppress(psutil.Error):
+                child.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.05)
+    process.wait()
+    return 0 if at_once else len(left)
+
+
+def _alive(process: subprocess.Popen[bytes], seen: dict[int, psutil.Process], before: set[int]) -> list[psutil.Process]:
+    """Living processes of the run; dead orphans that fell to us are reaped on the way."""
+    found = []
+    for child in {child.pid: child for child in [*descendants(before), *seen.values()]}.values():
+        with contextlib.suppress(psutil.Error):
+            if child.status() != psutil.STATUS_ZOMBIE:
+                found.append(child)
+            elif child.pid != process.pid and child.ppid() == os.getpid():
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(child.pid, os.WNOHANG)
+    return [child for child in found if child.pid != process.pid or process.poll() is None]
+
+
+class _Tail:
+    """Reads a process's output in a thread and keeps its end."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._chunks: collections.deque[bytes] = collections.deque()
+        self._size = 0
+        assert process.stdout is not None
+        self._stream = process.stdout
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while chunk := os.read(self._stream.fileno(), 65536):
+                self._chunks.append(chunk)
+                self._size += len(chunk)
+                while self._size - len(self._chunks[0]) > TAIL_BYTES:
+                    self._size -= len(self._chunks.popleft())
+
+    def lines(self) -> tuple[str, ...]:
+        """The last lines, as text. Called when no writer is left."""
+        self._thread.join(timeout=2)
+        with contextlib.suppress(OSError):
+            self._stream.close()
+        text = b"".join(self._chunks)[-TAIL_BYTES:].decode("utf-8", "replace")
+        return tuple(text.replace("\r", "\n").splitlines()[-TAIL_LINES:])
+
+
+def _adopt_orphans() -> None:
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            _libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _die_with_parent() -> None:
+    """In the child before exec: be killed if the gate itself is killed."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+_LIBC = _libc() if sys.platform == "linux" else None  # type: ignore[assignment]
+
+
+def _oom_kills() -> int:
+    """How often the kernel killed for memory in our control group (cgroup v2), 0 where that is not known."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        group = Path("/proc/self/cgroup").read_text().strip().splitlines()[-1].rpartition(":")[2]
+        for folder in (Path("/sys/fs/cgroup") / group.lstrip("/"), Path("/sys/fs/cgroup")):
+            events = folder / "memory.events"
+            if events.is_file():
+                return int(next(line for line in events.read_text().splitlines() if line.startswith("oom_kill ")).split()[1])
+    return 0

@@ -1,0 +1,232 @@
+"""The series of runs of one gating: in which order they are done, what is compared as soon as it can be, and what is kept of each.
+
+Deterministic, default, deterministic, default, so that the machine's drift falls on both arms; then the reseeded control; where the two
+deterministic runs part, two short witness runs that keep the tensors of that step, to say how far they are apart. Called by `gate`.
+"""
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from repro_gate.analysis.compare import Key, compare_runs, first_difference, key_of, losses_of, processes, with_distance
+from repro_gate.analysis.model import Comparison, Divergence
+from repro_gate.progress import Watch
+from repro_gate.runs import conditions
+from repro_gate.runs.launch import Plan, Run, Site, launch
+from repro_gate.spec.model import Spec
+from repro_gate.trace.artifacts import Artifact, collect, compare_artifacts, read_leaves
+from repro_gate.trace.reader import Block, Trace
+from repro_gate.workspace import Checkout, Snapshot, changed_data, fresh_workspace, read_data_state, remove_tree, resolve_data, take_snapshot
+
+MEASURED_KINDS = ("batch", "buffer", "gradient", "parameter", "optimizer")
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where a series takes place: one temporary folder, the snapshot of the checkout in it, and the number of its files."""
+
+    spec: Spec
+    place: Path
+    snapshot: Snapshot
+    outer: Mapping[str, str]
+    within: Path  # the spec's folder, relative to the checkout
+
+    @property
+    def files(self) -> int:
+        """Files in each run's workspace."""
+        return self.snapshot.files
+
+
+@contextlib.contextmanager
+def open_site(spec: Spec, checkout: Checkout, outer: Mapping[str, str], keep_traces: Path | None) -> Iterator[Ground]:
+    """A temporary folder with a snapshot of the checkout; removed at the end whatever happens, after the traces were moved to `keep_traces`."""
+    place = Path(tempfile.mkdtemp(prefix="repro-gate-")).resolve()
+    try:
+        snapshot = take_snapshot(checkout, place / "snapshot")
+        yield Ground(spec, place, snapshot, outer, spec.path.parent.resolve().relative_to(checkout.root.resolve()))
+        if keep_traces is not None and (place / "runs").is_dir():
+            shutil.copytree(place / "runs", keep_traces, dirs_exist_ok=True)
+    finally:
+        remove_tree(place)
+
+
+class Series:
+    """The runs of one gating, as they come in. State, because a divergence is to be shown while the second run is still going."""
+
+    def __init__(self, spec: Spec, ground: Ground, watch: Watch, fail_fast: bool) -> None:
+        self.spec, self.ground, self.watch, self.fail_fast = spec, ground, watch, fail_fast
+        self.runs: list[Run] = []
+        self.comparisons: dict[int, Comparison] = {}
+        self.control: Run | None = None
+        self.artifacts: dict[str, dict[str, Artifact]] = {}
+        self.artifact_notes: tuple[str, ...] = ()
+        self.changed_data: tuple[str, ...] = ()
+        self.interrupted = ""
+        self.stopped_early = False
+        self._allow = frozenset(item.flag for item in spec.determinism.allow)
+        self._data_before = read_data_state(spec.data, spec.path.parent)
+        self._total = 0
+
+    def run_all(self, control_steps: int) -> None:
+        """Do every run of the series, in order, until one ends badly. Ctrl-C ends the run in progress and the series."""
+        steps, first = self.spec.train.steps, self.spec.random_state.seeds[0]
+        with_defaults = self.spec.cost.measure
+        self._total = (4 if with_defaults else 2) + 1 + 2 * (len(self.spec.random_state.seeds) - 1)
+        try:
+            if self._gate_seed(first, steps, with_defaults):
+                self._control(first, min(control_steps, steps or control_steps))
+                for seed in self.spec.random_state.seeds[1:]:
+                    if not self._gate_seed(seed, steps, False):
+                        break
+            self._measure_divergences()
+        except KeyboardInterrupt:
+            self.interrupted = "the gate was interrupted"
+
+    def pair(self) -> tuple[Run, ...]:
+        """The deterministic runs of the first seed that can be compared."""
+        seed = self.spec.random_state.seeds[0]
+        return tuple(run for run in self.runs if run.plan.condition.name == "deterministic" and run.plan.condition.seed == seed and run.good)[:2]
+
+    def default_pair(self) -> tuple[Sequence[Trace], Sequence[Trace]] | None:
+        """The traces of the two default runs, where both came to their end."""
+        good = [run.traces for run in self.runs if run.plan.condition.name == "default" and run.good]
+        return (good[0], good[1]) if len(good) == 2 else None
+
+    def cost_pairs(self) -> list[tuple[Sequence[Trace], Sequence[Trace]]]:
+        """(deterministic, default) traces of neighbouring runs, where all four came to their end."""
+        on, off = [run.traces for run in self.pair()], self.default_pair()
+        return list(zip(on, off, strict=True)) if off is not None and len(on) == 2 else []
+
+    @property
+    def artifact_counts(self) -> dict[str, int]:
+        """Run name -> number of artifacts found after it."""
+        return {name: len(found) for name, found in self.artifacts.items()}
+
+    def _gate_seed(self, seed: int, steps: int | None, with_defaults: bool) -> bool:
+        """The deterministic pair of one seed, with the default pair between. False where the series has to end."""
+        label = "" if seed == self.spec.random_state.seeds[0] else f"seed{seed}-"
+        on, off = conditions.deterministic(seed, self._allow, steps), conditions.default(seed, self._allow, steps)
+        first = self._run(Plan(f"{label}deterministic-1", on, keep_final=True))
+        if not first.good:
+            return False
+        before = self._run(Plan("default-1", off, keep_final=True)) if with_defaults else None
+        if before is not None and not before.good:
+            return False
+        live = _LiveView(self.watch, first.traces, self.fail_fast)
+        second = self._run(Plan(f"{label}deterministic-2", on, keep_final=True, reference=first.traces), live)
+        if live.found is not None and self.fail_fast:
+            self.comparisons[seed] = _so_far(first, second, live.found)
+            self.stopped_early = True
+            return False
+        if not second.good:
+            return False
+        differences, leaves = self._compare_artifacts(first.plan.name, second.plan.name)
+        self.comparisons[seed] = compare_runs(first.traces, second.traces, differences, leaves)
+        if before is not None:
+            return self._run(Plan("default-2", off, keep_final=True, reference=before.traces)).good
+        return True
+
+    def _control(self, seed: int, steps: int) -> None:
+        self.control = self._run(Plan("reseeded", conditions.reseeded(seed, self._allow, steps)))
+
+    def _run(self, plan: Plan, live: _LiveView | None = None, record: bool = True) -> Run:
+        """One run in a fresh workspace; its artifacts are taken out before the workspace goes."""
+        workspace = fresh_workspace(self.ground.snapshot, self.ground.place, self.spec.data, self.spec.path.parent)
+        cwd = workspace.root / self.ground.within / self.spec.train.working_directory
+        site = Site(self.ground.place, workspace.root, cwd, self.ground.place / "runs", self.ground.outer, resolve_data(self.spec.data, self.spec.path.parent))
+        if record:
+            self.watch.run_started(plan.name, len(self.runs) + 1, self._total, plan.condition.steps)
+        progress = _Progress(self.watch, live)
+        run = launch(self.spec, plan, site, progress.tick)
+        if record:
+            self.runs.append(run)
+            self.watch.run_ended(run)
+            self._collect(plan, cwd)
+        self.changed_data = self.changed_data or changed_data(self._data_before, read_data_state(self.spec.data, self.spec.path.parent))
+        return run
+
+    def _collect(self, plan: Plan, cwd: Path) -> None:
+        if self.spec.capture.artifacts and plan.condition.name == "deterministic" and cwd.is_dir():
+            found, unmatched = collect(cwd, self.spec.capture.artifacts, self.ground.place / "artifacts" / plan.name)
+            self.artifacts[plan.name] = {item.name: read_leaves(item.path) for item in found}
+            if unmatched and self.runs[-1].good:
+                stopped = f" (the training was stopped after {self.spec.train.steps} steps)" if self.runs[-1].outcome == "stopped" else ""
+                self.artifact_notes = tuple(f"no file matches capture.artifacts {pattern!r} after a run{stopped}" for pattern in unmatched)
+
+    def _compare_artifacts(self, first: str, second: str) -> tuple[tuple[Divergence, ...], int]:
+        a, b = self.artifacts.get(first, {}), self.artifacts.get(second, {})
+        found: list[Divergence] = []
+        for name in sorted(a.keys() | b.keys()):
+            if name not in a or name not in b:
+                found.append(Divergence(-1, "artifact", name, detail="written by the first run only" if name in a else "written by the second run only"))
+                continue
+            found += (Divergence(-1, "artifact", item.name, dtype=item.dtype, shape=item.shape, values=item.values, detail=item.detail)
+                      for item in compare_artifacts(a[name], b[name], name))
+        steps = max((run.steps for run in self.runs), default=0)
+        return tuple(replace(item, step=max(steps - 1, -1)) for item in found), sum(len(artifact.leaves) for artifact in a.values())
+
+    def _measure_divergences(self) -> None:
+        """Witness runs for each seed whose first divergence is a tensor that was not kept: again up to that step, keeping it."""
+        for seed, comparison in list(self.comparisons.items()):
+            first = comparison.first_divergence
+            if first is None or first.distance is not None or first.detail or first.kind not in MEASURED_KINDS or self.fail_fast:
+                continue
+            condition = conditions.deterministic(seed, self._allow, max(first.step, 0) + 1)
+            a = self._run(Plan(f"witness-1-seed{seed}", condition, keep_step=first.step), record=False)
+            b = self._run(Plan(f"witness-2-seed{seed}", condition, keep_step=first.step, reference=a.traces), record=False) if a.good else a
+            measured = {(label, item.step, item.kind, item.name): item for label, trace in processes(b.traces).items() for item in trace.distances}
+            self.comparisons[seed] = replace(comparison, first_divergence=with_distance(first, measured))
+
+
+class _LiveView:
+    """Holds the second deterministic run against the first while it is still going."""
+
+    def __init__(self, watch: Watch, first: Sequence[Trace], fail_fast: bool) -> None:
+        self.watch, self.fail_fast = watch, fail_fast
+        self.found: Divergence | None = None
+        self._first: dict[str, dict[Key, Block]] = {label: {key_of(block): block for block in trace.blocks} for label, trace in processes(first).items()}
+        self._taken: dict[str, int] = {}
+
+    def look(self, traces: Sequence[Trace]) -> str | None:
+        """Compare what is new; a text ends the run."""
+        for label, trace in processes(traces).items():
+            start = self._taken.get(label, 0)
+            self._taken[label] = len(trace.blocks)
+            for block in trace.blocks[start:]:
+                if self.found is None and label in self._first:
+                    self.found = first_difference(label, self._first[label], block)
+                    if self.found is not None:
+                        self.watch.diverged(self.found)
+        return "it had parted from the first run" if self.found is not None and self.fail_fast else None
+
+
+class _Progress:
+    """Tells the watch how far the run in progress is."""
+
+    def __init__(self, watch: Watch, live: _LiveView | None) -> None:
+        self.watch, self.live = watch, live
+        self._step = -1
+
+    def tick(self, traces: Sequence[Trace]) -> str | None:
+        """Called a few times a second with the traces so far."""
+        main = next((trace for trace in traces if trace.steps), None)
+        if main is not None and len(main.steps) - 1 > self._step:
+            self._step = len(main.steps) - 1
+            losses = losses_of(replace(main, blocks=main.blocks[-200:]))
+            self.watch.advanced(self._step, losses[max(losses)] if losses else None)
+        return self.live.look(traces) if self.live is not None else None
+
+
+def _so_far(first: Run, second: Run, found: Divergence) -> Comparison:
+    """The comparison of a second run that was ended at its divergence: what both have, and no word on what it did not reach."""
+    reached = max((block.step for trace in second.traces for block in trace.blocks), default=-1)
+    cut = [replace(trace, blocks=[block for block in trace.blocks if block.step < reached]) for trace in first.traces]
+    rest = [replace(trace, blocks=[block for block in trace.blocks if block.step < reached]) for trace in second.traces]
+    comparison = compare_runs(cut, rest) if reached > found.step else None
+    if comparison is None or comparison.first_divergence is None:
+        return Comparison(False, reached + 1, 0, 0, found)
+    return replace(comparison, steps=reached + 1)

@@ -1,0 +1,77 @@
+"""What is wrong with a spec, as data and as the lines that a person reads.
+
+Raised by `spec.loader`, printed by `cli.main`. Imports nothing of the package but `errors`.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from repro_gate.errors import UsageError
+
+MAX_PRINTED = 50  # a file with more mistakes than this is not a repro.yml; the rest is counted
+MAX_SHOWN = 60  # characters of a value that stand in a message
+
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake. `line` and `column` count from 1 and are None where there is no place (a missing file, an option).
+
+    `key` is dotted (`data.0.path`, as `--set` takes it) and empty for the file as a whole; `origin` is the command-line option that
+    brought the value, where it was not the file.
+    """
+
+    line: int | None
+    column: int | None
+    key: str
+    message: str
+    origin: str | None = None
+
+    def text(self, source: str) -> str:
+        """The line to print: `repro.yml:LINE:COLUMN: key: what is wrong, what would be right`."""
+        if self.origin is not None:
+            where = [escaped(self.origin)]
+        elif self.line is not None:
+            where = [f"{source}:{self.line}:{self.column}"]
+        else:
+            where = [source]
+        named_by_option = self.origin is not None and self.origin.startswith(f"--set {self.key}=")
+        return ": ".join([*where, *([self.key] if self.key and not named_by_option else []), self.message])
+
+
+class SpecError(UsageError):
+    """A spec that cannot be used: all its problems, in the order in which they stand in the file."""
+
+    def __init__(self, source: str, problems: Sequence[Problem], *, remedy: str = "") -> None:
+        self.source = escaped(source)
+        self.problems = tuple(problems)
+        lines = [problem.text(self.source) for problem in self.problems[:MAX_PRINTED]]
+        if len(self.problems) > MAX_PRINTED:
+            lines.append(f"{self.source}: … and {len(self.problems) - MAX_PRINTED} more")
+        super().__init__("\n".join(lines), remedy=remedy, reason_id="usage/spec")
+
+
+class Refused(Exception):
+    """Raised inside the spec room where reading cannot go on; `load_spec` turns it into a `SpecError`."""
+
+    def __init__(self, problem: Problem, *, remedy: str = "") -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+        self.remedy = remedy
+
+
+def dotted(path: KeyPath) -> str:
+    """`("data", 0, "path")` as `data.0.path`, safe to print."""
+    return ".".join(shortened(escaped(str(part))) for part in path)
+
+
+def shortened(text: str) -> str:
+    """The text, cut to what fits into a message."""
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
+
+
+def escaped(text: str) -> str:
+    """The text with every character that does not print (line breaks, escape codes, text-direction marks, lone surrogates) written out."""
+    return "".join(ch if ch.isprintable() else ch.encode("unicode_escape", "surrogatepass").decode("ascii") for ch in text)

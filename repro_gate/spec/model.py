@@ -1,0 +1,129 @@
+"""The spec as data: one frozen dataclass for each section of `repro.yml`, with the defaults that work on a laptop.
+
+Built by `spec.loader`, read by everyone. No behaviour lives here; imports nothing of the package.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Train:
+    """`train:`. Exactly one of `run` (a shell command, `{seed}` is filled in) and `snippet` (inline Python) is set."""
+
+    run: str | None = None
+    snippet: str | None = None
+    working_directory: str = "."  # relative to the folder that holds the spec
+    steps: int | None = None  # stop after this many optimizer steps; None: run to the end
+    warmup: int = 5  # steps left out of the timing
+    timeout: float = 3600.0  # seconds, for one run
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RandomState:
+    """`random-state:`. `seed: 42` is held as `seeds == (42,)`; `seeds: [1, 2, 3]` gates each."""
+
+    seeds: tuple[int, ...] = (42,)
+
+
+@dataclass(frozen=True)
+class AllowedFlag:
+    """One entry of `determinism.allow`: a flag that is left off, and why."""
+
+    flag: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """`determinism.compare: {loss: …, weights: …}`: the largest absolute difference that still passes."""
+
+    loss: float
+    weights: float
+
+
+@dataclass(frozen=True)
+class Determinism:
+    """`determinism:`. `tolerance is None` means `compare: bitwise`."""
+
+    tolerance: Tolerance | None = None
+    allow: tuple[AllowedFlag, ...] = ()
+
+
+@dataclass(frozen=True)
+class Capture:
+    """`capture:`. `every` is the number of steps between digests; `artifacts` are globs below the working directory."""
+
+    every: int = 1
+    artifacts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CostBudget:
+    """`cost:`. `max_percent` fails the gate only if the whole confidence interval lies above it."""
+
+    measure: bool = True
+    max_percent: float | None = None
+
+
+@dataclass(frozen=True)
+class DataItem:
+    """One entry of `data:`. `path` is relative to the folder that holds the spec, or absolute; `sha256` is 64 lower-case hex digits."""
+
+    path: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Env:
+    """`env:`. `lockfile` is relative to the folder that holds the spec."""
+
+    lockfile: str | None = None
+    image: str | None = None
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """`hardware:`. `device` is `cuda`, `cpu` (hides the GPUs) or None (whatever the training picks)."""
+
+    device: str | None = None
+    gpus: int | None = None
+    gpu_model: str | None = None
+
+
+@dataclass(frozen=True)
+class Waiver:
+    """One entry of `checklist.waive`."""
+
+    check: str
+    reason: str
+    until: date | None = None
+
+
+@dataclass(frozen=True)
+class Checklist:
+    """`checklist:`. `profile` is `basic` or `strict`."""
+
+    profile: str = "basic"
+    waive: tuple[Waiver, ...] = ()
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A whole `repro.yml`, validated. `path` is the absolute path of the file; relative paths in it start at `path.parent`."""
+
+    path: Path
+    version: int = 1
+    train: Train = field(default_factory=Train)
+    random_state: RandomState = field(default_factory=RandomState)
+    determinism: Determinism = field(default_factory=Determinism)
+    capture: Capture = field(default_factory=Capture)
+    cost: CostBudget = field(default_factory=CostBudget)
+    data: tuple[DataItem, ...] = ()
+    env: Env = field(default_factory=Env)
+    hardware: Hardware = field(default_factory=Hardware)
+    checklist: Checklist = field(default_factory=Checklist)

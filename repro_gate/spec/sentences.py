@@ -1,0 +1,222 @@
+"""What the schema validator found, in sentences: the value that stands there, and what would be right.
+
+Called by `spec.validation` with jsonschema's errors; none of jsonschema's own wording gets through. Pure functions, no I/O.
+"""
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from repro_gate.spec.document import Document, Place
+from repro_gate.spec.errors import KeyPath, Problem, dotted, escaped, shortened
+from repro_gate.spec.schema import Schema, every_key, mapping_shape, property_at, schema
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+
+CLOSE_VALUE = 0.7  # `gpu` is not a slip of the pen for `cpu` (0.67)
+CLOSE_KEY = 0.6
+
+
+def problems_of(error: ValidationError, document: Document, base: KeyPath = ()) -> Iterator[Problem]:
+    """The problems that one error of the validator stands for, each at its own place."""
+    path: KeyPath = (*base, *error.path)
+    rule = error.validator
+    found: Any = error.instance
+    value: Any = error.validator_value
+    said: Schema = error.schema if isinstance(error.schema, dict) else {}
+    if rule == "additionalProperties":
+        for key in _extra(found, said):
+            yield document.keys[(*path, key)].problem((*path, key), _unknown(path, key, said))
+    elif rule == "required":
+        for key in (key for key in value if key not in found):
+            yield _key_place(document, path).problem((*path, key), f"is missing, add {_example((*path, key), key)}")
+    elif rule == "oneOf" and "required" in value[0]:
+        names = [name for branch in value for name in branch["required"]]
+        yield _one_of_keys(path, found, names, document)
+    elif rule == "not" and not value:
+        yield _key_place(document, path).problem(path, _forbidden(error))
+    elif rule == "not":
+        yield _exclusive(path, [*value["required"]], document)
+    elif rule == "uniqueItems":
+        for index in _repeated(found):
+            yield value_place(document, (*path, index)).problem((*path, index), f"{shown(found[index])} stands twice, keep one")
+    elif rule in ("oneOf", "anyOf") and isinstance(found, dict) and (inner := _mapping_branch(error)):
+        for part in inner:
+            yield from problems_of(part, document, path)
+    else:
+        yield value_place(document, path).problem(path, _wrong_value(found, said, path, document))
+
+
+def value_place(document: Document, path: KeyPath) -> Place:
+    """Where the value at `path` stands, or the nearest thing above it that has a place."""
+    for length in range(len(path), -1, -1):
+        if path[:length] in document.values:
+            return document.values[path[:length]]
+    return Place(1, 1)
+
+
+def shown(value: object) -> str:
+    """A value as a message names it: text in quotes and cut short, containers by their kind."""
+    if isinstance(value, dict):
+        return "a mapping" if value else "an empty mapping"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    if isinstance(value, str):
+        return f'"{shortened(escaped(value))}"'
+    return {True: "true", False: "false", None: "no value"}[value] if value is None or isinstance(value, bool) else shortened(str(value))
+
+
+def _key_place(document: Document, path: KeyPath) -> Place:
+    return document.keys.get(path) or value_place(document, path)
+
+
+def _wrong_value(found: Any, said: Schema, path: KeyPath, document: Document) -> str:
+    sentence = f"found {shown(found)}" if found is not None else "has no value"
+    close = _close_value(found, said.get("enum", ()))
+    wanted = f"did you mean `{close}`?" if close else f"wanted {_wanted(said, found)}"
+    example = f", such as {_example(path)}" if said.get("type") in ("array", "object") else ""
+    return f"{sentence}, {wanted}{example}{_hint(found, said, document.literals.get(path, ''))}"
+
+
+def _wanted(said: Schema, found: object) -> str:
+    """What would be right, from the subschema that refused the value."""
+    if "const" in said:
+        return f"the number {said['const']}"
+    if "enum" in said:
+        return _listed([f"`{name}`" for name in said["enum"]], "or")
+    kind = said.get("type")
+    if kind in ("integer", "number"):
+        return _wanted_number(said, found)
+    if kind == "boolean":
+        return "`true` or `false`"
+    if kind == "array":
+        return "a list with at least one entry" if said.get("minItems") and found == [] else "a list"
+    if kind == "object":
+        keys = [f"`{key}`" for key in said.get("required", ())]
+        return f"a mapping with {_listed(keys, 'and')}" if keys else "a mapping"
+    return str(said["title"]) if isinstance(kind, str) or kind is None else "text or a number"
+
+
+def _wanted_number(said: Schema, found: object) -> str:
+    noun = "a whole number" if said["type"] == "integer" else "a number"
+    least, most = said.get("minimum"), said.get("maximum")
+    if isinstance(found, (int, float)) and most is not None and found > most:
+        return f"{noun}, at most {most}"
+    return f"{noun}, {least} or more"
+
+
+def _hint(found: object, said: Schema, literal: str) -> str:
+    """One more clause, where the value shows which slip was made."""
+    kinds = said.get("type", ())
+    if "string" in kinds and (isinstance(found, (bool, int, float)) or (found is None and "number" in kinds)):
+        return f', put it in quotes: "{shortened(escaped(literal))}"'
+    if not isinstance(found, str):
+        return ""
+    if kinds in ("integer", "number"):
+        if re.fullmatch(r"[-+]?0[0-9]+", found):
+            return f" (a leading zero has two readings in YAML, write `{shortened(found.lstrip('+-0') or '0')}`)"
+        if re.fullmatch(r"[-+]?[0-9][0-9_]*(\.[0-9_]+)?", found):
+            return f", write it plain: `{shortened(found.replace('_', ''))}`"
+    return ", leave out the `sha256:`" if said.get("title", "").startswith("64 hex") and found.startswith("sha256:") else ""
+
+
+def _unknown(path: KeyPath, key: str, said: Schema) -> str:
+    if "patternProperties" in said:
+        return "no name for an environment variable, use letters, digits and `_`, and no digit in front"
+    allowed = list(said["properties"])
+    if not allowed:
+        return f"unknown key, `{dotted(path)}` takes no keys"
+    plain = shortened(key).lower().replace("_", "-")
+    homes = ["at the top level" if not home else f"under `{'.'.join(home)}`" for home in _homes(plain)]
+    close = difflib.get_close_matches(plain, allowed, 1, CLOSE_KEY)
+    if close and not (homes and close[0] != plain):
+        return f"unknown key, did you mean `{close[0]}`?"
+    if homes:
+        return f"unknown key here, `{plain}` belongs {_listed(homes, 'or')}"
+    return f"unknown key, allowed here: {', '.join(allowed)}"
+
+
+def _homes(key: str) -> list[tuple[str, ...]]:
+    return [path[:-1] for path, _ in every_key() if path[-1] == key and "[]" not in path]
+
+
+def _extra(found: dict[str, Any], said: Schema) -> list[str]:
+    patterns = [re.compile(pattern) for pattern in said.get("patternProperties", ())]
+    return [key for key in found if key not in said.get("properties", ()) and not any(pattern.search(key) for pattern in patterns)]
+
+
+def _one_of_keys(path: KeyPath, found: dict[str, Any], names: list[str], document: Document) -> Problem:
+    if any(name in found for name in names):
+        return _exclusive(path, names, document)
+    choices = _listed([f"`{name}`" for name in names], "or")
+    return _key_place(document, path).problem(path, f"needs {choices}, such as {_example(path)}")
+
+
+def _exclusive(path: KeyPath, names: list[str], document: Document) -> Problem:
+    places = [document.keys[(*path, name)] for name in names]
+    place = max(places, key=lambda place: (place.origin is not None, place.line or 0, place.column or 0))
+    return place.problem(path, f"has both {_listed([f'`{name}`' for name in names], 'and')}, keep one of them")
+
+
+def _forbidden(error: ValidationError) -> str:
+    """For a key that an `if`/`then` of its section rules out: name the key that does."""
+    here: Any = schema()
+    for part in list(error.absolute_schema_path):
+        if part == "then":
+            break
+        here = here[part]
+    beside = _listed([f"`{key}: {json.dumps(said['const']).strip(chr(34))}`" for key, said in here["if"]["properties"].items()], "and")
+    return f"has no meaning beside {beside}, leave one of them out"
+
+
+def _repeated(items: list[Any]) -> Iterator[int]:
+    """Where a number stands that stood before."""
+    seen: set[float] = set()
+    for index, item in enumerate(items):
+        if isinstance(item, (int, float)):
+            if item in seen:
+                yield index
+            seen.add(item)
+
+
+def _mapping_branch(error: ValidationError) -> list[ValidationError]:
+    """Of a choice that failed, the errors of the branch that is a mapping."""
+    branches: Any = error.validator_value
+    index = next((index for index, branch in enumerate(branches) if "properties" in mapping_shape(branch)), None)
+    return [part for part in error.context or () if index is not None and part.schema_path[0] == index]
+
+
+def _close_value(found: object, names: Sequence[str]) -> str:
+    lower = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(shortened(found).lower(), lower, 1, CLOSE_VALUE) if isinstance(found, str) else []
+    return lower[close[0]] if close else ""
+
+
+def _example(path: KeyPath, key: str = "") -> str:
+    """A piece of YAML that would be right: the first example of the key, or of the list that holds the entry."""
+    said = property_at(path) or {}
+    name = key or next((str(part) for part in reversed(path) if isinstance(part, str)), "")
+    if not said.get("examples") and path and isinstance(path[-1], int):
+        return f"`{_flow(_example_entry(path))}`"
+    example = _flow(said["examples"][0]) if said.get("examples") else "…"
+    return f"`{name}: {example}`" if name else f"`{example}`"
+
+
+def _example_entry(path: KeyPath) -> Any:
+    examples = (property_at(path[:-1]) or {}).get("examples", [[{}]])
+    return examples[0][0]
+
+
+def _flow(value: Any) -> str:
+    """A value as YAML writes it on one line. The schema's examples need quotes only inside braces, where they always get them."""
+    if isinstance(value, float):
+        return f"{value:.1e}".replace("e-0", "e-")
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _listed(names: Sequence[str], word: str) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"

@@ -1,0 +1,167 @@
+"""What lies in a checkout, for the draft of a `repro.yml`: a walk with limits, and the lockfiles, data and Dockerfiles that it meets.
+
+Called by `spec.init`. Reads names and sizes, and the bytes of data files for their checksums; runs nothing. Standard library only.
+"""
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+
+MAX_FILES = 20_000
+MAX_DEPTH = 8
+MAX_WALK_SECONDS = 5.0
+MAX_HASHED_BYTES = 256 * 1024 * 1024  # of all data together
+MAX_LISTED = 50  # data files that get an entry of their own
+
+_LOCKFILES = (
+    "requirements*.lock", "uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "pylock.*.toml", "conda-lock.yml", "Pipfile.lock",
+)  # fmt: skip
+_NOT_ENTERED = frozenset({
+    "node_modules", "__pycache__", "site-packages", "build", "dist", "venv", "env", "virtualenv", "conda-meta",
+})  # fmt: skip
+_OUTPUTS = frozenset({
+    "artifacts", "checkpoint", "checkpoints", "ckpt", "ckpts", "lightning_logs", "logs", "log", "mlruns", "out", "output", "outputs",
+    "results", "runs", "wandb",
+})  # fmt: skip
+_TESTS = frozenset({"test", "tests", "testing", "docs", "doc"})
+_DATA_FOLDERS = frozenset({"data", "dataset", "datasets"})
+_DATA_SUFFIXES = (
+    ".bin", ".npy", ".npz", ".csv", ".tsv", ".parquet", ".arrow", ".feather", ".jsonl", ".h5", ".hdf5", ".tfrecord", ".lmdb", ".safetensors",
+    ".csv.gz", ".jsonl.gz", ".txt.gz", "-ubyte", "-ubyte.gz",
+)  # fmt: skip
+_NOT_DATA = (".py", ".pyi", ".ipynb", ".md", ".rst", ".sh", ".yml", ".yaml", ".toml", ".cfg", ".ini", ".html", ".lock")
+
+
+@dataclass(frozen=True)
+class FoundFile:
+    """A regular file (or a link to one): its path below the checkout with `/`, and its size in bytes."""
+
+    path: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The files of a checkout, nearest to the root first; `complete` is False where a limit cut the walk short."""
+
+    files: tuple[FoundFile, ...]
+    complete: bool
+
+
+@dataclass(frozen=True)
+class FoundData:
+    """A file that looks like training data. `sha256` is None where it was too large to read now, or could not be read."""
+
+    path: str
+    size: int
+    sha256: str | None
+
+
+def walk(root: Path) -> Tree:
+    """The files below `root`, in a fixed order. Hidden folders, environments and caches are not entered, links to folders not followed."""
+    until = time.monotonic() + MAX_WALK_SECONDS
+    files: list[FoundFile] = []
+    folders: deque[tuple[str, int]] = deque([("", 0)])
+    complete = True
+    while folders:
+        folder, depth = folders.popleft()
+        inner, here = _entries(root, folder)
+        files.extend(here[: MAX_FILES - len(files)])
+        if len(files) >= MAX_FILES or time.monotonic() > until:
+            return Tree(tuple(files), False)
+        if depth < MAX_DEPTH:
+            folders.extend((name, depth + 1) for name in inner)
+        complete = complete and (depth < MAX_DEPTH or not inner)
+    return Tree(tuple(files), complete)
+
+
+def lockfiles(root: Path, tree: Tree) -> list[str]:
+    """The lockfiles at the root or one folder below it, the likeliest first; `requirements*.txt` counts if it pins by hash."""
+    near = [file.path for file in tree.files if file.path.count("/") <= 1 and not _among(file.path, _TESTS)]
+    locks = [path for pattern in _LOCKFILES for path in near if fnmatchcase(PurePosixPath(path).name, pattern)]
+    pinned = [path for path in near if fnmatchcase(PurePosixPath(path).name, "requirements*.txt") and b"--hash=" in head(root / path)]
+    found = dict.fromkeys([*locks, *pinned])
+    return sorted(found, key=lambda path: path.count("/"))
+
+
+def dockerfiles(tree: Tree) -> list[str]:
+    """The Dockerfiles of the checkout, nearest to the root first."""
+    return [file.path for file in tree.files if PurePosixPath(file.path).name in ("Dockerfile", "Containerfile")]
+
+
+def data_files(root: Path, tree: Tree) -> list[FoundData]:
+    """The files that look like training data, the small ones with their checksum, as long as all of them together stay within the limit."""
+    budget = MAX_HASHED_BYTES
+    found: list[FoundData] = []
+    for file in tree.files:
+        if not _is_data(file.path) or not file.size:
+            continue
+        digest = _sha256(root / file.path, file.size) if file.size <= budget and len(found) < MAX_LISTED else None
+        budget -= file.size if digest else 0
+        found.append(FoundData(file.path, file.size, digest))
+    return found
+
+
+def head(path: Path, size: int = 256 * 1024) -> bytes:
+    """The start of a file; empty where it cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(size)
+    except OSError:
+        return b""
+
+
+def _entries(root: Path, folder: str) -> tuple[list[str], list[FoundFile]]:
+    """The folders to enter and the files of one folder, sorted by name. What cannot be read, or named in a YAML file, is passed over."""
+    try:
+        with os.scandir(root / folder) as scan:
+            entries = sorted((entry for entry in scan if entry.name.isprintable()), key=lambda entry: entry.name)
+    except OSError:
+        return [], []
+    if any(entry.name in ("pyvenv.cfg", "conda-meta") for entry in entries) and folder:
+        return [], []
+    inner, files = [], []
+    for entry in entries:
+        path = f"{folder}/{entry.name}" if folder else entry.name
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                inner += [] if entry.name.startswith(".") or entry.name in _NOT_ENTERED or entry.name.endswith(".egg-info") else [path]
+            elif entry.is_file():
+                files.append(FoundFile(path, entry.stat().st_size))
+        except OSError:
+            continue
+    return inner, files
+
+
+def _is_data(path: str) -> bool:
+    name = PurePosixPath(path).name.lower()
+    if name.startswith(".") or name.endswith(_NOT_DATA) or name in ("license", "readme", "readme.txt") or _among(path, _OUTPUTS | _TESTS):
+        return False
+    return _among(path, _DATA_FOLDERS) or name.endswith(_DATA_SUFFIXES)
+
+
+def _among(path: str, names: frozenset[str]) -> bool:
+    folders: Sequence[str] = PurePosixPath(path).parts[:-1]
+    return any(part.lower() in names for part in folders)
+
+
+def _sha256(path: Path, size: int) -> str | None:
+    """The checksum of a file of `size` bytes; None where it cannot be read or grew while it was read."""
+    digest = hashlib.sha256()
+    left = size
+    try:
+        with path.open("rb") as stream:
+            while chunk := stream.read(1 << 20):
+                left -= len(chunk)
+                if left < 0:
+                    return None
+                digest.update(chunk)
+    except OSError:
+        return None
+    return digest.hexdigest()

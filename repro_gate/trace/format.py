@@ -1,0 +1,41 @@
+"""The trace format, in one page: JSON lines, one file for each process, appended as training goes.
+
+Used by the writer (in the training process: standard library only, Python 3.9 syntax) and by the reader (on the gate's side).
+Every line is a JSON object whose `e` names the event:
+
+    hello     first line: format, nonce of the run, pid, argv, process key, forked
+    facts     what the process is: python, torch, devices, threads (once, after torch came in)
+    table     id, kind, rows [[name, dtype, shape], …]: named once, referred to by blocks
+    block     step, kind, table, at, digests (base64 of 16 bytes for each row), values (hex floats, for losses)
+    flags     id, settings {flag: value}: written when a reading differs from the last
+    undone    flag, value, file, line, step: training code that set a determinism flag to another value
+    step      step, ms, probe_ms, peak_bytes, flags: one for each optimizer step; closes the step
+    kept      step, file, rows: tensors kept for measuring distances
+    distance  step, rows [[kind, name, dtype, shape, max_abs, max_ulp, l2, reference_l2], …]
+    network   address: a connection that left the machine
+    note      id, message: what the probe could not do
+    end       reason (`steps`, `exit`, `exception`), steps: last line; a trace that trained and has none is truncated
+
+`at` counts the blocks of one (step, kind) from 0, so that blocks of two traces are paired by (step, kind, at). Step -1 is the state
+before the first optimizer step. Digests are described in `probe/digest.py`.
+"""
+from __future__ import annotations
+
+FORMAT = "repro-gate/trace/v1"
+DIGEST_BYTES = 16
+SUFFIX = ".trace.jsonl"
+CONFIG_VARIABLE = "REPRO_GATE_PROBE"  # environment variable: path of the probe's configuration
+FAILURE_FILE = "failure.json"  # beside the traces; its blocks are allocated before training, so that it can be written on a full disk
+FAILURE_BYTES = 4096
+
+KINDS = ("rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer")
+END_REASONS = ("steps", "exit", "exception")
+
+# Limits on what the reader accepts: a trace is written by a stranger's process.
+MAX_LINE_BYTES = 64 * 1024 * 1024
+MAX_FILE_BYTES = 4 * 1024 * 1024 * 1024
+MAX_FILES = 4096
+MAX_NAME = 4096
+MAX_ROWS = 1_000_000
+MAX_STEP = 1_000_000_000
+MAX_TABLES = 200_000

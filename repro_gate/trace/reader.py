@@ -1,0 +1,346 @@
+"""Reads traces on the gate's side. What a trace holds is untrusted: every field is checked for type, range and size as it comes in.
+
+`TraceFollower` reads what was appended since it last looked (the live view and the whole reading are the same code); `read_folder` reads
+every trace of a run. Imports only `trace.format`.
+"""
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import os
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import format as fmt
+
+Row = tuple[str, str, tuple[int, ...]]
+Settings = Mapping[str, bool | int | float | str | None]
+
+
+class TraceError(Exception):
+    """A trace that does not follow the format. The message names file, line and what is wrong."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Digests of one kind at one moment: `digests` holds 16 bytes for each row of the table; `values` the losses as hex floats."""
+
+    step: int
+    kind: str
+    at: int
+    rows: tuple[Row, ...]
+    digests: bytes
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StepMark:
+    """The end of one optimizer step: training time and the probe's own time in milliseconds, peak memory in bytes."""
+
+    step: int
+    ms: float
+    probe_ms: float
+    peak_bytes: int
+    flags: int
+
+
+@dataclass(frozen=True)
+class Undone:
+    """A line of training code that set a determinism flag to another value than the condition's."""
+
+    flag: str
+    value: str
+    file: str
+    line: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The distance of one tensor to its twin in the reference run; figures that do not exist are None."""
+
+    step: int
+    kind: str
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    max_abs: float | None
+    max_ulp: int | None
+    l2: float | None
+    reference_l2: float | None
+
+
+@dataclass
+class Trace:
+    """One process of one run, as far as it was read."""
+
+    path: Path
+    pid: int = 0
+    key: str = "main"
+    argv: tuple[str, ...] = ()
+    forked: bool = False
+    facts: dict[str, str] = field(default_factory=dict)
+    blocks: list[Block] = field(default_factory=list)
+    steps: list[StepMark] = field(default_factory=list)
+    settings: list[Settings] = field(default_factory=list)
+    undone: list[Undone] = field(default_factory=list)
+    distances: list[Measured] = field(default_factory=list)
+    kept: list[tuple[int, str]] = field(default_factory=list)
+    network: list[str] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)
+    end: str | None = None
+
+    @property
+    def trained(self) -> bool:
+        """Whether this process recorded anything to compare."""
+        return bool(self.steps or self.blocks)
+
+
+class TraceFollower:
+    """Reads one growing trace file. `poll()` takes in the whole lines appended since the last call."""
+
+    def __init__(self, path: Path, nonce: str | None) -> None:
+        self.trace = Trace(path)
+        self._nonce = nonce
+        self._offset = 0
+        self._rest = b""
+        self._line = 0
+        self._tables: list[tuple[str, tuple[Row, ...]]] = []
+        handlers: list[Callable[[Mapping[str, Any]], None]] = [
+            self._hello, self._facts, self._table, self._block, self._flags, self._undone, self._step, self._kept, self._distance,
+            self._network, self._note, self._end,
+        ]
+        self._handlers = {handler.__name__[1:]: handler for handler in handlers}
+
+    def poll(self) -> Trace:
+        """Take in what was appended. Raises TraceError on the first line that does not follow the format."""
+        for chunk in self._appended():
+            lines = (self._rest + chunk).split(b"\n")
+            self._rest = lines.pop()
+            if len(self._rest) > fmt.MAX_LINE_BYTES:
+                raise self._wrong(f"a line is longer than {fmt.MAX_LINE_BYTES} bytes")
+            for line in lines:
+                self._line += 1
+                self._take(line)
+        return self.trace
+
+    def finish(self) -> Trace:
+        """Take in the rest; a last line without its line feed is one that was cut off."""
+        self.poll()
+        if self._rest:
+            raise self._wrong("the last line is cut off")
+        return self.trace
+
+    def _appended(self) -> Any:
+        try:
+            handle = os.open(self.trace.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            raise self._wrong(f"cannot be opened: {error.strerror}") from None
+        with os.fdopen(handle, "rb") as file:
+            state = os.fstat(file.fileno())
+            if not stat.S_ISREG(state.st_mode):
+                raise self._wrong("is no regular file")
+            if state.st_size > fmt.MAX_FILE_BYTES:
+                raise self._wrong(f"is larger than {fmt.MAX_FILE_BYTES} bytes; raise `capture.every`")
+            if state.st_size < self._offset:
+                raise self._wrong("was cut back while it was read")
+            file.seek(self._offset)
+            while chunk := file.read(1 << 20):
+                self._offset += len(chunk)
+                yield chunk
+
+    def _take(self, line: bytes) -> None:
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            raise self._wrong("is no JSON") from None
+        if not isinstance(event, dict):
+            raise self._wrong("is no JSON object")
+        name = event.get("e")
+        if (self._line == 1) != (name == "hello"):
+            raise self._wrong("`hello` must be the first line and no other")
+        if self.trace.end is not None:
+            raise self._wrong("a line follows `end`")
+        handler = self._handlers.get(name) if isinstance(name, str) else None
+        if handler is None:
+            raise self._wrong("names no known event")
+        try:
+            handler(event)
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+            raise self._wrong(f"`{name}` is malformed: {type(error).__name__} {error}") from None
+
+    def _wrong(self, what: str) -> TraceError:
+        return TraceError(f"{self.trace.path.name}:{max(self._line, 1)}: {what}")
+
+    def _hello(self, event: Mapping[str, Any]) -> None:
+        if event["format"] != fmt.FORMAT:
+            raise ValueError(f"format is not {fmt.FORMAT}")
+        if self._nonce is not None and event["nonce"] != self._nonce:
+            raise ValueError("it belongs to another run (the nonce differs)")
+        self.trace.pid = _integer(event["pid"], 0, 1 << 31)
+        self.trace.key = _text(event["key"], 200)
+        self.trace.argv = tuple(_text(item, fmt.MAX_NAME) for item in _list(event["argv"], 1000))
+        self.trace.forked = event["forked"] is True
+
+    def _facts(self, event: Mapping[str, Any]) -> None:
+        facts = event["facts"]
+        if len(facts) > 200:
+            raise ValueError("more than 200 facts")
+        self.trace.facts.update({_text(name, 200): _text(value, fmt.MAX_NAME) for name, value in facts.items()})
+        if "process" in self.trace.facts:
+            self.trace.key = self.trace.facts["process"]
+
+    def _table(self, event: Mapping[str, Any]) -> None:
+        if event["id"] != len(self._tables) or len(self._tables) >= fmt.MAX_TABLES:
+            raise ValueError("tables are numbered from 0 in order")
+        rows = tuple(_row(row) for row in _list(event["rows"], fmt.MAX_ROWS))
+        self._tables.append((_kind(event["kind"]), rows))
+
+    def _block(self, event: Mapping[str, Any]) -> None:
+        kind, rows = self._tables[_integer(event["table"], 0, len(self._tables) - 1)]
+        if event["kind"] != kind:
+            raise ValueError("its table is of another kind")
+        try:
+            digests = base64.b64decode(event["digests"], validate=True)
+        except binascii.Error:
+            raise ValueError("digests are no base64") from None
+        if len(digests) != fmt.DIGEST_BYTES * len(rows):
+            raise ValueError(f"{len(digests)} bytes of digests for {len(rows)} rows")
+        values = tuple(_hex_float(item) for item in _list(event.get("values", []), fmt.MAX_ROWS))
+        step, at = _integer(event["step"], -1, fmt.MAX_STEP), _integer(event["at"], 0, fmt.MAX_STEP)
+        if self.trace.blocks and step < self.trace.blocks[-1].step:
+            raise ValueError(f"step {step} after step {self.trace.blocks[-1].step}")
+        self.trace.blocks.append(Block(step, kind, at, rows, digests, values))
+
+    def _flags(self, event: Mapping[str, Any]) -> None:
+        if event["id"] != len(self.trace.settings) or len(self.trace.settings) >= 10_000:
+            raise ValueError("readings are numbered from 0 in order")
+        settings = event["settings"]
+        if len(settings) > 200:
+            raise ValueError("more than 200 flags")
+        self.trace.settings.append({_text(name, 200): _plain(value) for name, value in settings.items()})
+
+    def _undone(self, event: Mapping[str, Any]) -> None:
+        if len(self.trace.undone) < 1000:
+            self.trace.undone.append(Undone(_text(event["flag"], 200), _text(event["value"], 200), _text(event["file"], fmt.MAX_NAME),
+                                            _integer(event["line"], 0, 1 << 31), _integer(event["step"], -1, fmt.MAX_STEP)))
+
+    def _step(self, event: Mapping[str, Any]) -> None:
+        step = _integer(event["step"], 0, fmt.MAX_STEP)
+        if step != len(self.trace.steps):
+            raise ValueError(f"step {step} where {len(self.trace.steps)} was due")
+        self.trace.steps.append(StepMark(step, _number(event["ms"], 0, 1e10), _number(event["probe_ms"], 0, 1e10),
+                                         _integer(event["peak_bytes"], 0, 1 << 60), _integer(event["flags"], 0, len(self.trace.settings) - 1)))
+
+    def _kept(self, event: Mapping[str, Any]) -> None:
+        name = _text(event["file"], 200)
+        if "/" in name or name.startswith("."):
+            raise ValueError("a kept file lies beside its trace")
+        self.trace.kept.append((_integer(event["step"], -1, fmt.MAX_STEP), name))
+
+    def _distance(self, event: Mapping[str, Any]) -> None:
+        step = _integer(event["step"], -1, fmt.MAX_STEP)
+        for row in _list(event["rows"], fmt.MAX_ROWS):
+            kind, name, dtype, shape, max_abs, max_ulp, l2, reference = row
+            name, dtype, shape = _row([name, dtype, shape])
+            self.trace.distances.append(Measured(step, _kind(kind), name, dtype, shape, _figure(max_abs),
+                                                 None if max_ulp is None else _integer(max_ulp, 0, 1 << 65), _figure(l2), _figure(reference)))
+
+    def _network(self, event: Mapping[str, Any]) -> None:
+        if len(self.trace.network) < 1000:
+            self.trace.network.append(_text(event["address"], 300))
+
+    def _note(self, event: Mapping[str, Any]) -> None:
+        if len(self.trace.notes) < 1000:
+            self.trace.notes.append((_text(event["id"], 100), _text(event["message"], fmt.MAX_NAME)))
+
+    def _end(self, event: Mapping[str, Any]) -> None:
+        if event["reason"] not in fmt.END_REASONS:
+            raise ValueError("unknown reason")
+        if _integer(event["steps"], 0, fmt.MAX_STEP) != len(self.trace.steps):
+            raise ValueError(f"it counts {event['steps']} steps, the trace holds {len(self.trace.steps)}")
+        self.trace.end = event["reason"]
+
+
+def read_folder(folder: Path, nonce: str | None) -> list[Trace]:
+    """Every trace in `folder`, whole, ordered by process key and start. Raises TraceError."""
+    followers = [TraceFollower(path, nonce) for path in trace_files(folder)]
+    traces = []
+    for follower in followers:
+        trace = follower.finish()
+        if trace.trained and trace.end is None:
+            raise TraceError(f"{trace.path.name}: truncated after step {len(trace.steps) - 1}: the process ended without closing its trace")
+        traces.append(trace)
+    return traces
+
+
+def trace_files(folder: Path) -> list[Path]:
+    """The trace files in `folder` in order of their start. Raises TraceError where there are more than the format allows."""
+    found = [entry.name for entry in os.scandir(folder) if entry.name.endswith(fmt.SUFFIX)]
+    if len(found) > fmt.MAX_FILES:
+        raise TraceError(f"{folder.name}: {len(found)} trace files, {fmt.MAX_FILES} at most")
+    return [folder / name for name in sorted(found, key=_start_of)]
+
+
+def _start_of(name: str) -> tuple[int, str]:
+    started = name[: -len(fmt.SUFFIX)].rpartition("-")[2]
+    return (int(started) if started.isdecimal() and len(started) < 30 else 0, name)
+
+
+def _integer(value: Any, low: int, high: int) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"no whole number in {low}..{high}")
+    return value
+
+
+def _number(value: Any, low: float, high: float) -> float:
+    if type(value) not in (int, float) or not low <= value <= high:
+        raise ValueError(f"no number in {low}..{high}")
+    return float(value)
+
+
+def _figure(value: Any) -> float | None:
+    if value is None:
+        return None
+    if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
+        raise ValueError("no distance")
+    return float(value)
+
+
+def _text(value: Any, limit: int) -> str:
+    if not isinstance(value, str) or len(value) > limit:
+        raise ValueError(f"no text of at most {limit} characters")
+    return value
+
+
+def _list(value: Any, limit: int) -> list[Any]:
+    if not isinstance(value, list) or len(value) > limit:
+        raise ValueError(f"no list of at most {limit} items")
+    return value
+
+
+def _plain(value: Any) -> bool | int | float | str | None:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return _text(value, fmt.MAX_NAME)
+
+
+def _kind(value: Any) -> str:
+    if value not in fmt.KINDS:
+        raise ValueError("unknown kind")
+    return str(value)
+
+
+def _row(row: Any) -> Row:
+    name, dtype, shape = row
+    return _text(name, fmt.MAX_NAME), _text(dtype, 100), tuple(_integer(size, 0, 1 << 62) for size in _list(shape, 64))
+
+
+def _hex_float(value: Any) -> str:
+    float.fromhex(_text(value, 40))
+    return str(value)

@@ -1,0 +1,94 @@
+"""Appends events to a trace file. Lives in the training process: standard library only, no number of the training is touched.
+
+Every event is one `os.write`, so that a line is whole or absent whatever happens to the process next.
+"""
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+import time
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from . import format as fmt
+
+Row = Tuple[str, str, Tuple[int, ...]]
+
+
+class TraceFailed(Exception):
+    """The trace can no longer be written (a full disk, a file-size limit). Training that goes on unseen proves nothing, so it must end."""
+
+
+class TraceWriter:
+    """One open trace file. `table()` names rows once and returns their number; `block()` appends the digests of one table."""
+
+    def __init__(self, folder: str, hello: Dict[str, Any]) -> None:
+        self.folder = folder
+        self.stem = "%d-%d" % (os.getpid(), time.time_ns())
+        self.path = os.path.join(folder, self.stem + fmt.SUFFIX)
+        self._tables: Dict[Tuple[str, Tuple[Row, ...]], int] = {}
+        self._last_rows: Dict[str, Tuple[Any, int]] = {}
+        self._flags: Dict[str, int] = {}
+        self._at: Dict[str, int] = {}
+        self._step: Optional[int] = None
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o600)
+        self.event("hello", format=fmt.FORMAT, **hello)
+
+    def event(self, name: str, **fields: Any) -> None:
+        """Append one event. Raises TraceFailed where the bytes could not be written whole."""
+        line = json.dumps({"e": name, **fields}, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+        try:
+            while line:
+                line = line[os.write(self._file, line):]
+        except OSError as error:
+            self._fail(error)
+
+    def table(self, kind: str, rows: Sequence[Row]) -> int:
+        """The number of the table with these rows, written out on first use. Passing the same object again costs one identity check."""
+        last = self._last_rows.get(kind)
+        if last is not None and last[0] is rows:
+            return last[1]
+        key = (kind, tuple(rows))
+        number = self._tables.get(key)
+        if number is None:
+            number = self._tables[key] = len(self._tables)
+            self.event("table", id=number, kind=kind, rows=[[name, dtype, list(shape)] for name, dtype, shape in key[1]])
+        self._last_rows[kind] = (rows, number)
+        return number
+
+    def block(self, step: int, kind: str, rows: Sequence[Row], digests: bytes, values: Optional[List[str]] = None) -> None:
+        """Append the digests (16 bytes for each row, in the rows' order) of one kind at one moment of `step`."""
+        number = self.table(kind, rows)
+        if step != self._step:
+            self._step, self._at = step, {}
+        at = self._at.get(kind, 0)
+        self._at[kind] = at + 1
+        fields: Dict[str, Any] = {} if values is None else {"values": values}
+        self.event("block", step=step, kind=kind, table=number, at=at, digests=base64.b64encode(digests).decode("ascii"), **fields)
+
+    def flags(self, settings: Dict[str, Any]) -> int:
+        """The number of this reading of the flags, written out where it was not read before."""
+        key = repr(settings)
+        number = self._flags.get(key)
+        if number is None:
+            number = self._flags[key] = len(self._flags)
+            self.event("flags", id=number, settings=settings)
+        return number
+
+    def abandon(self) -> None:
+        """Close the file without another word (a forked child lets go of its parent's trace)."""
+        os.close(self._file)
+
+    def _fail(self, error: OSError) -> None:
+        """Leave the reason in the file that was allocated for it, then raise."""
+        reason = "%s: %s" % (self.path, error.strerror or error)
+        try:
+            text = json.dumps({"error": reason, "pid": os.getpid()}).encode("ascii")
+            slot = os.open(os.path.join(self.folder, fmt.FAILURE_FILE), os.O_WRONLY)
+            os.write(slot, text[: fmt.FAILURE_BYTES].ljust(fmt.FAILURE_BYTES))
+            os.close(slot)
+        except OSError:
+            pass  # the trace is truncated, which the reader sees for itself
+        sys.stderr.write("repro-gate: the trace cannot be written: %s\n" % reason)
+        raise TraceFailed(reason)

@@ -1,0 +1,113 @@
+"""From what was found to the verdict: which reasons speak for `fail`, which for `inconclusive`, and what is worth knowing besides. Pure.
+
+A proof that training is not reproducible outranks a run that could not be had: where both stand, the verdict is `fail` and both are said.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from repro_gate.analysis.model import Cost
+from repro_gate.analysis.tolerance import outside_tolerance
+from repro_gate.checks import uncovered
+from repro_gate.checks.interface import CheckResult
+from repro_gate.report.model import Reason, SeedResult
+from repro_gate.runs.launch import Run
+from repro_gate.spec.model import Spec
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the verdict rests on. `interrupted` is the reason for which the series ended early, where it did."""
+
+    spec: Spec
+    comparisons: tuple[SeedResult, ...]
+    runs: tuple[Run, ...]
+    checklist: tuple[CheckResult, ...]
+    cost: Cost | None
+    artifact_notes: tuple[str, ...] = ()
+    interrupted: str = ""
+    stopped_early: bool = False  # --fail-fast ended the series at a divergence
+
+
+def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, ...]]:
+    """(verdict, reasons, notes)."""
+    failing = [*_diverged(findings), *_failed_checks(findings.checklist), *_over_budget(findings)]
+    open_questions = _inconclusive(findings)
+    if not open_questions and not findings.stopped_early:
+        failing += _uncovered(findings.checklist)
+    notes = _notes(findings)
+    if failing:
+        return "fail", (*failing, *open_questions), notes
+    if open_questions:
+        return "inconclusive", tuple(open_questions), notes
+    return "pass", (), notes
+
+
+def _diverged(findings: Findings) -> list[Reason]:
+    reasons = []
+    tolerance = findings.spec.determinism.tolerance
+    for item in findings.comparisons:
+        first = item.comparison.first_divergence
+        if first is None:
+            continue
+        if tolerance is None:
+            step = "before the first step" if first.step < 0 else "in artifacts" if first.kind == "artifact" else f"at step {first.step}"
+            reasons.append(Reason("determinism/diverged", f"two runs with seed {item.seed} and every flag on part {step}, in {first.kind} {first.name}",
+                                  "find what draws or orders differently there; docs/causes.md lists what to look for"))
+        else:
+            reasons += [Reason("determinism/outside-tolerance", f"seed {item.seed}: {sentence}", "lower the difference, or raise the tolerance with a reason")
+                        for sentence in outside_tolerance(item.comparison, tolerance)]
+    return reasons
+
+
+def _failed_checks(checklist: Sequence[CheckResult]) -> list[Reason]:
+    return [Reason(item.id, item.message + (f": {item.evidence[0]}" if item.evidence else ""), item.remedy) for item in checklist if item.status == "fail"]
+
+
+def _over_budget(findings: Findings) -> list[Reason]:
+    cost, most = findings.cost, findings.spec.cost.max_percent
+    if cost is None or most is None or cost.ci95[0] <= most:
+        return []
+    return [Reason("cost/over-budget", f"determinism costs {cost.determinism_cost_pct:+.1f} % (95 % interval {cost.ci95[0]:+.1f} … {cost.ci95[1]:+.1f} %), "
+                   f"{most:g} % is allowed", "find the flag that costs most (often fill_uninitialized_memory) and allow it with a reason, or raise cost.max-percent")]
+
+
+def _inconclusive(findings: Findings) -> list[Reason]:
+    reasons = []
+    if findings.interrupted:
+        reasons.append(Reason("run/interrupted", findings.interrupted, "run the gate again"))
+    for run in findings.runs:
+        if not run.good and run.reason_id != "run/ended-early":
+            reasons.append(Reason(run.reason_id, f"run {run.plan.name}: {run.problem}", run.remedy))
+    if not reasons and not findings.comparisons and not any(item.status == "fail" for item in findings.checklist):
+        reasons.append(Reason("run/nothing-compared", "no two runs could be compared"))
+    reasons += [Reason("artifact/missing", note, "correct capture.artifacts, or leave train.steps out where the file is written at the end")
+                for note in findings.artifact_notes]
+    return reasons
+
+
+def _uncovered(checklist: Sequence[CheckResult]) -> list[Reason]:
+    failed = {item.category for item in checklist if item.status == "fail"}
+    return [Reason("checklist/uncovered", f"nothing was shown for category {category}: it needs a check that passes",
+                   "see its checks in the checklist: each says what it wants") for category in uncovered(checklist) if category not in failed]
+
+
+def _notes(findings: Findings) -> tuple[Reason, ...]:
+    notes: dict[Reason, None] = {}
+    for run in findings.runs:
+        if run.ended.left_running:
+            notes[Reason("run/left-running", f"run {run.plan.name} left {run.ended.left_running} processes running; they were ended")] = None
+        for trace in run.traces:
+            for identifier, message in trace.notes:
+                notes[Reason(f"probe/{identifier}", f"run {run.plan.name}: {message}")] = None
+    tolerance = findings.spec.determinism.tolerance
+    for item in findings.comparisons:
+        if tolerance is not None and not item.comparison.identical and not outside_tolerance(item.comparison, tolerance):
+            notes[Reason("determinism/within-tolerance", f"seed {item.seed}: the runs are not the same bits, but within the tolerance "
+                         f"(loss {tolerance.loss:g}, weights {tolerance.weights:g})")] = None
+    if findings.stopped_early:
+        notes[Reason("run/fail-fast", "the runs after the divergence were left out (--fail-fast): noise floor and cost were not measured")] = None
+    for flag in findings.spec.determinism.allow:
+        notes[Reason("determinism/flag-allowed", f"{flag.flag} is left off: {flag.reason}")] = None
+    return tuple(notes)
