@@ -17,6 +17,7 @@ from time import monotonic
 from repro_gate import __version__
 from repro_gate.analysis.compare import compare_runs, losses_of, processes
 from repro_gate.analysis.cost import measure_cost
+from repro_gate.analysis.fingerprint import fingerprint
 from repro_gate.analysis.model import Comparison
 from repro_gate.analysis.noise import noise_floor
 from repro_gate.checks import run_checks
@@ -25,7 +26,7 @@ from repro_gate.errors import Inconclusive
 from repro_gate.progress import Watch
 from repro_gate.report.model import Report, RunSummary, SeedResult, Subject
 from repro_gate.runs.launch import Run
-from repro_gate.series import Series, open_site
+from repro_gate.series import Series, open_ground
 from repro_gate.spec.model import Spec
 from repro_gate.trace.reader import Trace
 from repro_gate.verdict import Findings, decide
@@ -51,12 +52,12 @@ def run_gate(spec: Spec, options: Options, watch: Watch) -> Report:
     checkout = inspect_checkout(spec.path.parent)
     _require_device(spec)
     data = tuple(DataCheck(item.path, item.expected, item.actual, item.size) for item in verify_data(spec.data, spec.path.parent))
-    with open_site(spec, checkout, options.environment, options.keep_traces) as site:
-        series = Series(spec, site, watch, options.fail_fast)
+    with open_ground(spec, checkout, options.environment, options.keep_traces) as ground:
+        series = Series(spec, ground, watch, options.fail_fast)
         if all(item.actual is not None and item.expected in (None, item.actual) for item in data):
             series.run_all(CONTROL_STEPS)
         comparisons = tuple(SeedResult(seed, comparison) for seed, comparison in series.comparisons.items())
-        evidence = Evidence(spec, checkout.commit, checkout.uncommitted, site.files, tuple(series.runs), series.pair(), series.control,
+        evidence = Evidence(spec, checkout.commit, checkout.uncommitted, ground.snapshot.files, tuple(series.runs), series.pair(), series.control,
                             comparisons[0].comparison if comparisons else None, _against_control(series), data, series.changed_data)
         return _report(spec, options, checkout, series, comparisons, evidence, started, monotonic() - clock)
 
@@ -68,12 +69,13 @@ def _report(spec: Spec, options: Options, checkout: Checkout, series: Series, co
     cost = measure_cost(pairs, spec.train.warmup) if pairs else None
     defaults = series.default_pair()
     verdict, reasons, notes = decide(Findings(spec, comparisons, tuple(series.runs), checklist, cost, series.artifact_notes, series.interrupted,
-                                              series.stopped_early))
+                                              series.stopped_early, series.ground.snapshot.notes))
     first = next(iter(series.pair()), None)
     report = Report(
         verdict, __version__, started.strftime("%Y-%m-%dT%H:%M:%SZ"), round(seconds, 3), _subject(spec, options, checkout, series.runs),
         reasons, notes, comparisons, _settings(first), _non_finite(first), noise_floor(*defaults) if defaults else None, cost,
-        spec.cost.max_percent, checklist, tuple(_summary(run, series.artifact_counts.get(run.plan.name, 0)) for run in series.runs))
+        spec.cost.max_percent, checklist, tuple(_summary(run, series.artifact_counts.get(run.plan.name, 0)) for run in series.runs),
+        fingerprint(first.traces, first.plan.condition.seed) if first else None, spec.determinism.tolerance)
     return replace(report, reproduce=_reproduce(options, report))
 
 

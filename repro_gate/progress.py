@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from repro_gate.analysis.model import Divergence
-from repro_gate.report.escape import for_terminal, stop_commands
+from repro_gate.report.escape import for_encoding, for_terminal, for_workflow_log, stop_commands
 from repro_gate.report.figures import duration
 
 if TYPE_CHECKING:
@@ -67,17 +67,18 @@ class Lines:
 
     def advanced(self, step: int, loss: float | None) -> None:
         """A line now and then."""
-        if time.monotonic() - self._said > self.EVERY:
+        if self._name and time.monotonic() - self._said > self.EVERY:
             self._said = time.monotonic()
             self._line(f"  {self._name}: step {step}" + (f", loss {loss:.6g}" if loss is not None else ""))
 
     def diverged(self, divergence: Divergence) -> None:
         """At once."""
-        self._line(f"  diverged: {sentence(divergence)}")
+        self._foreign(f"  diverged: {sentence(divergence)}")
 
     def run_ended(self, run: Run) -> None:
         """Close the group; the log's end where the run went wrong."""
-        self._line(f"  {ended(run)}")
+        self._name = ""
+        self._foreign(f"  {ended(run)}")
         if not run.good and run.ended.tail:
             tail = [for_terminal(line, 2000) for line in run.ended.tail[-60:]]
             for line in stop_commands(secrets.token_hex(16), tail) if self._github else [f"  | {line}" for line in tail]:
@@ -85,8 +86,12 @@ class Lines:
         if self._github:
             self._line("::endgroup::")
 
+    def _foreign(self, text: str) -> None:
+        """A line that holds words of the training's: the runner obeys the older `##[command]` anywhere in a line."""
+        self._line(for_workflow_log(text) if self._github else text)
+
     def _line(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
+        print(for_encoding(text, getattr(self._stream, "encoding", None) or "utf-8"), file=self._stream, flush=True)
 
 
 class Display:
@@ -114,6 +119,8 @@ class Display:
 
     def advanced(self, step: int, loss: float | None) -> None:
         """Move the bar."""
+        if self._task is None:  # a run that is not told of, such as a witness
+            return
         self._progress.update(self._task, completed=step + 1, loss="" if loss is None else f"loss {loss:.5g}")
 
     def diverged(self, divergence: Divergence) -> None:
@@ -129,6 +136,7 @@ class Display:
         if run.outcome == "finished" and run.plan.condition.steps is None:
             self._known = run.steps
         self._progress.remove_task(self._task)
+        self._task = None
         self._progress.console.print(Text(f"{'ok ' if run.good else 'bad'} {run.plan.name}: {ended(run)}", style="dim" if run.good else "red"))
 
 

@@ -6,6 +6,7 @@ deterministic runs part, two short witness runs that keep the tensors of that st
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from repro_gate.analysis.compare import Key, compare_runs, first_difference, key_of, losses_of, processes, with_distance
 from repro_gate.analysis.model import Comparison, Divergence
+from repro_gate.errors import UsageError
 from repro_gate.progress import Watch
 from repro_gate.runs import conditions
 from repro_gate.runs.launch import Plan, Run, Site, launch
@@ -27,27 +29,20 @@ MEASURED_KINDS = ("batch", "buffer", "gradient", "parameter", "optimizer")
 
 @dataclass(frozen=True)
 class Ground:
-    """Where a series takes place: one temporary folder, the snapshot of the checkout in it, and the number of its files."""
+    """Where a series takes place: one temporary folder, with the snapshot of the checkout in it."""
 
-    spec: Spec
     place: Path
     snapshot: Snapshot
-    outer: Mapping[str, str]
-    within: Path  # the spec's folder, relative to the checkout
-
-    @property
-    def files(self) -> int:
-        """Files in each run's workspace."""
-        return self.snapshot.files
+    outer: Mapping[str, str]  # the environment that the gate was started in
 
 
 @contextlib.contextmanager
-def open_site(spec: Spec, checkout: Checkout, outer: Mapping[str, str], keep_traces: Path | None) -> Iterator[Ground]:
+def open_ground(spec: Spec, checkout: Checkout, outer: Mapping[str, str], keep_traces: Path | None) -> Iterator[Ground]:
     """A temporary folder with a snapshot of the checkout; removed at the end whatever happens, after the traces were moved to `keep_traces`."""
     place = Path(tempfile.mkdtemp(prefix="repro-gate-")).resolve()
     try:
-        snapshot = take_snapshot(checkout, place / "snapshot")
-        yield Ground(spec, place, snapshot, outer, spec.path.parent.resolve().relative_to(checkout.root.resolve()))
+        snapshot = take_snapshot(checkout, place / "snapshot", resolve_data(spec.data, spec.path.parent))
+        yield Ground(place, snapshot, outer)
         if keep_traces is not None and (place / "runs").is_dir():
             shutil.copytree(place / "runs", keep_traces, dirs_exist_ok=True)
     finally:
@@ -135,9 +130,12 @@ class Series:
 
     def _run(self, plan: Plan, live: _LiveView | None = None, record: bool = True) -> Run:
         """One run in a fresh workspace; its artifacts are taken out before the workspace goes."""
-        workspace = fresh_workspace(self.ground.snapshot, self.ground.place, self.spec.data, self.spec.path.parent)
-        cwd = workspace.root / self.ground.within / self.spec.train.working_directory
-        site = Site(self.ground.place, workspace.root, cwd, self.ground.place / "runs", self.ground.outer, resolve_data(self.spec.data, self.spec.path.parent))
+        folder, place = self.spec.path.parent, self.ground.place
+        workspace = fresh_workspace(self.ground.snapshot, place, self.spec.data, folder)
+        cwd = Path(os.path.normpath(workspace.directory / self.spec.train.working_directory))
+        if not cwd.is_relative_to(workspace.root):
+            raise UsageError(f"train.working-directory {self.spec.train.working_directory!r} leaves the checkout", remedy="name a folder inside it")
+        site = Site(place, workspace.root, cwd, place / "runs", self.ground.outer, resolve_data(self.spec.data, folder))
         if record:
             self.watch.run_started(plan.name, len(self.runs) + 1, self._total, plan.condition.steps)
         progress = _Progress(self.watch, live)

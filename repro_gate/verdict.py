@@ -28,6 +28,7 @@ class Findings:
     artifact_notes: tuple[str, ...] = ()
     interrupted: str = ""
     stopped_early: bool = False  # --fail-fast ended the series at a divergence
+    workspace_notes: tuple[str, ...] = ()  # what the workspace does not hold, and why
 
 
 def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, ...]]:
@@ -82,6 +83,10 @@ def _inconclusive(findings: Findings) -> list[Reason]:
             reasons.append(Reason(run.reason_id, f"run {run.plan.name}: {run.problem}", run.remedy))
     if not reasons and not findings.comparisons and not any(item.status == "fail" for item in findings.checklist):
         reasons.append(Reason("run/nothing-compared", "no two runs could be compared"))
+    budget = findings.spec.cost
+    if not reasons and budget.measure and budget.max_percent is not None and findings.cost is None and not findings.stopped_early:
+        reasons.append(Reason("cost/not-measured", "cost.max-percent is set, and the cost could not be measured: each run needs 3 steps after its warm-up",
+                              "raise train.steps or lower train.warmup"))
     reasons += [Reason("artifact/missing", note, "correct capture.artifacts, or leave train.steps out where the file is written at the end")
                 for note in findings.artifact_notes]
     return reasons
@@ -94,7 +99,7 @@ def _uncovered(checklist: Sequence[CheckResult]) -> list[Reason]:
 
 
 def _notes(findings: Findings) -> tuple[Reason, ...]:
-    notes: dict[Reason, None] = {}
+    notes: dict[Reason, None] = {Reason("workspace/left-out", note): None for note in findings.workspace_notes}
     for run in findings.runs:
         if run.ended.left_running:
             notes[Reason("run/left-running", f"run {run.plan.name} left {run.ended.left_running} processes running; they were ended")] = None

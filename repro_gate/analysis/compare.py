@@ -24,26 +24,32 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
     """
     first, second = processes(a), processes(b)
     tally = _Tally()
-    found: list[tuple[int, int, Divergence]] = []  # (step, place in the process's order, …)
+    found: list[tuple[int, float, Divergence]] = []  # (step, place in the process's order, …)
     for label in [*first, *(label for label in second if label not in first)]:
         if label not in first or label not in second:
-            detail = ONLY_FIRST if label in first else ONLY_SECOND
-            found.append((-1, -1, Divergence(-1, "parameter", f"process {label}", label, detail=detail)))
+            missing = Divergence(-1, "parameter", f"process {label}", label, detail=ONLY_FIRST if label in first else ONLY_SECOND)
+            found.append((-1, -1, missing))
+            tally.unmatched = tally.unmatched or missing
             continue
         found += ((item.step, place, item) for place, item in _compare_process(label, first[label], second[label], tally))
+    if not found:
+        found += _unequal_lengths(first, second)
+        tally.unmatched = next((item for _, _, item in found), None)
     steps = max((len(trace.steps) for trace in [*first.values(), *second.values()]), default=0)
     found += [(steps, place, item) for place, item in enumerate(artifacts)]
     earliest = min(found, key=lambda item: item[:2])[2] if found else None
     measured = {(label, item.step, item.kind, item.name): item for label, trace in second.items() for item in trace.distances}
     main = next(iter(first), "")
     by_kind = tally.by_kind()
-    if artifact_leaves:
-        by_kind["artifact"] = Tally(artifact_leaves, len({item.name for item in artifacts}))
+    if artifact_leaves or artifacts:
+        names = {item.name for item in artifacts}
+        by_kind["artifact"] = Tally(max(artifact_leaves, len(names)), len(names))
     tensors = [figures for kind, figures in by_kind.items() if kind not in ("rng", "loss")]
     return Comparison(
         identical=not found, steps=steps, tensors=sum(item.tensors for item in tensors), differing=sum(item.differing for item in tensors),
         first_divergence=None if earliest is None else with_distance(earliest, measured), by_kind=by_kind,
-        by_step=tuple(sorted(tally.by_step.items())), losses=_losses(first.get(main), second.get(main)), weights=_weights(second, tally))
+        by_step=tuple(sorted(tally.by_step.items())), losses=_losses(first.get(main), second.get(main)), weights=_weights(second),
+        loss_gaps=_loss_gaps(first, second), unmatched=tally.unmatched, unmeasured=_unmeasured(second, tally))
 
 
 def first_difference(label: str, a: Mapping[Key, Block], block: Block) -> Divergence | None:
@@ -82,7 +88,12 @@ def with_distance(divergence: Divergence, measured: Mapping[tuple[str, int, str,
 def distance_of(figures: Measured) -> Distance:
     """The report's figures for one measured tensor: relative_l2 is l2 over the first run's norm, None where that is zero."""
     relative = figures.l2 / figures.reference_l2 if figures.l2 is not None and figures.reference_l2 else None
-    return Distance(figures.max_abs, figures.max_ulp, figures.l2, relative)
+    return Distance(figures.max_abs, figures.max_ulp, figures.l2, finite(relative))
+
+
+def finite(value: float | None) -> float | None:
+    """The value, None where it is too large for a float."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 class _Tally:
@@ -93,26 +104,34 @@ class _Tally:
         self.names: dict[str, set[tuple[str, str]]] = {}
         self.differing: dict[str, set[tuple[str, str]]] = {}
         self.by_step: dict[int, int] = {}
+        self.apart: dict[tuple[str, str, str], Divergence] = {}  # what differs where it was last recorded
+        self.unmatched: Divergence | None = None
 
     def saw(self, label: str, block: Block) -> None:
         tables = self.seen.setdefault((label, block.kind), set())
         if id(block.rows) not in tables:
             tables.add(id(block.rows))
             self.names.setdefault(block.kind, set()).update((label, row[0]) for row in block.rows)
+        if self.apart:
+            for row in block.rows:
+                self.apart.pop((label, block.kind, row[0]), None)
 
     def differs(self, label: str, item: Divergence) -> None:
         self.names.setdefault(item.kind, set()).add((label, item.name))
         self.differing.setdefault(item.kind, set()).add((label, item.name))
         self.by_step[item.step] = self.by_step.get(item.step, 0) + 1
+        self.apart[label, item.kind, item.name] = item
+        if item.detail and self.unmatched is None:
+            self.unmatched = item
 
     def by_kind(self) -> dict[str, Tally]:
         return {kind: Tally(len(names), len(self.differing.get(kind, ()))) for kind, names in self.names.items()}
 
 
-def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tuple[int, Divergence]]:
+def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tuple[float, Divergence]]:
     """The first difference of each of the two ways they can part (a differing row; a block without its twin), counting all on the way."""
     rest = {key_of(block): block for block in b.blocks}
-    found: list[tuple[int, Divergence]] = []
+    found: list[tuple[float, Divergence]] = []
     for place, block in enumerate(a.blocks):
         twin = rest.pop(key_of(block), None)
         tally.saw(label, block)
@@ -126,20 +145,33 @@ def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tupl
             tally.differs(label, item)
             if not found:
                 found.append((place, item))
+    extra: list[tuple[float, Divergence]] = []
     for place, block in enumerate(b.blocks):
         if key_of(block) in rest:
             for item in _all_rows(label, block, ONLY_SECOND):
                 tally.differs(label, item)
-                if len(found) < 2 and not any(entry.detail == ONLY_SECOND for _, entry in found):
-                    found.append((place, item))
-    return found
+                if not extra:
+                    extra.append((place - 0.5, item))  # before the block that the first run has in its place
+    return found + extra
+
+
+def _unequal_lengths(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> Iterator[tuple[int, float, Divergence]]:
+    """Processes that took more steps in one run than in the other, of which no digest tells (between two steps of `capture.every`)."""
+    for label, trace in first.items():
+        counts = len(trace.steps), len(second[label].steps)
+        if counts[0] != counts[1]:
+            detail = f"{counts[0]} optimizer steps in the first run, {counts[1]} in the second"
+            yield min(counts), 0, Divergence(min(counts), "optimizer", "steps", label, detail=detail)
 
 
 def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
     """Rows that differ, in the first run's order; then rows that only the second has."""
-    twins = {row[0]: index for index, row in enumerate(b.rows)}
+    twins: dict[str, list[int]] = {}
+    for index, row in enumerate(b.rows):
+        twins.setdefault(row[0], []).append(index)
     for index, (name, dtype, shape) in enumerate(a.rows):
-        at = twins.pop(name, None)
+        places = twins.get(name)
+        at = places.pop(0) if places else None
         values = (a.values[index], b.values[at]) if at is not None and index < len(a.values) and at < len(b.values) else None
         if at is None:
             yield Divergence(a.step, a.kind, name, label, dtype, shape, detail=ONLY_FIRST)
@@ -148,8 +180,8 @@ def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
             yield Divergence(a.step, a.kind, name, label, dtype, shape, values, detail)
         elif _digest(a, index) != _digest(b, at):
             yield Divergence(a.step, a.kind, name, label, dtype, shape, values)
-    for name, at in twins.items():
-        yield Divergence(b.step, b.kind, name, label, b.rows[at][1], b.rows[at][2], detail=ONLY_SECOND)
+    for at in (at for places in twins.values() for at in places):
+        yield Divergence(b.step, b.kind, b.rows[at][0], label, b.rows[at][1], b.rows[at][2], detail=ONLY_SECOND)
 
 
 def _all_rows(label: str, block: Block, detail: str) -> Iterator[Divergence]:
@@ -173,7 +205,30 @@ def _losses(a: Trace | None, b: Trace | None) -> tuple[tuple[int, float, float],
     return tuple((step, value, second[step]) for step, value in sorted(first.items()) if step in second)
 
 
-def _weights(second: Mapping[str, Trace], tally: _Tally) -> tuple[Divergence, ...]:
+def _loss_gaps(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> tuple[tuple[int, float], ...]:
+    gaps: dict[int, float] = {}
+    for label in first.keys() & second.keys():
+        twins = {key_of(block): block.values for block in second[label].blocks if block.kind == "loss"}
+        for block in first[label].blocks:
+            for one, other in zip(block.values, twins.get(key_of(block), ()), strict=False):
+                gaps[block.step] = max(gaps.get(block.step, 0.0), _gap(float.fromhex(one), float.fromhex(other)))
+    return tuple(sorted(gaps.items()))
+
+
+def _gap(a: float, b: float) -> float:
+    """|a - b|: zero for two NaNs or two equal infinities, infinite where one alone is NaN."""
+    if a == b or (math.isnan(a) and math.isnan(b)):
+        return 0.0
+    return abs(a - b) if not math.isnan(a - b) else math.inf
+
+
+def _unmeasured(second: Mapping[str, Trace], tally: _Tally) -> int:
+    measured = {(label, item.name) for label, trace in second.items() for item in trace.distances
+                if item.kind == "parameter" and item.step == len(trace.steps) - 1}
+    return sum(kind == "parameter" and (label, name) not in measured for label, kind, name in tally.apart)
+
+
+def _weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
     """Measured parameters and optimizer state that differ at the end, farthest first (by relative L2, NaN before all)."""
     found = []
     for label, trace in second.items():
@@ -197,11 +252,16 @@ def _loss_distance(divergence: Divergence) -> Distance | None:
     if not (math.isfinite(a) and math.isfinite(b)):
         return None
     packing = {"float32": "f", "float64": "d", "float16": "e"}.get(divergence.dtype or "")
-    return Distance(abs(a - b), None if packing is None else abs(_place(a, packing) - _place(b, packing)), abs(a - b), abs(a - b) / abs(a) if a else None)
+    try:
+        ulp = None if packing is None else abs(_place(a, packing) - _place(b, packing))
+    except OverflowError:  # a trace that states a value which its dtype cannot hold
+        ulp = None
+    gap = finite(abs(a - b))
+    return Distance(gap, ulp, gap, finite(abs(a - b) / abs(a)) if a else None)
 
 
 def _place(value: float, packing: str) -> int:
-    """The value's place among the representable values of its type: neighbours differ by 1."""
+    """The value's place among the representable values of its type: neighbours differ by 1. Raises OverflowError beyond its range."""
     content = struct.pack("<" + packing, value)
     bits = int.from_bytes(content, "little")
     top = 1 << (8 * len(content) - 1)

@@ -53,7 +53,9 @@ class Comparison:
 
     `by_kind` tallies every kind; `by_step` lists (step, number of differing quantities) for each compared step with at least one, in
     order; `losses` holds (step, loss of a, loss of b) of the first traced process; `weights` lists the final distances of what differs,
-    largest first.
+    largest first. For a looser bar than bits: `loss_gaps` holds (step, the largest |difference| of its losses, over all processes and
+    backward passes; infinite where only one is NaN); `unmatched` is a quantity that one run lacks, or has in another dtype or shape;
+    `unmeasured` counts the parameters that differ where they were last recorded and whose final distance is not known.
     """
 
     identical: bool
@@ -65,6 +67,9 @@ class Comparison:
     by_step: tuple[tuple[int, int], ...] = ()
     losses: tuple[tuple[int, float, float], ...] = ()
     weights: tuple[Divergence, ...] = ()
+    loss_gaps: tuple[tuple[int, float], ...] = ()
+    unmatched: Divergence | None = None
+    unmeasured: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,19 @@ class NoiseFloor:
     weight_relative_l2: float | None
     first_step: int | None
     first_divergence: Divergence | None = None
+    losses: tuple[tuple[int, float, float], ...] = ()  # (step, loss of the first run, loss of the second)
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What one deterministic run was, in short, so that two reports can be held against each other.
+
+    `by_step` holds (step, 16 bytes as hex) over everything recorded in that step, `by_kind` the same over all steps of one kind.
+    """
+
+    seed: int
+    by_step: tuple[tuple[int, str], ...]
+    by_kind: Mapping[str, str]
 
 
 @dataclass(frozen=True)

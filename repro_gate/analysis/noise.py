@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from repro_gate.analysis.compare import compare_runs, processes
+from repro_gate.analysis.compare import compare_runs, finite, processes
 from repro_gate.analysis.model import NoiseFloor
 from repro_gate.trace.reader import Trace
 
@@ -12,24 +12,27 @@ from repro_gate.trace.reader import Trace
 def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
     """The drift between two runs. `weight_l2` is None where final parameters were not kept or hold NaN, `loss_gap` where no loss was seen."""
     comparison = compare_runs(a, b)
-    gaps = [abs(first - second) for _, first, second in comparison.losses]
-    finite = [gap for gap in gaps if math.isfinite(gap)]
+    losses = comparison.losses
+    gaps = [gap for _, gap in comparison.loss_gaps if math.isfinite(gap)]
     l2, relative = _weight_l2(b)
     first = comparison.first_divergence
     if comparison.identical:
-        return NoiseFloor(True, 0.0 if gaps else None, 0.0, 0.0, None, None)
-    return NoiseFloor(False, max(finite) if finite else None, l2, relative, first.step if first else None, first)
+        return NoiseFloor(True, 0.0 if losses else None, 0.0, 0.0, None, None, losses)
+    return NoiseFloor(False, max(gaps) if gaps else None, l2, relative, first.step if first else None, first, losses)
 
 
 def _weight_l2(b: Sequence[Trace]) -> tuple[float | None, float | None]:
     """||a - b|| and ||a - b|| / ||a|| over all final parameters of all processes, taken as one vector."""
-    squares, norms, counted = 0.0, 0.0, 0
+    gaps: list[float] = []
+    norms: list[float] = []
     for trace in processes(b).values():
         for item in trace.distances:
             if item.kind == "parameter" and item.step == len(trace.steps) - 1:
                 if item.l2 is None or item.reference_l2 is None:
                     return None, None
-                squares, norms, counted = squares + item.l2 ** 2, norms + item.reference_l2 ** 2, counted + 1
-    if not counted:
+                gaps.append(item.l2)
+                norms.append(item.reference_l2)
+    if not gaps:
         return None, None
-    return math.sqrt(squares), math.sqrt(squares / norms) if norms else None
+    l2, norm = math.hypot(*gaps), math.hypot(*norms)  # hypot, because the square of a float64 weight may be no float
+    return finite(l2), finite(l2 / norm) if norm else None

@@ -19,7 +19,7 @@ def run_checks(evidence: Evidence, today: date) -> tuple[CheckResult, ...]:
 
 
 def uncovered(results: Sequence[CheckResult]) -> tuple[str, ...]:
-    """Categories without a check that passed. Failures are reported by themselves."""
+    """Categories without a check that passed or that a person waived. Failures are reported by themselves."""
     return tuple(category for category in CATEGORIES if not any(item.category == category and item.status in ("pass", "waived") for item in results))
 
 

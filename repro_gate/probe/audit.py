@@ -10,6 +10,7 @@ from typing import Any, Dict, Tuple
 
 from . import session
 
+_REPLACE = {"os.remove": 1, "os.rmdir": 1, "os.truncate": 1, "os.rename": 2}  # event -> how many of its arguments are paths that change
 _LOCAL = ("127.", "::1", "localhost", "0.0.0.0", "::ffff:127.")
 
 
@@ -23,9 +24,10 @@ def install(config: Dict[str, Any]) -> None:
                 _refuse(os.path.realpath(os.fsdecode(args[0])), protected)
         elif event == "socket.connect":
             _connected(args[1])
-        elif event in ("os.remove", "os.truncate", "os.rename", "os.rmdir") and protected:
-            if isinstance(args[0], (str, bytes)) and not os.path.islink(args[0]):
-                _refuse(os.path.realpath(os.fsdecode(args[0])), protected)
+        elif event in _REPLACE and protected:
+            for path in args[:_REPLACE[event]]:
+                if isinstance(path, (str, bytes)) and (event == "os.truncate" or not os.path.islink(path)):  # a link itself may go
+                    _refuse(os.path.realpath(os.fsdecode(path)), protected)
 
     sys.addaudithook(hook)
 

@@ -26,13 +26,15 @@ def pass_on(inject: str) -> None:
 
     _patch_fork_exec(restore)
     _patch_mapping("execve", 2, restore)
+    os.execv = lambda path, args: os.execve(path, args, os.environ)  # type: ignore[assignment,misc]  it may have changed its own
     for name in ("posix_spawn", "posix_spawnp"):
         if hasattr(os, name):
             _patch_mapping(name, 2, restore)
 
 
 def _patch_fork_exec(restore: Callable[[MutableMapping[Any, Any]], MutableMapping[Any, Any]]) -> None:
-    """`fork_exec(args, executables, close_fds, fds, cwd, env, …)`: `env` is None (inherit) or a list of b"NAME=value"."""
+    """`fork_exec(args, executables, close_fds, fds, cwd, env, …)`: `env` is None (inherit, and this process may have changed its own) or a
+    list of b"NAME=value"."""
     try:
         import _posixsubprocess
     except ImportError:  # Windows
@@ -40,9 +42,9 @@ def _patch_fork_exec(restore: Callable[[MutableMapping[Any, Any]], MutableMappin
     original = _posixsubprocess.fork_exec
 
     def fork_exec(*args: Any) -> Any:
-        listed: Optional[List[bytes]] = args[5] if len(args) > 5 else None
-        if listed is not None:
-            pairs = dict(item.partition(b"=")[::2] for item in listed)
+        if len(args) > 5:
+            listed: Optional[List[bytes]] = args[5]
+            pairs = os.environb if listed is None else dict(item.partition(b"=")[::2] for item in listed)
             changed = [os.fsencode("%s=%s" % pair) for pair in restore(pairs).items()]
             args = args[:5] + (changed,) + args[6:]
         return original(*args)
@@ -56,7 +58,7 @@ def _patch_mapping(name: str, position: int, restore: Callable[[MutableMapping[A
     original = getattr(os, name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if len(args) > position and args[position] is not os.environ and args[position] is not None:
+        if len(args) > position and args[position] is not None:
             args = args[:position] + (restore(args[position]),) + args[position + 1:]
         elif kwargs.get("env") is not None:
             kwargs["env"] = restore(kwargs["env"])

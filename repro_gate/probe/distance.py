@@ -17,7 +17,8 @@ def measure(torch: Any, reference: Any, tensor: Any) -> Figures:
     """(max_abs, max_ulp, l2, l2 of the reference). Both are CPU tensors of one dtype and shape.
 
     ULP: the number of representable values of the dtype between two elements (0 for -0.0 and +0.0), for the four common float types.
-    A figure that does not exist, because an element is NaN or infinite on one side or the dtype has no ULP, is None.
+    Infinities that both sides share are no distance. A figure that does not exist, because an element is NaN, or infinite on one side
+    only, or because the dtype has no ULP, is None.
     """
     if reference.dtype.is_complex:
         reference, tensor = torch.view_as_real(reference.resolve_conj()), torch.view_as_real(tensor.resolve_conj())
@@ -29,8 +30,9 @@ def measure(torch: Any, reference: Any, tensor: Any) -> Figures:
         wide = x.to(torch.float64)
         norms += float((wide * wide).sum())
         if not same:
-            gap = (y.to(torch.float64) - wide).abs()
-            largest = max(largest, float(gap.max())) if largest == largest else largest
+            other = y.to(torch.float64)
+            gap = (other - wide).abs().masked_fill_(other == wide, 0.0)
+            largest = max(float(gap.max()), largest) if largest == largest else largest  # in this order a NaN stays one
             squares += float((gap * gap).sum())
             ulps = max(ulps, _ulps(torch, x, y))
     return _finite(largest), (None if ulps < 0 or str(a.dtype) not in _MAGNITUDE or _finite(squares) is None else ulps), \
@@ -44,9 +46,11 @@ def _ulps(torch: Any, x: Any, y: Any) -> int:
     places: List[Any] = []
     for side in (x, y):
         bits = side.contiguous().view(getattr(torch, integer)).to(torch.int64)
-        size = (bits & magnitude).clamp(max=2**62 - 1)
+        size = bits & magnitude
         places.append(torch.where(bits < 0, -size, size))
-    return int((places[0] - places[1]).abs().max())
+    gap = torch.maximum(*places) - torch.minimum(*places)
+    wrapped = gap[gap < 0]  # two float64 of unlike sign can be 2**63 values and more apart
+    return int(wrapped.max()) + 2**64 if wrapped.numel() else int(gap.max())
 
 
 def _finite(value: float) -> Optional[float]:

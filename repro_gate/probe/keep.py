@@ -95,4 +95,4 @@ def _measure(torch: Any, path: str, kind: str, items: Sequence[Item]) -> List[Li
 
 def _on_cpu(torch: Any, tensor: Any) -> Any:
     with torch.no_grad():
-        return local(tensor).detach().resolve_conj().cpu().contiguous()
+        return local(tensor).detach().resolve_conj().resolve_neg().cpu().contiguous()

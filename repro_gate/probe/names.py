@@ -53,9 +53,11 @@ def name_tensors(torch: Any, optimizers: List[Any]) -> Names:
 
 def leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[Tuple[str, Any]]:
     """(name, leaf) for what a batch or an optimizer's state holds: through mappings, sequences, dataclasses and plain objects."""
-    if depth > _DEPTH or value is None or isinstance(value, (str, bytes, int, float, complex)) or hasattr(value, "dtype"):
+    if value is None or isinstance(value, (str, bytes, int, float, complex)) or hasattr(value, "dtype"):
         if value is not None:
             yield name or "value", value
+    elif depth > _DEPTH:
+        yield name, type(value).__name__  # not the value: its text may hold an address
     elif isinstance(value, Mapping):
         for key, item in value.items():
             yield from leaves(item, _join(name, key), depth + 1)

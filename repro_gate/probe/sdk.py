@@ -73,9 +73,11 @@ def digest_leaves(items: List[Tuple[str, Any]]) -> Tuple[Tuple[Row, ...], bytes]
 
 
 def _plain(name: str, value: Any) -> Tuple[Row, bytes]:
+    if hasattr(value, "dtype") and not hasattr(value, "tobytes") and hasattr(value, "__array__"):  # a column of pandas
+        value = value.__array__()
     if hasattr(value, "dtype") and hasattr(value, "tobytes"):  # numpy, and what follows its interface (jax)
         row: Row = (name, str(value.dtype), tuple(int(size) for size in value.shape))
-        content = value.tobytes()
+        content = repr(value.tolist()).encode("utf-8", "replace") if value.dtype == object else value.tobytes()
     else:
         row = (name, type(value).__name__[:100], ())
         content = struct.pack("<d", value) if isinstance(value, float) else value if isinstance(value, bytes) else repr(value).encode("utf-8", "replace")

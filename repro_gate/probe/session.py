@@ -19,6 +19,7 @@ from ..trace.format import MAX_NAME
 from ..trace.writer import Row, TraceFailed, TraceWriter
 
 EX_IOERR = 74  # the exit status of a process whose trace could not be written (sysexits.h)
+sys.modules.pop("resource", None)  # nothing else imports it at start-up: a `resource.py` beside the training's script stays its own
 _CURRENT: List["Session"] = []
 _LEAVE = os._exit
 
@@ -76,13 +77,14 @@ class Session:
             return
         with self._guard():
             self.synchronize()  # work that the training had queued counts as the training's
-            began = time.perf_counter()
-            self._depth += 1
-            try:
+        began = time.perf_counter()
+        self._depth += 1
+        try:
+            with self._guard():
                 yield
-            finally:
-                self._depth -= 1
-                self._own += time.perf_counter() - began
+        finally:
+            self._depth -= 1
+            self._own += time.perf_counter() - began
 
     def block(self, kind: str, rows: Sequence[Row], digests: bytes, values: Optional[List[str]] = None) -> None:
         """Write the digests of one kind at this moment. Called inside `own_time`."""

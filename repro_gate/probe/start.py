@@ -7,7 +7,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import sys
 from typing import Any, Dict
 
 from ..trace.format import CONFIG_VARIABLE
@@ -43,7 +42,6 @@ def _close_before_os_exit() -> None:
 
     def _exit(status: int) -> None:
         session.close_session()
-        sys.stdout.flush()
         leave(status)
 
     os._exit = _exit  # type: ignore[assignment]

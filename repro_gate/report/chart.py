@@ -6,9 +6,10 @@ small values are scaled, and the scale stands in the axis title. Pure functions.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from repro_gate.analysis.model import Comparison
+from repro_gate.analysis.model import Comparison, NoiseFloor
 from repro_gate.report.escape import for_mermaid
 
 POINTS = 60  # at most so many points: what a chart in a comment can show
@@ -28,9 +29,9 @@ class _Points:
 
 def chart(comparison: Comparison) -> str | None:
     """A Mermaid diagram without its fence: loss gaps where losses part, else differing tensors; None where neither says anything."""
-    gaps = _gaps(comparison)
+    gaps = _gaps(comparison.losses)
     if len(gaps) > 1 and any(gap > 0 for _, gap in gaps):
-        return _loss_chart(gaps)
+        return _loss_chart(gaps, "Loss gap by step")
     counts = _counts(comparison)
     if len(counts) > 1 and any(count > 0 for _, count in counts):
         points = _points(counts, 0.0)
@@ -38,10 +39,16 @@ def chart(comparison: Comparison) -> str | None:
     return None
 
 
-def _gaps(comparison: Comparison) -> Series:
+def noise_chart(floor: NoiseFloor | None) -> str | None:
+    """A Mermaid diagram of how far two runs without the flags drift apart; None where they do not, or no loss was seen."""
+    gaps = _gaps(floor.losses) if floor is not None else ()
+    return _loss_chart(gaps, "Loss gap by step without the flags") if len(gaps) > 1 and any(gap > 0 for _, gap in gaps) else None
+
+
+def _gaps(losses: Sequence[tuple[int, float, float]]) -> Series:
     """(step, |difference|) of the losses, the last of several of one step counting; a gap that is no number is as large as the largest."""
     by_step: dict[int, float] = {}
-    for step, one, other in comparison.losses:
+    for step, one, other in losses:
         same = one == other or (math.isnan(one) and math.isnan(other))
         by_step[step] = max(by_step.get(step, 0.0), 0.0 if same else _magnitude(one - other))
     largest = max((gap for gap in by_step.values() if math.isfinite(gap)), default=0.0)
@@ -78,17 +85,17 @@ def _points(series: Series, missing: float | None = None) -> _Points:
     return _Points(first, width, tuple(filled))
 
 
-def _loss_chart(gaps: Series) -> str:
+def _loss_chart(gaps: Series, title: str) -> str:
     points = _points(gaps)
     positive = [value for value in points.values if value > 0]
     if max(positive) / min(positive) < _DECADES:
         exponent = math.floor(math.log10(max(positive)))
         scaled = replace(points, values=tuple(_scaled(value, exponent) for value in points.values))
         axis = "loss gap" if exponent == 0 else f"loss gap, in units of 10 to the power of {exponent}"
-        return _diagram("Loss gap by step", "line", scaled, axis, (0.0, max(scaled.values)))
+        return _diagram(title, "line", scaled, axis, (0.0, max(scaled.values)))
     floor = math.floor(math.log10(min(positive))) - 1
     logs = tuple(math.log10(value) if value > 0 else float(floor) for value in points.values)
-    title = "Loss gap by step, log10" + (f" (no gap is drawn at {floor})" if 0.0 in points.values else "")
+    title += ", log10" + (f" (no gap is drawn at {floor})" if 0.0 in points.values else "")
     return _diagram(title, "line", replace(points, values=logs), "log10 of the loss gap", (float(floor), float(math.ceil(max(logs)))))
 
 

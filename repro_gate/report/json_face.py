@@ -26,7 +26,7 @@ SCHEMA_ID = "repro-gate/report/v1"
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 64
 _ROWS = {  # the `maxItems` of the schema
-    "by_step": 10_000, "weights": 1_000, "reasons": 1_000, "checklist": 1_000, "runs": 1_000, "names": 1_000, "log_tail": 200,
+    "by_step": 10_000, "losses": 10_000, "weights": 1_000, "reasons": 1_000, "checklist": 1_000, "runs": 1_000, "names": 1_000, "log_tail": 200,
     "evidence": 100}
 # (characters of one text, entries of one list or mapping), the next only where the document would pass MAX_BYTES. No smaller than what
 # the format itself needs: a commit has 64 characters, the document 16 fields.
@@ -58,14 +58,25 @@ def to_json(report: Report) -> dict[str, Any]:
         "determinism": _determinism(report),
         "diagnosis": None,
         "noise_floor": None if report.noise_floor is None else {
-            **vars(report.noise_floor), "first_divergence": _divergence(report.noise_floor.first_divergence)},
+            **vars(report.noise_floor), "first_divergence": _divergence(report.noise_floor.first_divergence),
+            "losses": _first("losses", report.noise_floor.losses)},
         "cost": _cost(report.cost, report.cost_budget_pct),
         "checklist": [{**vars(item), "evidence": _first("evidence", item.evidence)} for item in _first("checklist", report.checklist)],
         "content_address": None,
         "runs": [{**vars(run), "log_tail": run.log_tail[-_ROWS["log_tail"]:]} for run in _first("runs", report.runs)],
+        "fingerprint": None if report.fingerprint is None else {
+            **vars(report.fingerprint), "by_step": _first("by_step", report.fingerprint.by_step)},
         "reproduce": report.reproduce,
     }
     plain = _plain(document)
+    assert isinstance(plain, dict)  # a dict goes in
+    return plain
+
+
+def comparison_to_json(pair: Comparison) -> dict[str, Any]:
+    """One comparison by itself, as `repro-gate compare --json` writes it: the fields of `determinism` that two runs alone can have."""
+    plain = _plain({**_tallies(pair), "by_kind": {kind: vars(tally) for kind, tally in pair.by_kind.items()},
+                    "weights": [_divergence(item) for item in _first("weights", pair.weights)], "losses": _first("losses", pair.losses)})
     assert isinstance(plain, dict)  # a dict goes in
     return plain
 
@@ -129,6 +140,8 @@ def _determinism(report: Report) -> dict[str, Any] | None:
     return {
         **_tallies(pair),
         "seed": found.seed,
+        "tolerance": None if report.tolerance is None else vars(report.tolerance),
+        "losses": _first("losses", pair.losses),
         "runs": max(counted, 2),
         "by_kind": {kind: vars(tally) for kind, tally in pair.by_kind.items()},
         "by_step": [{"step": step, "differing": differing} for step, differing in _first("by_step", pair.by_step)],

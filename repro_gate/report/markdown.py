@@ -84,6 +84,7 @@ def _rendered(report: Report, form: Form) -> str:
         "noise": _prose(sentences.noise(report.noise_floor), form),
         "cost_details": _cost_details(report, form),
         "differs": None if found is None or found.comparison.identical else _differs(report, form),
+        "noise_chart": _noise_chart(report, form),
         "seeds": [(item.seed, item.comparison.identical) for item in report.comparisons[:20]] if len(report.comparisons) > 1 else [],
         "non_finite": [f"{value} at step {step}" for step, value in report.non_finite],
         "reasons": _reasons(report.reasons, form.reasons, form),
@@ -149,6 +150,15 @@ def _differs(report: Report, form: Form) -> dict[str, object]:
         "more_weights": max(len(pair.weights) - form.tensors, 0),
         "chart": None if diagram is None else Markup(escape.for_code_block(diagram, "mermaid")),
     }
+
+
+def _noise_chart(report: Report, form: Form) -> Markup | None:
+    """The drift without the flags, where the report has no drift with them to show."""
+    found = report.determinism
+    if not form.chart or (found is not None and not found.comparison.identical):
+        return None
+    diagram = chart.noise_chart(report.noise_floor)
+    return None if diagram is None else Markup(escape.for_code_block(diagram, "mermaid"))
 
 
 def _weight(item: Divergence, form: Form) -> dict[str, object]:

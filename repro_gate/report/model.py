@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from repro_gate.analysis.model import Comparison, Cost, NoiseFloor
+from repro_gate.analysis.model import Comparison, Cost, Fingerprint, NoiseFloor
 from repro_gate.checks.interface import CATEGORIES, STATUSES, CheckResult
+from repro_gate.spec.model import Tolerance
 
 VERDICTS = ("pass", "fail", "inconclusive")
 EXIT_CODES: Mapping[str, int] = {"pass": 0, "fail": 1, "inconclusive": 3}
@@ -81,6 +82,8 @@ class Report:
     cost_budget_pct: float | None = None
     checklist: tuple[CheckResult, ...] = ()
     runs: tuple[RunSummary, ...] = ()
+    fingerprint: Fingerprint | None = None  # of the first deterministic run
+    tolerance: Tolerance | None = None  # the spec's, where it does not ask for equal bits
     reproduce: str = ""  # one shell command that shows the finding again on a person's own machine
 
     @property

@@ -22,6 +22,7 @@ _NAME, _MESSAGE, _ROWS, _LOG = 160, 600, 20, 15  # characters of a name, of a me
 _VERDICT_STYLE = {"pass": "bold white on green", "fail": "bold white on red", "inconclusive": "bold black on yellow"}
 _STATUS_STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim", "waived": "cyan"}
 _ROLE_STYLE = {"say": "", "figure": "bold", "name": "bold cyan", "message": ""}
+_TELLING = ("torch.use_deterministic_algorithms", "CUBLAS_WORKSPACE_CONFIG")  # the rest is in the JSON report
 _LIMITS = {"name": _NAME, "message": _MESSAGE}
 
 
@@ -128,7 +129,8 @@ def _figure_lines(report: Report, encoding: str) -> Iterator[tuple[str, Text]]:
         if report.cost.suspicious is not None:
             yield "", _text((("say", "suspicious: "), ("message", report.cost.suspicious)), encoding, "bold yellow")
     if report.settings:
-        flags = "  ".join(f"{name}={value}" for name, value in report.settings.items())
+        named = [f"{name}={report.settings[name]}" for name in _TELLING if name in report.settings]
+        flags = "  ".join([*named, f"and {len(report.settings) - len(named)} more, as read back at every step"])
         yield "flags", _text((("message", flags),), encoding, "dim")
 
 

@@ -85,7 +85,7 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     folder.mkdir(parents=True)
     nonce = secrets.token_hex(16)
     _configure(spec, plan, site, folder, nonce)
-    write_shims(site.place, site.outer.get("PATH", os.defpath))
+    write_shims(site.place, spec.train.env.get("PATH", site.outer.get("PATH", os.defpath)))
     watcher = _Watcher(folder, nonce, tick)
     command = ["/bin/sh", "-c", _command(spec, plan, site)]
     environment = training_environment(site.outer, plan.condition, spec.train.env, site.place, spec.hardware.device)

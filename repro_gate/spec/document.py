@@ -4,6 +4,7 @@ Called by `spec.loader` for the file and by `spec.overrides` for the value of ea
 editors and GitHub do: `no` and `20:30` and `2027-06-30` are text, `1e-6` is a number. What has two readings (`010`) or could explode
 (aliases, depth) is refused before anything is built from it. Needs PyYAML; knows nothing of the schema.
 """
+
 from __future__ import annotations
 
 import math
@@ -57,7 +58,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Document:
-    """Plain data (dicts, lists, str, int, float, bool, None), with the place of every key and value and the literal text of every scalar."""
+    """Plain data (dicts, lists, scalars), with the place of every key and value, and the literal text of every scalar."""
 
     data: Any
     keys: Mapping[KeyPath, Place]
@@ -107,7 +108,9 @@ class _Composer(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.depth = 0
-        self.extent: dict[int, tuple[int, int]] = {}  # id of a node -> (nodes, depth) with aliases expanded; filled in as nodes are finished
+        self.extent: dict[
+            int, tuple[int, int]
+        ] = {}  # id of a node -> (nodes, depth) with aliases expanded; filled in as nodes are finished
         self.nodes = 0
 
     def compose_scalar_node(self, anchor: dict[Any, yaml.Node]) -> yaml.ScalarNode:
@@ -135,7 +138,10 @@ class _Composer(yaml.SafeLoader):
             self.nodes += nodes - 1
             self._check(mark, self.depth + depth)
         else:
-            self.extent[id(node)] = (self.nodes - nodes_before, 1 + max((self.extent[id(child)][1] for child in _children(node)), default=0))
+            self.extent[id(node)] = (
+                self.nodes - nodes_before,
+                1 + max((self.extent[id(child)][1] for child in _children(node)), default=0),
+            )
         return node
 
     def _event(self) -> Any:
@@ -190,7 +196,9 @@ def _value(node: yaml.Node, path: KeyPath, build: _Build) -> Any:
     text = str(node.value)
     build.literals[path] = text
     if _unprintable(text):
-        build.problems.append(build.place(node).problem(path, "holds a character that no program can be given (NUL or half a character), remove it"))
+        build.problems.append(
+            build.place(node).problem(path, "holds a character that no program can be given (NUL or half a character), remove it")
+        )
         return "?"
     return scalar(text) if isinstance(node, yaml.ScalarNode) and node.style is None else text
 
@@ -240,4 +248,6 @@ def _syntax_problem(error: yaml.MarkedYAMLError, origin: str | None) -> Problem:
 
 
 def _short(message: str) -> str:
-    return next((ours for theirs, ours in _SYNTAX if theirs in message), shortened(escaped(message)) if len(message) > 120 else escaped(message))
+    return next(
+        (ours for theirs, ours in _SYNTAX if theirs in message), shortened(escaped(message)) if len(message) > 120 else escaped(message)
+    )

@@ -2,6 +2,7 @@
 
 Raised by `spec.loader`, printed by `cli.main`. Imports nothing of the package but `errors`.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -2,6 +2,7 @@
 
 Called by `repro-gate init`. Returns text and writes nothing; what it returns always loads.
 """
+
 from __future__ import annotations
 
 import re
@@ -66,7 +67,9 @@ def draft_spec(directory: Path) -> str:
     """The text of a commented `repro.yml` for the checkout at `directory`. Reads the tree within limits of files, depth, time and bytes."""
     tree = walk(directory)
     scripts = training_scripts(directory, tree)
-    head = [_HEAD] if tree.complete else [_HEAD, "# The checkout is large: only a part of it was looked at, so check what was picked below."]
+    head = (
+        [_HEAD] if tree.complete else [_HEAD, "# The checkout is large: only a part of it was looked at, so check what was picked below."]
+    )
     locks = lockfiles(directory, tree)
     parts = [
         "\n".join(head),
@@ -90,7 +93,10 @@ def yaml_text(text: str) -> str:
 
 
 def _train(scripts: list[TrainingScript]) -> str:
-    lines = ["train:", "  # Any command for the shell, unmodified; {seed} is filled in. (`snippet: |` with inline Python is the other way.)"]
+    lines = [
+        "train:",
+        "  # Any command for the shell, unmodified; {seed} is filled in. (`snippet: |` with inline Python is the other way.)",
+    ]
     folder = "."
     if scripts:
         best, others = scripts[0], scripts[1:]
@@ -133,7 +139,9 @@ def _random_state(default_seed: int | None) -> str:
 def _data(found: list[FoundData]) -> str:
     said = "# The files that training reads: verified, and linked read-only into the workspace of every run."
     if not found:
-        return f"{said}\n# None was found; name each, with the checksum from `sha256sum`.\n# data:\n#   - {{path: data/train.bin, sha256: …}}"
+        return (
+            f"{said}\n# None was found; name each, with the checksum from `sha256sum`.\n# data:\n#   - {{path: data/train.bin, sha256: …}}"
+        )
     small = [item for item in found if item.sha256]
     large = [item for item in found if not item.sha256]
     mark = "" if small else "# "

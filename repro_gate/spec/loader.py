@@ -2,6 +2,7 @@
 
 Called by `cli` and `gate`. All mistakes of a file are raised together, as one `SpecError`.
 """
+
 from __future__ import annotations
 
 import os

@@ -3,6 +3,7 @@
 Called by `repro-gate schema`, `spec.validation`, `spec.sentences` and `spec.overrides`. Standard library only, so that printing the
 schema costs no import of a validator.
 """
+
 from __future__ import annotations
 
 import json

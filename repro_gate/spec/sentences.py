@@ -2,6 +2,7 @@
 
 Called by `spec.validation` with jsonschema's errors; none of jsonschema's own wording gets through. Pure functions, no I/O.
 """
+
 from __future__ import annotations
 
 import difflib
@@ -28,6 +29,8 @@ def problems_of(error: ValidationError, document: Document, base: KeyPath = ()) 
     found: Any = error.instance
     value: Any = error.validator_value
     said: Schema = error.schema if isinstance(error.schema, dict) else {}
+    if rule in ("oneOf", "not") and said.get("type") == "object" and not isinstance(found, dict):
+        return  # a rule about the keys of a mapping; that this is no mapping at all is said by `type`
     if rule == "additionalProperties":
         for key in _extra(found, said):
             yield document.keys[(*path, key)].problem((*path, key), _unknown(path, key, said))

@@ -2,6 +2,7 @@
 
 Called by `spec.init`. Reads names and sizes, and the bytes of data files for their checksums; runs nothing. Standard library only.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -32,8 +33,8 @@ _OUTPUTS = frozenset({
 _TESTS = frozenset({"test", "tests", "testing", "docs", "doc"})
 _DATA_FOLDERS = frozenset({"data", "dataset", "datasets"})
 _DATA_SUFFIXES = (
-    ".bin", ".npy", ".npz", ".csv", ".tsv", ".parquet", ".arrow", ".feather", ".jsonl", ".h5", ".hdf5", ".tfrecord", ".lmdb", ".safetensors",
-    ".csv.gz", ".jsonl.gz", ".txt.gz", "-ubyte", "-ubyte.gz",
+    ".bin", ".npy", ".npz", ".csv", ".tsv", ".parquet", ".arrow", ".feather", ".jsonl", ".h5", ".hdf5", ".tfrecord", ".lmdb",
+    ".safetensors", ".csv.gz", ".jsonl.gz", ".txt.gz", "-ubyte", "-ubyte.gz",
 )  # fmt: skip
 _NOT_DATA = (".py", ".pyi", ".ipynb", ".md", ".rst", ".sh", ".yml", ".yaml", ".toml", ".cfg", ".ini", ".html", ".lock")
 

@@ -2,6 +2,7 @@
 
 Called by `spec.init`. Parses Python, runs none of it. Standard library only.
 """
+
 from __future__ import annotations
 
 import ast
@@ -18,7 +19,7 @@ MAX_READ = 1_000  # Python files whose source is looked at
 ENOUGH = 35  # a script below this score is not proposed
 
 _NAMES = (
-    (r"train", 50), (r"(pre_?|fine_?)?train(er|ing)?([_-].*)?|.*[_-]train(ing)?|train[_-].*", 40), (r"(fine_?tune|fit|pretrain)([_-].*)?", 40),
+    (r"train", 50), (r"(pre_?|fine_?)?train(er|ing)?([_-].*)?|.*[_-]train(ing)?", 40), (r"(fine_?tune|fit)([_-].*)?", 40),
     (r"main", 20), (r"run([_-].*)?", 15), (r"__main__", 15), (r"experiment|demo|example", 5),
 )  # fmt: skip
 _SIGNS = (
@@ -61,7 +62,9 @@ class _Options:
 def training_scripts(root: Path, tree: Tree) -> list[TrainingScript]:
     """The scripts that probably train, the likeliest first; empty where none scores high enough."""
     paths = [file.path for file in tree.files if file.path.endswith(".py") and "{seed}" not in file.path][:MAX_READ]
-    scored = sorted(((_score(path, _source(root / path)), path) for path in paths), key=lambda pair: (-pair[0], pair[1].count("/"), pair[1]))
+    scored = sorted(
+        ((_score(path, _source(root / path)), path) for path in paths), key=lambda pair: (-pair[0], pair[1].count("/"), pair[1])
+    )
     return [_described(root, path, score, tree) for score, path in scored[:5] if score >= ENOUGH]
 
 

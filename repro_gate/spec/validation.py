@@ -2,6 +2,7 @@
 
 Called by `spec.loader`. jsonschema is imported on first use, so that commands without a spec do not pay for it.
 """
+
 from __future__ import annotations
 
 import posixpath
@@ -26,7 +27,7 @@ _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def problems_in(document: Document) -> list[Problem]:
-    """All problems of the document, one for each key, in the order in which they stand in the file; options of the command line come last."""
+    """All problems of the document, one for each key, in the order of the file; those of command-line options come last."""
     unknown_version = _unknown_version(document)
     if unknown_version:
         return [*document.problems, unknown_version]

@@ -111,6 +111,7 @@ class TraceFollower:
         self._rest = b""
         self._line = 0
         self._tables: list[tuple[str, tuple[Row, ...]]] = []
+        self._at: dict[str, int] = {}  # blocks of each kind so far in the step of the last one
         handlers: list[Callable[[Mapping[str, Any]], None]] = [
             self._hello, self._facts, self._table, self._block, self._flags, self._undone, self._step, self._kept, self._distance,
             self._network, self._note, self._end,
@@ -141,16 +142,17 @@ class TraceFollower:
             handle = os.open(self.trace.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
             raise self._wrong(f"cannot be opened: {error.strerror}") from None
+        state = os.fstat(handle)
+        if not stat.S_ISREG(state.st_mode):
+            os.close(handle)
+            raise self._wrong("is no regular file")
         with os.fdopen(handle, "rb") as file:
-            state = os.fstat(file.fileno())
-            if not stat.S_ISREG(state.st_mode):
-                raise self._wrong("is no regular file")
             if state.st_size > fmt.MAX_FILE_BYTES:
                 raise self._wrong(f"is larger than {fmt.MAX_FILE_BYTES} bytes; raise `capture.every`")
             if state.st_size < self._offset:
                 raise self._wrong("was cut back while it was read")
             file.seek(self._offset)
-            while chunk := file.read(1 << 20):
+            while chunk := file.read(min(1 << 20, state.st_size - self._offset)):  # no further: it may grow as fast as it is read
                 self._offset += len(chunk)
                 yield chunk
 
@@ -188,9 +190,7 @@ class TraceFollower:
         self.trace.forked = event["forked"] is True
 
     def _facts(self, event: Mapping[str, Any]) -> None:
-        facts = event["facts"]
-        if len(facts) > 200:
-            raise ValueError("more than 200 facts")
+        facts = _mapping(event["facts"], 200)
         self.trace.facts.update({_text(name, 200): _text(value, fmt.MAX_NAME) for name, value in facts.items()})
         if "process" in self.trace.facts:
             self.trace.key = self.trace.facts["process"]
@@ -215,14 +215,17 @@ class TraceFollower:
         step, at = _integer(event["step"], -1, fmt.MAX_STEP), _integer(event["at"], 0, fmt.MAX_STEP)
         if self.trace.blocks and step < self.trace.blocks[-1].step:
             raise ValueError(f"step {step} after step {self.trace.blocks[-1].step}")
+        if not self.trace.blocks or step > self.trace.blocks[-1].step:
+            self._at = {}
+        if at != self._at.get(kind, 0):
+            raise ValueError(f"block {at} of its kind where {self._at.get(kind, 0)} was due")
+        self._at[kind] = at + 1
         self.trace.blocks.append(Block(step, kind, at, rows, digests, values))
 
     def _flags(self, event: Mapping[str, Any]) -> None:
         if event["id"] != len(self.trace.settings) or len(self.trace.settings) >= 10_000:
             raise ValueError("readings are numbered from 0 in order")
-        settings = event["settings"]
-        if len(settings) > 200:
-            raise ValueError("more than 200 flags")
+        settings = _mapping(event["settings"], 200)
         self.trace.settings.append({_text(name, 200): _plain(value) for name, value in settings.items()})
 
     def _undone(self, event: Mapping[str, Any]) -> None:
@@ -281,7 +284,10 @@ def read_folder(folder: Path, nonce: str | None) -> list[Trace]:
 
 def trace_files(folder: Path) -> list[Path]:
     """The trace files in `folder` in order of their start. Raises TraceError where there are more than the format allows."""
-    found = [entry.name for entry in os.scandir(folder) if entry.name.endswith(fmt.SUFFIX)]
+    try:
+        found = [name for name in os.listdir(folder) if name.endswith(fmt.SUFFIX)]
+    except OSError as error:
+        raise TraceError(f"{folder.name}: cannot be listed: {error.strerror}") from None
     if len(found) > fmt.MAX_FILES:
         raise TraceError(f"{folder.name}: {len(found)} trace files, {fmt.MAX_FILES} at most")
     return [folder / name for name in sorted(found, key=_start_of)]
@@ -324,10 +330,18 @@ def _list(value: Any, limit: int) -> list[Any]:
     return value
 
 
+def _mapping(value: Any, limit: int) -> dict[str, Any]:
+    if not isinstance(value, dict) or len(value) > limit:
+        raise ValueError(f"no object of at most {limit} fields")
+    return value
+
+
 def _plain(value: Any) -> bool | int | float | str | None:
-    if value is None or isinstance(value, (bool, int, float)):
+    if value is None or isinstance(value, bool):
         return value
-    return _text(value, fmt.MAX_NAME)
+    if isinstance(value, int):
+        return _integer(value, -(1 << 63), (1 << 64) - 1)
+    return value if isinstance(value, float) and math.isfinite(value) else _text(value, fmt.MAX_NAME)
 
 
 def _kind(value: Any) -> str:

@@ -32,7 +32,10 @@ class TraceWriter:
         self._flags: Dict[str, int] = {}
         self._at: Dict[str, int] = {}
         self._step: Optional[int] = None
-        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o600)
+        try:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o600)
+        except OSError as error:
+            self._fail(error)
         self.event("hello", format=fmt.FORMAT, **hello)
 
     def event(self, name: str, **fields: Any) -> None:

@@ -1,0 +1,100 @@
+# Everything a person or CI does here. `make help` lists it; `make demo` and `make test` set up what they need in .venv.
+#
+#   PYTHON=python3.12          the interpreter that .venv is made with
+#   TORCH='torch==2.13.0'      the torch to install where none is there; empty: leave torch alone
+#   TORCH_INDEX=URL            the package index for torch alone, such as PyTorch's own CPU index: PyPI's build for Linux brings gigabytes of CUDA
+#   NO_VENV=1 PYTHON=python3   use that interpreter as it is: no .venv, nothing installed (a GPU machine without a network)
+#   BENCH=…, PYTEST=…          further arguments for `make bench` and for pytest
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+TORCH_INDEX ?=
+NO_VENV ?=
+BENCH ?=
+PYTEST ?=
+
+VENV := .venv
+ifeq ($(NO_VENV),)
+  PY := $(VENV)/bin/python
+  BASE := $(VENV)/.base.stamp
+  FULL := $(VENV)/.full.stamp
+  BIN := $(CURDIR)/$(VENV)/bin
+  PIP := $(PY) -m pip install --disable-pip-version-check --quiet
+else
+  PY := $(PYTHON)
+  BASE :=
+  FULL :=
+  export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
+endif
+
+.PHONY: help setup demo test lint format bench gpu clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@echo; echo 'Variables:'; sed -n 's/^#  //p' $(firstword $(MAKEFILE_LIST))
+
+setup: $(FULL) ## make .venv with everything (demo, test and lint do it themselves)
+
+demo: $(BASE) ## gate examples/quickstart: noise without the flags, the same bits with them, and what they cost
+	@$(if $(BIN),PATH="$(BIN):$$PATH") $(PY) -m repro_gate run examples/quickstart
+
+test: $(FULL) ## every test that this machine can run: unit tests on two processes, then real training, one run after another
+	$(PY) -m pytest -n 2 --ignore=tests/e2e $(PYTEST)
+	$(PY) -m pytest tests/e2e $(PYTEST)
+
+lint: $(FULL) ## ruff and mypy --strict
+	$(PY) -m ruff check repro_gate benchmarks tests examples
+	$(PY) -m mypy --strict
+
+format: $(FULL) ## what ruff can mend by itself: imports, spellings, whitespace
+	$(PY) -m ruff check --fix repro_gate benchmarks tests examples
+
+bench: $(FULL) ## the gate's own speed and memory, as ratios taken in one run
+	$(PY) -m benchmarks.run $(BENCH)
+
+gpu: $(FULL) ## needs CUDA: the GPU tests, then the GPU part of the benchmarks into benchmarks/results/gpu.json
+	$(PY) -c 'import torch, sys; sys.exit(0 if torch.cuda.is_available() else "make gpu: torch sees no CUDA device here")'
+	$(PY) -m pytest tests/gpu $(PYTEST)
+	mkdir -p benchmarks/results
+	$(PY) -m benchmarks.run --gpu --out benchmarks/results/gpu.json $(BENCH)
+
+clean: ## remove .venv and everything made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis examples/*/out examples/*/broken/out
+	find repro_gate tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- setup; each stamp stands for a step that is done and is only repeated when what it depends on changes
+
+$(VENV)/.made.stamp:
+	@command -v $(PYTHON) >/dev/null || { echo "make: no $(PYTHON) here; name an interpreter, 3.10 or newer: make PYTHON=…" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "make: $$($(PYTHON) --version) is too old: 3.10 or newer is needed; name another: make PYTHON=…" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { echo "make: $(PYTHON) has no ensurepip or venv; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@echo "setup: $(VENV), with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# torch first and by itself: resolved together with another package, a newer build could be chosen than the one asked for here
+$(VENV)/.torch.stamp: $(VENV)/.made.stamp
+	@if $(PY) -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)'; then \
+	  echo "setup: torch is there"; \
+	elif [ -n '$(TORCH)' ]; then \
+	  echo "setup: $(TORCH) (slow the first time; on Linux, TORCH_INDEX can name a CPU-only index)"; \
+	  $(PIP) '$(TORCH)' $(if $(TORCH_INDEX),--index-url '$(TORCH_INDEX)'); \
+	fi
+	@touch $@
+
+$(VENV)/.base.stamp: $(VENV)/.torch.stamp pyproject.toml
+	@echo "setup: repro-gate"
+	@$(PIP) --editable . numpy
+	@touch $@
+
+$(VENV)/.full.stamp: $(VENV)/.base.stamp
+	@echo "setup: what tests, lint and examples need"
+	@$(PIP) --editable '.[test,lint,examples]'
+	@touch $@

@@ -1,0 +1,118 @@
+"""Gate wall time over the bare wall time of the same five runs of examples/quickstart, process starts included. Goal: at most 1.10.
+
+The gate: `repro-gate run` as a person starts it, in a fresh git checkout that holds the example alone. Bare: deterministic, default,
+deterministic, default and the reseeded control of two steps, one after the other, with the same commands and the same environment.
+"""
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.arms import OUTER, Place, RunFailed, open_place, run_bare
+from benchmarks.figure import ROOT, Figure
+from repro_gate.runs import conditions
+from repro_gate.runs.conditions import Condition
+
+GOAL = 1.10
+SEED = 42
+CONTROL_STEPS = 2
+# What the probe does to a deterministic run but for probing: the flags of the process, and the end after the control's steps.
+WITH_FLAGS = """\
+import runpy, sys, torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+torch.use_deterministic_algorithms(True)
+torch.utils.deterministic.fill_uninitialized_memory = True
+torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+torch.backends.mkldnn.deterministic = True
+left = [int(sys.argv[1])]
+def stop(*_):
+    left[0] -= 1
+    if not left[0]:
+        sys.exit(0)
+register_optimizer_step_post_hook(stop)
+sys.argv = sys.argv[2:]
+sys.path.insert(0, ".")
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`epochs` of the example (one is one step), rounds of one gate and one bare series each, and how the gate is started."""
+
+    epochs: int = 50
+    rounds: int = 5
+    gate: Sequence[str] = (sys.executable, "-m", "repro_gate")
+
+
+QUICK = Settings(epochs=3, rounds=1)
+
+
+def measure(settings: Settings = Settings()) -> list[Figure]:
+    """One ratio for each round; the two arms take turns in going first."""
+    with open_place(ROOT / "examples" / "quickstart") as place:
+        spec = _checkout(place, settings.epochs)
+        gates, bares, inside = [], [], []
+        for number in range(settings.rounds):
+            if number % 2:
+                bares.append(_bare_series(place, settings.epochs))
+            seconds, runs = _gate(place, spec, settings.gate)
+            gates.append(seconds)
+            inside.append(sum(runs))
+            if not number % 2:
+                bares.append(_bare_series(place, settings.epochs))
+    ratios = tuple(gate / bare for gate, bare in zip(gates, bares, strict=True))
+    beside = {"steps": settings.epochs, "gate_s": [round(item, 3) for item in gates], "bare_s": [round(item, 3) for item in bares],
+              "gate_outside_its_runs_s": [round(gate - run, 3) for gate, run in zip(gates, inside, strict=True)]}
+    return [Figure(f"gate over the same five bare runs, {settings.epochs} steps", "ratio", ratios, GOAL, beside)]
+
+
+def _checkout(place: Place, epochs: int) -> Path:
+    """A git checkout of the workspace with a spec that runs the example to its end."""
+    spec = place.workspace / "repro.yml"
+    spec.write_text(f"version: 1\ntrain:\n  run: {_command(epochs, '{seed}')}\nrandom-state:\n  seed: {SEED}\n", encoding="utf-8")
+    (place.workspace / ".gitignore").write_text("out/\n__pycache__/\n", encoding="utf-8")
+    for command in (["init", "--quiet"], ["add", "--all"], ["-c", "user.name=bench", "-c", "user.email=bench@localhost", "commit", "--quiet", "-m", "bench"]):
+        subprocess.run(["git", *command], cwd=place.workspace, check=True)
+    return spec
+
+
+def _command(epochs: int, seed: str) -> str:
+    return f"python train.py --seed {seed} --epochs {epochs}"
+
+
+def _gate(place: Place, spec: Path, gate: Sequence[str]) -> tuple[float, list[float]]:
+    """Wall time of one gating in seconds, and what the gate says that its runs took. Raises RunFailed where the verdict is not `pass`."""
+    report = place.root / "report.json"
+    began = time.perf_counter()
+    done = subprocess.run([*gate, "run", str(spec), "--quiet", "--json", str(report)], cwd=ROOT, env=OUTER, capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - began
+    if done.returncode:
+        raise RunFailed(f"the gate ended with status {done.returncode}\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+    return seconds, [run["seconds"] for run in json.loads(report.read_text(encoding="utf-8"))["runs"]]
+
+
+def _bare_series(place: Place, epochs: int) -> float:
+    """Wall time of the five runs without the gate, in seconds."""
+    everything: frozenset[str] = frozenset()
+    on, off = conditions.deterministic(SEED, everything, None), conditions.default(SEED, everything, None)
+    control = conditions.reseeded(SEED, everything, CONTROL_STEPS)
+    began = time.perf_counter()
+    for condition in (on, off, on, off, control):
+        run_bare(place, _bare_command(place, condition, epochs), condition)
+    return time.perf_counter() - began
+
+
+def _bare_command(place: Place, condition: Condition, epochs: int) -> str:
+    command = _command(epochs, str(condition.seed))
+    if not condition.flags:
+        return command
+    wrapper = place.root / "with_flags.py"
+    wrapper.write_text(WITH_FLAGS, encoding="utf-8")
+    return command.replace("python ", f"python -P {wrapper} {condition.steps or -1} " if sys.version_info >= (3, 11) else f"python {wrapper} {condition.steps or -1} ", 1)

@@ -1,0 +1,103 @@
+"""A training script that times its own steps: `python train.py --model NAME --steps N --out FILE`. It knows nothing of the probe.
+
+FILE gets JSON: `ms` (between the ends of two neighbouring steps), `peak_kib` (VmHWM: of this process alone, where `ru_maxrss` would start
+at the peak of whoever forked it), `tensors` (how many the optimizer moves).
+"""
+import argparse
+import json
+import runpy
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def quickstart(path):
+    """The model and the step of examples/quickstart: 24 tensors."""
+    example = runpy.run_path(path)
+    x, labels, source, target = example["community_graph"]()
+    train = torch.arange(len(x)) % 4 == 0
+    model = example["GraphNet"](x.shape[1], int(labels.max()) + 1)
+    sampler = torch.Generator().manual_seed(0)
+
+    def loss():
+        keep = torch.rand(len(source), generator=sampler) >= 0.1
+        return F.cross_entropy(model(x, source[keep], target[keep])[train], labels[train])
+
+    return model, torch.optim.Adam(model.parameters(), lr=2e-2, weight_decay=1e-4), loss
+
+
+class Transformer(nn.Module):
+    """A causal character model of 200 parameter tensors: 16 blocks of 12, and 8 around them."""
+
+    def __init__(self, width, vocabulary=256, length=64, depth=16):
+        super().__init__()
+        self.token = nn.Embedding(vocabulary, width)
+        self.position = nn.Embedding(length, width)
+        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True) for _ in range(depth))
+        self.norm = nn.LayerNorm(width)
+        self.neck = nn.Linear(width, width)
+        self.head = nn.Linear(width, vocabulary)
+
+    def forward(self, tokens):
+        length = tokens.shape[1]
+        mask = nn.Transformer.generate_square_subsequent_mask(length)
+        h = self.token(tokens) + self.position(torch.arange(length))
+        for block in self.blocks:
+            h = block(h, src_mask=mask, is_causal=True)
+        return self.head(F.gelu(self.neck(self.norm(h))))
+
+
+def transformer(width=64, batch=24, length=64):
+    """200 tensors, 0.85 million parameters, 1536 tokens a step, AdamW."""
+    model = Transformer(width, length=length)
+    generator = torch.Generator().manual_seed(0)
+
+    def loss():
+        tokens = torch.randint(256, (batch, length + 1), generator=generator)
+        return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-3), loss
+
+
+def many(large=0):
+    """200 tensors of 64 numbers, the last one of `large` bytes instead where that is given; SGD, which holds no state and no temporaries."""
+    sizes = [64] * 199 + [large // 4 or 64]
+    model = nn.ParameterList(nn.Parameter(torch.zeros(size)) for size in sizes)
+
+    def loss():
+        return sum((parameter[:64] - 1).square().sum() for parameter in model)
+
+    return model, torch.optim.SGD(model.parameters(), lr=1e-2, foreach=False), loss
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=["quickstart", "transformer", "many"], required=True)
+    parser.add_argument("--large", type=int, default=0, help="bytes of the one large tensor of `many`")
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+
+    torch.manual_seed(0)
+    made = {"quickstart": lambda: quickstart("quickstart.py"), "transformer": transformer, "many": lambda: many(args.large)}[args.model]
+    model, optimizer, loss_of = made()
+    ends = [time.perf_counter()]
+    try:
+        for _ in range(args.steps):
+            loss = loss_of()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            ends.append(time.perf_counter())
+    finally:  # the gate may end a training inside its last step
+        status = Path("/proc/self/status").read_text()
+        peak = int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+        ms = [(after - before) * 1e3 for before, after in zip(ends, ends[1:])]
+        args.out.write_text(json.dumps({"ms": ms, "peak_kib": peak, "tensors": len(list(model.parameters()))}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""The fingerprint of a run: one short digest for each step and each kind, so that two reports can be held against each other. Pure."""
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from repro_gate.analysis.compare import processes
+from repro_gate.analysis.model import Fingerprint
+from repro_gate.trace.format import DIGEST_BYTES
+from repro_gate.trace.reader import Trace
+
+
+def fingerprint(traces: Sequence[Trace], seed: int) -> Fingerprint:
+    """Digests over all processes of a run: equal exactly where `compare_runs` finds two runs identical (but for a collision of SHA-256)."""
+    by_step: dict[int, Any] = {}
+    by_kind: dict[str, Any] = {}
+    for label, trace in processes(traces).items():
+        for block in trace.blocks:
+            content = repr((label, block.step, block.kind, block.at, block.rows)).encode() + block.digests
+            by_step.setdefault(block.step, hashlib.sha256()).update(content)
+            by_kind.setdefault(block.kind, hashlib.sha256()).update(content)
+    return Fingerprint(seed, tuple((step, _short(state)) for step, state in sorted(by_step.items())),
+                       {kind: _short(state) for kind, state in sorted(by_kind.items())})
+
+
+def _short(state: Any) -> str:
+    return str(state.hexdigest()[: 2 * DIGEST_BYTES])

@@ -1,0 +1,176 @@
+"""Copying one file and removing one tree, without ever following a link.
+
+Called by `workspace` and `trace.artifacts.collect`. Trees to be removed were written by the training: nested beyond any path length, with
+permissions taken away, full of links to elsewhere. Standard library only.
+"""
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from repro_gate.errors import Inconclusive
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - Windows
+    fcntl = None  # type: ignore[assignment]
+
+_FICLONE = 0x40049409  # ioctl(2) FICLONE, linux/fs.h: share the blocks of another file (btrfs, xfs, bcachefs)
+_PIECE = 1 << 30  # bytes asked of one copy_file_range(2)
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_PATH = getattr(os, "O_PATH", 0)  # Linux: a handle that needs no permission on the file itself
+_KEPT_MODE = 0o777  # set-user-id and its kin are not copied
+
+
+class NotRegular(OSError):
+    """What should be copied is no regular file."""
+
+
+def copy_file(source: Path, target: Path) -> int:
+    """Copy a regular file with its permissions and times; the copy shares blocks where the file system can. Returns its size in bytes.
+
+    Raises NotRegular for a link or special file (which is not opened for longer than it takes to see that), OSError otherwise.
+    `target` must not exist.
+    """
+    if not stat.S_ISREG(os.lstat(source).st_mode):
+        raise NotRegular(f"{source} is no regular file")
+    reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0))
+    try:
+        status = os.fstat(reader)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotRegular(f"{source} is no regular file")
+        writer = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | _NOFOLLOW, 0o600)
+        try:
+            _copy_bytes(reader, writer)
+            os.fchmod(writer, status.st_mode & _KEPT_MODE)
+            os.utime(writer if os.utime in os.supports_fd else target, ns=(status.st_atime_ns, status.st_mtime_ns))
+            return os.fstat(writer).st_size
+        finally:
+            os.close(writer)
+    finally:
+        os.close(reader)
+
+
+def _copy_bytes(reader: int, writer: int) -> None:
+    if fcntl is not None:
+        try:
+            fcntl.ioctl(writer, _FICLONE, reader)
+            return
+        except OSError:
+            pass  # another file system, or one that cannot share blocks
+    if hasattr(os, "copy_file_range"):
+        try:
+            while os.copy_file_range(reader, writer, _PIECE):
+                pass
+        except OSError:
+            pass  # across file systems on an old kernel: go on by hand from where it stopped
+    with os.fdopen(os.dup(reader), "rb", buffering=0) as source, os.fdopen(os.dup(writer), "wb", buffering=0) as target:
+        while piece := source.read(1 << 20):  # also what copy_file_range left: some file systems report nothing to copy
+            view = memoryview(piece)
+            while view:
+                view = view[target.write(view):]
+
+
+def copy_link(source: Path, target: Path) -> None:
+    """Copy a symbolic link as a link, with its times where the system can set them."""
+    os.symlink(os.readlink(source), target)
+    if os.utime in os.supports_follow_symlinks:
+        status = os.lstat(source)
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a file, a link (not what it points to) or a folder with all it holds; nothing is done where nothing is.
+
+    Folders are emptied by moving their subfolders up to the top, so that no depth is too deep and two descriptors suffice; permissions that
+    are missing are given first. Raises Inconclusive naming the path where something cannot be removed (immutable, a mount, another owner).
+    """
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    try:
+        if not stat.S_ISDIR(mode):
+            os.unlink(path)
+            return
+        top = _open_folder(os.fspath(path), None)
+        try:
+            _empty(top)
+        finally:
+            os.close(top)
+        os.rmdir(path)
+    except OSError as error:
+        raise Inconclusive(
+            f"cannot remove {path}: {error.strerror or error}", reason_id="workspace/not-removed",
+            remedy="remove it by hand (as the user who owns what is left in it) and run again") from error
+
+
+def _empty(top: int) -> None:
+    """Remove everything in the folder `top` (a descriptor)."""
+    numbers = itertools.count()
+    while True:
+        folders = []
+        for name, is_folder in _listed(top):
+            if is_folder:
+                folders.append(name)
+            else:
+                os.unlink(name, dir_fd=top)
+        if not folders:
+            return
+        for name in folders:
+            folder = _open_folder(name, top)
+            try:
+                _flatten(folder, top, numbers)
+            finally:
+                os.close(folder)
+            os.rmdir(name, dir_fd=top)
+
+
+def _flatten(folder: int, top: int, numbers: Iterator[int]) -> None:
+    """Unlink the files in `folder` and move its subfolders into `top`."""
+    for name, is_folder in _listed(folder):
+        if not is_folder:
+            os.unlink(name, dir_fd=folder)
+            continue
+        os.close(_open_folder(name, folder))  # gives the permission to write that a move asks of the folder that is moved
+        while True:
+            try:
+                os.rename(name, f".removing-{next(numbers)}", src_dir_fd=folder, dst_dir_fd=top)
+                break
+            except (FileExistsError, NotADirectoryError):
+                continue
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:  # the name is taken by a folder
+                    raise
+
+
+def _listed(folder: int) -> list[tuple[str, bool]]:
+    with os.scandir(folder) as found:
+        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
+
+
+def _open_folder(name: str, parent: int | None) -> int:
+    """Open a folder, never through a link, after making sure that it may be read and written."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | _NOFOLLOW
+    mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+    if mode & stat.S_IRWXU != stat.S_IRWXU and stat.S_ISDIR(mode):
+        if _PATH:
+            handle = os.open(name, _PATH | os.O_DIRECTORY | os.O_CLOEXEC | _NOFOLLOW, dir_fd=parent)
+            try:
+                os.chmod(f"/proc/self/fd/{handle}", 0o700)
+            finally:
+                os.close(handle)
+        else:
+            os.chmod(name, 0o700, dir_fd=parent)
+    return os.open(name, flags, dir_fd=parent)
+
+
+def make_folder(path: Path) -> Path:
+    """An empty folder at `path` that only its owner can read; whatever stood there is removed first."""
+    remove_tree(path)
+    path.mkdir(mode=0o700, parents=True)
+    return path

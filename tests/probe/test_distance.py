@@ -1,0 +1,119 @@
+"""Claims about `probe.distance`: its figures are those of a plain reference in Python's exact fractions and struct's own bytes."""
+from __future__ import annotations
+
+import math
+
+import numpy
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from repro_gate.probe import distance
+from repro_gate.probe.distance import Figures
+
+FLOATS = {torch.float16: (torch.int16, 16), torch.bfloat16: (torch.int16, 16), torch.float32: (torch.int32, 32), torch.float64: (torch.int64, 64)}
+INF, NAN = math.inf, math.nan
+
+
+def measure(reference: torch.Tensor, tensor: torch.Tensor) -> Figures:
+    return distance.measure(torch, reference, tensor)
+
+
+def place(bits: int, width: int) -> int:
+    """Where a float stands among all of its dtype, 0 being both zeros; `bits` is signed."""
+    size = bits & ((1 << (width - 1)) - 1)
+    return -size if bits < 0 else size
+
+
+def plain(a: torch.Tensor, b: torch.Tensor) -> tuple[float, int]:
+    """(max_abs, max_ulp) element by element, in Python's integers."""
+    integer, width = FLOATS[a.dtype]
+    places = [[place(bits, width) for bits in side.contiguous().view(integer).tolist()] for side in (a, b)]
+    return (max(abs(x - y) for x, y in zip(a.tolist(), b.tolist(), strict=True)), max(abs(x - y) for x, y in zip(*places, strict=True)))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_figures_are_those_of_the_plain_reference(dtype: torch.dtype, data: st.DataObject) -> None:
+    integer, width = FLOATS[dtype]
+    words = st.lists(st.integers(-(1 << (width - 1)), (1 << (width - 1)) - 1), min_size=4, max_size=4)
+    a, b = (torch.tensor(data.draw(words), dtype=integer).view(dtype) for _ in range(2))
+    if not (a.isfinite().all() and b.isfinite().all()):
+        return
+    max_abs, max_ulp, l2, norm = measure(a, b)
+    wide, other = a.to(torch.float64).numpy(), b.to(torch.float64).numpy()
+    with numpy.errstate(over="ignore"):
+        expected = numpy.sqrt(numpy.square(other - wide).sum()), numpy.sqrt(numpy.square(wide).sum())
+    reference_abs, reference_ulp = plain(a, b)
+    assert max_abs == (reference_abs if math.isfinite(reference_abs) else None)
+    assert max_ulp == (reference_ulp if math.isfinite(expected[0]) else None)
+    for figure, wanted in zip((l2, norm), expected, strict=True):
+        assert figure == (pytest.approx(wanted, rel=1e-12) if math.isfinite(wanted) else None)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("value", [1.0, 2.0, 3.0, 1000.0, -4.0])
+def test_the_next_float_is_one_ulp_away(dtype: torch.dtype, value: float) -> None:
+    a = torch.tensor([value, 0.0], dtype=dtype)
+    b = torch.tensor([value, 0.0], dtype=dtype)
+    b.view(FLOATS[dtype][0])[0] += 1
+    assert measure(a, b)[1] == 1
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_ulps_are_counted_across_zero_and_through_subnormals(dtype: torch.dtype) -> None:
+    tiny = torch.tensor([1], dtype=FLOATS[dtype][0]).view(dtype)
+    assert measure(-tiny, tiny)[:2] == (2 * float(tiny), 2)
+    assert measure(tiny * 0, -tiny * 0)[:2] == (0.0, 0)
+    assert measure(torch.zeros(1, dtype=dtype), 5 * tiny)[1] == 5
+
+
+def test_the_widest_gap_of_float64_does_not_overflow() -> None:
+    most = torch.finfo(torch.float64).max
+    max_abs, max_ulp, _, _ = measure(torch.tensor([most, -1.0, 1.0], dtype=torch.float64), torch.tensor([most, 1.0, -1.0], dtype=torch.float64))
+    assert (max_abs, max_ulp) == (2.0, 2 * 0x3FF0000000000000)
+    assert distance._ulps(torch, torch.tensor([most], dtype=torch.float64), torch.tensor([-most], dtype=torch.float64)) == 2 * 0x7FEFFFFFFFFFFFFF
+
+
+@pytest.mark.parametrize(("a", "b"), [([NAN, 1.0], [1.0, 1.0]), ([1.0, 1.0], [NAN, 1.0]), ([INF, 1.0], [1.0, 1.0]), ([INF, 1.0], [-INF, 1.0]),
+                                      ([1.0, 5.0, 1.0], [2.0, 5.0, NAN])])
+def test_a_figure_that_does_not_exist_is_none_and_never_zero(a: list[float], b: list[float]) -> None:
+    assert measure(torch.tensor(a), torch.tensor(b))[:3] == (None, None, None)
+
+
+def test_a_nan_in_a_later_piece_or_an_earlier_one_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distance, "PIECE", 2)
+    for spot in (0, 3, 5):
+        b = torch.arange(6.0) + 1
+        b[spot] = NAN
+        assert measure(torch.arange(6.0), b)[0] is None
+
+
+def test_infinities_on_both_sides_are_no_distance() -> None:
+    max_abs, max_ulp, l2, norm = measure(torch.tensor([-INF, 1.0]), torch.tensor([-INF, 1.5]))
+    assert (max_abs, l2, norm) == (0.5, 0.5, None)
+    assert max_ulp == 1 << 22
+
+
+def test_pieces_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    a = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    b = a + torch.randn(1000, generator=torch.Generator().manual_seed(1)) * 1e-3
+    whole = measure(a, b)
+    monkeypatch.setattr(distance, "PIECE", 7)
+    assert measure(a, b)[:2] == whole[:2]
+    assert measure(a, b)[2:] == pytest.approx(whole[2:])
+
+
+def test_complex_and_integer_tensors_have_their_figures_too() -> None:
+    a = torch.tensor([1 + 1j, 2 + 2j])
+    assert measure(a, torch.tensor([1 + 1j, 2 + 2.5j]))[0::2] == (0.5, 0.5)
+    assert measure(a.conj(), a)[0] == 4.0
+    assert measure(torch.tensor([1, 2, 3]), torch.tensor([1, 2, 10])) == (7.0, None, 7.0, pytest.approx(14 ** 0.5))
+    assert measure(torch.tensor([True, False]), torch.tensor([True, True]))[:2] == (1.0, None)
+
+
+def test_equal_tensors_are_zero_apart_whatever_they_hold() -> None:
+    for tensor in (torch.randn(5), torch.tensor([NAN, INF]), torch.tensor(3), torch.zeros(0)):
+        assert measure(tensor, tensor.clone())[0] == 0.0

@@ -1,0 +1,111 @@
+"""Claims about `probe.flags`: what is set is read back, and the line that undoes a flag is named."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from repro_gate.runs import conditions
+from repro_gate.runs.launch import Run
+from tests.tracing import trace_script, trained
+
+TRAIN = """
+import torch
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def one():
+    net(torch.randn(4, 3)).sum().backward()
+    opt.step()
+"""
+
+
+def test_every_flag_reads_back_as_it_was_set(tmp_path: Path) -> None:
+    condition = conditions.deterministic(42, frozenset(), None)
+    trace = trained(trace_script(tmp_path, TRAIN + "one()\none()\n", condition=condition))
+    [settings] = trace.settings
+    wanted = {**condition.flags, **condition.environment}
+    assert {name: settings[name] for name in conditions.FLAGS if name in wanted} == {name: wanted[name] for name in conditions.FLAGS if name in wanted}
+    assert conditions.not_effective(settings, condition) == {}
+    assert (trace.undone, settings[conditions.WARN_ONLY]) == ([], False)
+
+
+def test_the_default_condition_leaves_torch_as_it_is(tmp_path: Path) -> None:
+    print_bare = "print({name: value for name, value in __import__('os').environ.items() if 'DETERMINISTIC' in name or 'CUBLAS' in name})\none()\n"
+    run = trace_script(tmp_path, TRAIN + print_bare, condition=conditions.default(42, frozenset(), None))
+    [settings] = trained(run).settings
+    assert run.ended.tail == ("{}",)
+    assert settings["torch.use_deterministic_algorithms"] is False
+    assert settings["torch.backends.cudnn.deterministic"] is False
+    assert settings["torch.utils.deterministic.fill_uninitialized_memory"] is True  # torch's own default, without effect while the first is off
+    assert {settings[name] for name in conditions.IN_ENVIRONMENT} == {None}
+    assert settings["PYTHONHASHSEED"] == "42"
+
+
+def test_an_allowed_flag_is_left_off_and_the_others_are_on(tmp_path: Path) -> None:
+    flag = "torch.utils.deterministic.fill_uninitialized_memory"
+    condition = conditions.deterministic(42, frozenset({flag, "torch.backends.cudnn.deterministic", "CUBLAS_WORKSPACE_CONFIG"}), None)
+    [settings] = trained(trace_script(tmp_path, TRAIN + "one()\n", condition=condition)).settings
+    assert settings["torch.backends.cudnn.deterministic"] is False and settings["CUBLAS_WORKSPACE_CONFIG"] is None
+    assert settings["torch.use_deterministic_algorithms"] is True
+    assert conditions.not_effective(settings, condition) == {}
+
+
+UNDONE = {  # line of code -> (flag, value)
+    "torch.use_deterministic_algorithms(False)": ("torch.use_deterministic_algorithms", "False"),
+    "torch.use_deterministic_algorithms(True, warn_only=True)": ("torch.use_deterministic_algorithms", "warn_only"),
+    "torch.set_deterministic_debug_mode(0)": ("torch.use_deterministic_algorithms", "False"),
+    "torch.set_deterministic_debug_mode('warn')": ("torch.use_deterministic_algorithms", "warn_only"),
+    "torch.backends.cudnn.deterministic = False": ("torch.backends.cudnn.deterministic", "False"),
+    "torch.backends.cudnn.benchmark = True": ("torch.backends.cudnn.benchmark", "True"),
+    "torch.backends.cudnn.flags(deterministic=False).__enter__()": ("torch.backends.cudnn.deterministic", "False"),
+    "torch.utils.deterministic.fill_uninitialized_memory = False": ("torch.utils.deterministic.fill_uninitialized_memory", "False"),
+    "torch.backends.mkldnn.deterministic = False": ("torch.backends.mkldnn.deterministic", "False"),
+    "torch.backends.mkldnn.set_flags(_deterministic=False)": ("torch.backends.mkldnn.deterministic", "False"),
+}
+AGAIN = """
+import torch
+def on():
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+    torch.backends.mkldnn.deterministic = True
+"""
+
+
+@pytest.fixture(scope="module")
+def undoing(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One run whose step number N undoes the N-th flag, in lib/setup.py at the line 10 * N + 10, and sets all again afterwards."""
+    lines = ["import torch"] + [""] * 8
+    body = TRAIN + "import again\nfrom lib import setup\none()\n"
+    for number, code in enumerate(UNDONE):
+        lines += [f"def undo{number}():", f"    {code}"] + [""] * 8
+        body += f"setup.undo{number}()\none()\nagain.on()\n"
+    files = {"train.py": body, "again.py": AGAIN, "lib/setup.py": "\n".join(lines), "lib/__init__.py": ""}
+    run = trace_script(tmp_path_factory.mktemp("undoing"), files)
+    assert run.outcome == "finished", (run.problem, run.ended.tail)
+    return run
+
+
+@pytest.mark.parametrize("number", range(len(UNDONE)), ids=list(UNDONE))
+def test_the_line_that_undoes_a_flag_is_named(undoing: Run, number: int) -> None:
+    trace = trained(undoing)
+    flag, value = list(UNDONE.values())[number]
+    found = [item for item in trace.undone if item.step == number + 1 and item.flag == flag]
+    assert [(item.file, item.line, item.value) for item in found][:1] == [("lib/setup.py", 10 * number + 11, value)]
+
+
+def test_nothing_else_is_called_undone(undoing: Run) -> None:
+    wanted = {(step + 1, flag) for step, (flag, _) in enumerate(UNDONE.values())}
+    also = {(7, "torch.backends.cudnn.benchmark")}  # cudnn.flags() sets every flag of cuDNN, this one to what it already is
+    assert {(item.step, item.flag) for item in trained(undoing).undone} - also == wanted
+
+
+@pytest.mark.parametrize("number", range(len(UNDONE)), ids=list(UNDONE))
+def test_the_reading_of_that_step_shows_it(undoing: Run, number: int) -> None:
+    trace = trained(undoing)
+    condition = conditions.deterministic(42, frozenset(), None)
+    flag, value = list(UNDONE.values())[number]
+    wrong = conditions.not_effective(trace.settings[trace.steps[number + 1].flags], condition)
+    assert (conditions.WARN_ONLY if value == "warn_only" else flag) in wrong
+    assert conditions.not_effective(trace.settings[trace.steps[0].flags], condition) == {}

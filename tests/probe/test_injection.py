@@ -1,0 +1,203 @@
+"""Claims about how the probe gets in: by every usual way of starting Python, and never silently not at all."""
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.tracing import names, trace_script, trained
+
+TRAIN = """
+import torch
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    net(torch.randn(4, 3)).square().mean().backward()
+    opt.step()
+    opt.zero_grad()
+"""
+LONG = TRAIN + "import time\nif __name__ == '__main__':\n    for _ in range(20):\n        net(torch.randn(4, 3)); time.sleep(0.1)\n"  # seen from outside
+
+COMMANDS = {
+    "python -m": ("python -m pkg.train", {"pkg/__init__.py": "", "pkg/train.py": TRAIN}),
+    "a shell wrapper": ("sh run.sh", {"run.sh": "set -e\nexport X=1\npython train.py\necho done\n", "train.py": TRAIN}),
+    "a PYTHONPATH of the command's own": ("PYTHONPATH=src python train.py", {"src/model.py": TRAIN, "train.py": "import model"}),
+    "a shebang": ("chmod +x train.py && ./train.py", {"train.py": "#!/usr/bin/env python\n" + TRAIN}),
+    "standard input": ("python - < train.py", {"train.py": TRAIN}),
+    "exec": ("python start.py", {"start.py": "import os, sys\nos.environ['PYTHONPATH'] = 'src'\nos.execv(sys.executable, [sys.executable, 'train.py'])",
+                                 "train.py": "import model", "src/model.py": TRAIN}),
+    "a PYTHONPATH that the parent changed": (
+        "python start.py", {"start.py": "import os, subprocess, sys\nos.environ['PYTHONPATH'] = 'src'\nsubprocess.run([sys.executable, 'train.py'], check=True)",
+                            "train.py": "import model", "src/model.py": TRAIN}),
+    "an environment made from nothing": ("python start.py", {
+        "start.py": "import os, subprocess, sys\nsubprocess.run([sys.executable, 'train.py'], env={'PATH': os.environ['PATH'], 'PYTHONPATH': 'src'}, check=True)",
+        "train.py": "import model", "src/model.py": TRAIN}),
+    "posix_spawn": ("python start.py", {
+        "start.py": "import os, sys\npid = os.posix_spawn(sys.executable, [sys.executable, 'train.py'], {'A': 'b'})\nsys.exit(os.waitpid(pid, 0)[1])",
+        "train.py": TRAIN}),
+}
+
+
+@pytest.mark.parametrize("way", COMMANDS)
+def test_a_training_is_traced_when_it_is_started_by(way: str, tmp_path: Path) -> None:
+    command, files = COMMANDS[way]
+    run = trace_script(tmp_path, files, command=command)
+    assert run.outcome == "finished", (run.problem, run.ended.tail)
+    trace = trained(run)
+    assert names(trace, "parameter", -1) == ["weight", "bias"]
+    assert (len(trace.steps), trace.key, trace.end) == (2, "main", "exit")
+
+
+OWN_NAMES = ("trace", "probe", "spec", "session", "names", "flags", "keep", "digest", "seeds", "audit", "children", "distance", "resource",
+             "repro_gate_train", "sdk", "start", "writer", "format", "torch_hooks")
+
+
+def test_a_script_folder_may_hold_files_called_like_ours(tmp_path: Path) -> None:
+    own = {f"{name}.py": f"WHOSE = {name!r}" for name in OWN_NAMES}
+    check = "".join(f"import {name}; assert {name}.WHOSE == {name!r}\n" for name in OWN_NAMES)
+    run = trace_script(tmp_path, own | {"train.py": check + TRAIN})
+    assert run.outcome == "finished", (run.problem, run.ended.tail)
+    assert len(trained(run).steps) == 2
+
+
+def test_the_users_own_sitecustomize_still_runs_and_keeps_its_name(tmp_path: Path) -> None:
+    check = "import sys, sitecustomize\nassert sitecustomize.MINE and 'boot' in sitecustomize.__file__\nassert not any('inject' in entry for entry in sys.path)\n"
+    run = trace_script(tmp_path, {"boot/sitecustomize.py": "MINE = True", "train.py": check + TRAIN}, env={"PYTHONPATH": "boot"})
+    assert run.outcome == "finished", (run.problem, run.ended.tail)
+    assert len(trained(run).steps) == 2
+
+
+def test_without_one_of_the_users_sitecustomize_is_ours_and_nothing_is_printed(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, TRAIN)
+    assert run.ended.tail == ()
+
+
+def test_a_training_that_shuts_the_probe_out_is_untraced_and_named(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, LONG, command="python -I train.py")
+    assert (run.outcome, run.reason_id) == ("untraced", "probe/untraced-process")
+    assert "-I train.py" in run.problem and "could not be traced" in run.problem and "-I" in run.remedy
+
+
+def test_an_isolated_child_that_trains_beside_a_traced_main_is_named(tmp_path: Path) -> None:
+    main = TRAIN + "import subprocess, sys\nsubprocess.run([sys.executable, '-I', 'child.py'], check=True)\n"
+    run = trace_script(tmp_path, {"train.py": main, "child.py": LONG})
+    assert run.outcome == "untraced"
+    assert "-I child.py" in run.problem
+
+
+def test_children_that_do_not_train_are_no_trouble(tmp_path: Path) -> None:
+    script = TRAIN + "import subprocess, sys\nsubprocess.run([sys.executable, '-I', '-c', 'print(1)'], check=True)\nsubprocess.run(['true'], env={})\n"
+    run = trace_script(tmp_path, script)
+    assert run.outcome == "finished", run.problem
+
+
+def test_processes_of_multiprocessing_train_under_their_own_names(tmp_path: Path) -> None:
+    script = """
+    import multiprocessing, sys
+    def work():
+        import model
+    if __name__ == "__main__":
+        for method in ("spawn", "fork", "forkserver"):
+            process = multiprocessing.get_context(method).Process(target=work, name="by-" + method)
+            process.start()
+            process.join()
+            assert process.exitcode == 0
+    """
+    run = trace_script(tmp_path, {"train.py": script, "model.py": TRAIN})
+    assert run.outcome == "finished", (run.problem, run.ended.tail)
+    found = {trace.key: trace for trace in run.traces if trace.trained}
+    assert sorted(found) == ["by-fork", "by-forkserver", "by-spawn"]
+    assert {len(trace.steps) for trace in found.values()} == {2}
+    assert {trace.end for trace in found.values()} == {"exit"}
+
+
+LOADER = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+class Data(Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        return {"x": torch.full((3,), float(index)), "noise": torch.rand(1), "index": index}
+if __name__ == "__main__":
+    net = torch.nn.Linear(3, 1)
+    opt = torch.optim.SGD(net.parameters(), lr=0.01)
+    for context, workers in (("fork", 2), ("spawn", 1)):
+        for batch in DataLoader(Data(), batch_size=4, shuffle=True, num_workers=workers, multiprocessing_context=context):
+            opt.zero_grad()
+            net(batch["x"]).sum().backward()
+            opt.step()
+"""
+
+
+def test_batches_of_forked_and_of_spawned_loader_workers_are_recorded(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, LOADER)
+    assert run.outcome == "finished", (run.problem, run.ended.tail)
+    trace = trained(run)
+    assert [names(trace, "batch", step) for step in range(4)] == [["x", "noise", "index"]] * 4
+    assert len(trace.steps) == 4
+    assert sum(other.forked for other in run.traces) == 2
+    assert any("spawn_main" in " ".join(other.argv) for other in run.traces)
+
+
+DDP = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+net = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    opt.zero_grad()
+    net(torch.randn(4, 3)).square().mean().backward()
+    opt.step()
+dist.destroy_process_group()
+"""
+
+
+def test_torchrun_gives_one_trace_for_each_rank(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, DDP, command=f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py")
+    assert run.outcome == "finished", (run.problem, run.ended.tail)
+    ranks = [trace for trace in run.traces if trace.trained]
+    assert [trace.key for trace in ranks] == ["rank0", "rank1"]
+    assert {tuple(names(trace, "parameter", -1)) for trace in ranks} == {("0.weight", "0.bias", "1.weight", "1.bias")}
+    gradients = [[block.digests for block in trace.blocks if block.kind == "gradient"] for trace in ranks]
+    losses = [[block.values for block in trace.blocks if block.kind == "loss"] for trace in ranks]
+    assert gradients[0] == gradients[1] and losses[0] != losses[1]
+
+
+ACCELERATE = """
+import torch
+from accelerate import Accelerator
+accelerator = Accelerator(cpu=True)
+net = torch.nn.Linear(3, 1)
+net, opt = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.1))
+for _ in range(2):
+    opt.zero_grad()
+    accelerator.backward(net(torch.randn(4, 3)).square().mean())
+    opt.step()
+"""
+
+
+def test_accelerate_launch_is_traced(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, ACCELERATE, command="accelerate launch --cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no train.py")
+    assert run.outcome == "finished", (run.problem, run.ended.tail)
+    trace = trained(run)
+    assert names(trace, "parameter", 1) == ["weight", "bias"]
+    assert len(names(trace, "loss", 0)) == 1
+
+
+def test_the_python_of_a_path_in_train_env_is_the_one_that_runs(tmp_path: Path) -> None:
+    other = tmp_path / "venv" / "bin"
+    other.mkdir(parents=True)
+    (other / "python").write_text(textwrap.dedent(f"""\
+        #!/bin/sh
+        echo the other one
+        exec {sys.executable} "$@"
+        """))
+    (other / "python").chmod(0o755)
+    run = trace_script(tmp_path, TRAIN, env={"PATH": f"{other}:/usr/bin:/bin"})
+    assert run.outcome == "finished", (run.problem, run.ended.tail)
+    assert run.ended.tail == ("the other one",)

@@ -1,0 +1,166 @@
+"""Claims about `probe.names`: a tensor is called what a person who wrote the model would call it."""
+from __future__ import annotations
+
+import dataclasses
+import gc
+from collections import OrderedDict, UserDict, namedtuple
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from repro_gate.probe import names
+
+
+@pytest.fixture(autouse=True)
+def _no_models_of_other_tests() -> None:
+    gc.collect()
+
+
+def named(*optimizers: torch.optim.Optimizer) -> list[str]:
+    return [name for name, _ in names.name_tensors(torch, list(optimizers)).parameters]
+
+
+def sgd(*parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1)
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attn = nn.Linear(2, 2, bias=False)
+        self.norm = nn.BatchNorm1d(2)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.scale = nn.Parameter(torch.ones(1))
+
+
+class DistributedDataParallel(nn.Module):  # by its name, as torch's own is known
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+
+class Critic(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(2, 1, bias=False)
+
+
+def test_nested_modules_give_dotted_names_and_buffers_too() -> None:
+    net = Net()
+    found = names.name_tensors(torch, [sgd(*net.parameters())])
+    assert [name for name, _ in found.parameters] == [
+        "scale", "blocks.0.attn.weight", "blocks.0.norm.weight", "blocks.0.norm.bias", "blocks.1.attn.weight", "blocks.1.norm.weight", "blocks.1.norm.bias"]
+    assert [name for name, _, _ in found.buffers][:3] == ["blocks.0.norm.running_mean", "blocks.0.norm.running_var", "blocks.0.norm.num_batches_tracked"]
+
+
+def test_wrappers_leave_no_mark() -> None:
+    bare = Critic()
+    wrapped = DistributedDataParallel(bare)
+    assert named(sgd(*wrapped.parameters())) == ["out.weight"]
+
+
+def test_a_compiled_model_is_named_as_the_model() -> None:
+    compiled = torch.compile(Critic(), backend="eager")
+    assert named(sgd(*compiled.parameters())) == ["out.weight"]  # type: ignore[attr-defined]
+
+
+def test_a_compiled_part_of_a_model_leaves_no_mark() -> None:
+    net = Net()
+    net.blocks[1] = torch.compile(net.blocks[1], backend="eager")  # type: ignore[assignment]
+    assert "blocks.1.attn.weight" in named(sgd(*net.parameters()))
+
+
+def test_two_models_carry_the_names_of_their_classes() -> None:
+    net, critic = Block(), Critic()
+    assert named(sgd(*net.parameters()), sgd(*critic.parameters()))[-1] == "Critic.out.weight"
+    assert named(sgd(*net.parameters()), sgd(*critic.parameters()))[0] == "Block.attn.weight"
+
+
+def test_two_models_of_one_class_are_numbered() -> None:
+    one, two = Critic(), Critic()
+    assert named(sgd(*one.parameters()), sgd(*two.parameters())) == ["Critic.out.weight", "Critic#2.out.weight"]
+
+
+def test_a_model_that_no_optimizer_moves_is_left_out() -> None:
+    net, other = Critic(), Block()
+    assert named(sgd(*net.parameters())) == ["out.weight"]
+    del other
+
+
+def test_tied_weights_have_one_name() -> None:
+    net = nn.ModuleDict({"embed": nn.Embedding(4, 2), "head": nn.Linear(2, 4, bias=False)})
+    net["head"].weight = net["embed"].weight
+    assert named(sgd(*net.parameters())) == ["embed.weight"]
+
+
+def test_parameters_outside_modules_are_called_by_their_place() -> None:
+    net, loose = Critic(), torch.zeros(2, requires_grad=True)
+    assert named(sgd(*net.parameters(), loose)) == ["out.weight", "param_groups.0.1"]
+    assert named(sgd(loose), sgd(torch.zeros(1, requires_grad=True))) == ["param_groups.0.0", "optimizer1.param_groups.0.0"]
+
+
+def test_frozen_parameters_of_a_trained_model_are_named() -> None:
+    net = Net()
+    net.scale.requires_grad_(False)
+    assert named(sgd(*(item for item in net.parameters() if item.requires_grad)))[0] == "scale"
+
+
+def test_names_do_not_depend_on_what_was_collected_or_held_first() -> None:
+    net = Net()
+    keepers = [DistributedDataParallel(net), nn.Sequential(OrderedDict(model=net))]
+    first = named(sgd(*net.parameters()))
+    assert first == named(sgd(*net.parameters()))
+    del keepers
+
+
+Point = namedtuple("Point", "x y")
+
+
+@dataclasses.dataclass
+class Sample:
+    image: torch.Tensor
+    label: int
+    extra: Any = None
+
+
+class Plain:
+    def __init__(self) -> None:
+        self.edge_index = torch.zeros(2)
+        self.count = 3
+
+
+class Slotted:
+    __slots__ = ("hidden",)
+
+
+@pytest.mark.parametrize(("batch", "expected"), [
+    (torch.zeros(1), ["value"]),
+    ([torch.zeros(1), torch.zeros(1)], ["0", "1"]),
+    ((torch.zeros(1), {"mask": torch.zeros(1)}), ["0", "1.mask"]),
+    ({"x": torch.zeros(1), "y": None}, ["x"]),
+    (Point(torch.zeros(1), 2), ["0", "1"]),
+    (Sample(torch.zeros(1), 3, ["id-7"]), ["image", "label", "extra.0"]),
+    (UserDict(input_ids=torch.zeros(1), attention_mask=torch.zeros(1)), ["input_ids", "attention_mask"]),  # a transformers BatchEncoding is one
+    (Plain(), ["edge_index", "count"]),
+    ({1: {"deep": [b"x"]}}, ["1.deep.0"]),
+    (Slotted(), []),
+])
+def test_leaves_of_a_batch_are_named_by_their_path(batch: Any, expected: list[str]) -> None:
+    assert [name for name, _ in names.leaves(batch)] == expected
+
+
+def test_leaves_of_something_that_holds_itself_come_to_an_end_and_show_no_address() -> None:
+    loop: dict[str, Any] = {"x": 1}
+    loop["self"] = loop
+    node = Plain()
+    node.next = node  # type: ignore[attr-defined]
+    found = [*names.leaves(loop), *names.leaves(node)]
+    assert len(found) < 50
+    assert not [value for _, value in found if "0x" in repr(value) and not isinstance(value, torch.Tensor)]

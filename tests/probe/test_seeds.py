@@ -1,0 +1,67 @@
+"""Claims about `probe.seeds`: every generator is seeded before the first line of the training's own, and their states are told apart."""
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy
+import torch
+
+from repro_gate.probe import seeds
+from tests.tracing import names, trace_script, trained
+
+DRAW = """
+import random
+first = random.random()
+import numpy
+second = numpy.random.rand()
+import torch
+print([first, second, torch.rand(1).item(), hash("text")])
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+net(torch.randn(4, 3)).sum().backward()
+opt.step()
+"""
+
+
+def test_python_numpy_torch_and_hashes_are_seeded_before_the_first_line(tmp_path: Path) -> None:
+    one, two = (trace_script(tmp_path / name, DRAW, seed=7) for name in ("one", "two"))
+    other = trace_script(tmp_path / "other", DRAW, seed=8)
+    expected = [random.Random(7).random(), numpy.random.RandomState(7).rand(), torch.rand(1, generator=torch.Generator().manual_seed(7)).item()]
+    hashed = subprocess.run([sys.executable, "-c", "print(hash('text'))"], env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True)
+    assert one.ended.tail == two.ended.tail == (str([*expected, int(hashed.stdout)]),)
+    assert not set(eval(one.ended.tail[0])) & set(eval(other.ended.tail[0]))
+    assert [block.digests for block in trained(one).blocks] == [block.digests for block in trained(two).blocks]
+    assert [block.digests for block in trained(one).blocks] != [block.digests for block in trained(other).blocks]
+    assert names(trained(one), "rng", -1) == ["python", "numpy", "torch"]
+
+
+def test_each_generator_shows_in_its_own_digest_and_nothing_is_drawn() -> None:
+    def states() -> list[bytes]:
+        digests = seeds.rng_digests()[1]
+        return [digests[start:start + 16] for start in range(0, len(digests), 16)]
+
+    seeds.seed_python(5)
+    seeds.seed_numpy(numpy, 2**32 + 5)
+    seeds.seed_torch(torch, 5)
+    before = states()
+    assert states() == before
+    assert [name for name, _, _ in seeds.rng_digests()[0]][:3] == ["python", "numpy", "torch"]
+    random.random()
+    assert [a == b for a, b in zip(before, states(), strict=True)][:3] == [False, True, True]
+    numpy.random.randn()  # draws two and keeps one
+    kept = states()
+    numpy.random.randn()
+    assert [a == b for a, b in zip(kept, states(), strict=True)][:3] == [True, False, True]
+    torch.rand(1)
+    assert before[2] != states()[2]
+
+
+def test_a_normal_number_kept_for_later_is_part_of_pythons_state() -> None:
+    seeds.seed_python(5)
+    random.gauss(0, 1)
+    kept = seeds.rng_digests()[1]
+    random.gauss(0, 1)
+    assert kept[:16] != seeds.rng_digests()[1][:16]

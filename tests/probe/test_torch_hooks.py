@@ -1,0 +1,290 @@
+"""Claims about `probe.torch_hooks`: what is recorded of each shape of training, in which order and under which names.
+
+The shapes run one after another in forked processes of one run, each with a trace of its own that carries the shape's name.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from repro_gate.runs.launch import Run
+from repro_gate.trace.reader import Trace
+from tests.tracing import blocks, names, trace_script
+
+SHAPES = '''
+import multiprocessing, sys, warnings
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 3)
+        self.norm = nn.BatchNorm1d(3)
+        self.last = nn.Linear(3, 1)
+    def forward(self, x):
+        return self.last(self.norm(self.first(x)).tanh())
+
+def data(seed=0):
+    return torch.randn(6, 4, generator=torch.Generator().manual_seed(seed))
+
+def fit(net, opt, steps=2, x=None):
+    for _ in range(steps):
+        opt.zero_grad()
+        net(data() if x is None else x).square().mean().backward()
+        opt.step()
+
+def plain():
+    net = Net()
+    fit(net, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
+
+def lbfgs():
+    net = nn.Linear(4, 1)
+    opt = torch.optim.LBFGS(net.parameters(), max_iter=3)
+    def closure():
+        opt.zero_grad()
+        loss = net(data()).square().mean()
+        loss.backward()
+        return loss
+    for _ in range(2):
+        opt.step(closure)
+
+def lightning_closure():
+    net = nn.Linear(4, 1)
+    opt = torch.optim.Adam(net.parameters())
+    def closure():
+        opt.zero_grad()
+        loss = net(data()).square().mean()
+        loss.backward()
+        return loss
+    for _ in range(2):
+        opt.step(closure=closure)
+
+def gan():
+    maker, critic = Net(), nn.Sequential(nn.Linear(1, 1))
+    first, second = torch.optim.Adam(maker.parameters()), torch.optim.SGD(critic.parameters(), lr=0.1)
+    for _ in range(2):
+        second.zero_grad()
+        critic(maker(data()).detach()).mean().backward()
+        second.step()
+        first.zero_grad()
+        critic(maker(data())).mean().backward()
+        first.step()
+
+def accumulation():
+    net = nn.Linear(4, 1)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(2):
+        opt.zero_grad()
+        for part in range(3):
+            (net(data(part)).square().mean() / 3).backward()
+        opt.step()
+
+def amp():
+    net = nn.Linear(4, 1)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for _ in range(2):
+        opt.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = net(data()).float().square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(opt)
+        scaler.update()
+        print("amp", float(loss).hex())
+
+def adam(**options):
+    torch.manual_seed(3)
+    net = Net()
+    fit(net, torch.optim.Adam(net.parameters(), lr=0.1, **options))
+
+def foreach():
+    adam(foreach=True)
+
+def one_by_one():
+    adam(foreach=False)
+
+def fused():
+    adam(fused=True)
+
+def compiled():
+    net = Net()
+    opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    fit(torch.compile(net, backend="aot_eager"), opt)
+
+def compiled_step():
+    net = nn.Linear(4, 1)
+    opt = torch.optim.Adam(net.parameters())
+    step = torch.compile(opt.step, backend="eager")
+    for _ in range(2):
+        opt.zero_grad()
+        net(data()).mean().backward()
+        step()
+
+def sparse():
+    net = nn.Embedding(10, 2, sparse=True)
+    opt = torch.optim.SparseAdam(net.parameters())
+    fit(net, opt, x=torch.tensor([1, 3, 1]))
+
+def frozen():
+    net = Net()
+    net.first.requires_grad_(False)
+    fit(net, torch.optim.SGD([item for item in net.parameters() if item.requires_grad], lr=0.1))
+
+def functional():
+    weight = torch.randn(4, 1, requires_grad=True)
+    bias = torch.zeros(1, requires_grad=True)
+    opt = torch.optim.SGD([{"params": [weight]}, {"params": [bias], "lr": 0.5}], lr=0.1)
+    for _ in range(2):
+        opt.zero_grad()
+        (data() @ weight + bias).square().mean().backward()
+        opt.step()
+
+def optimizer_made_first_weights_changed_after():
+    net = nn.Linear(4, 1)
+    opt = torch.optim.SGD(net.parameters(), lr=0.0)
+    with torch.no_grad():
+        net.weight.fill_(1.0)  # a checkpoint that is loaded late
+    fit(net, opt)
+
+def unused_in_loss():
+    net = nn.ModuleDict({"used": nn.Linear(4, 1), "idle": nn.Linear(4, 1)})
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(2):
+        opt.zero_grad()
+        net["used"](data()).mean().backward()
+        opt.step()
+
+if __name__ == "__main__":
+    for case in SHAPES:
+        process = multiprocessing.get_context("fork").Process(target=globals()[case], name=case)
+        process.start()
+        process.join()
+        if process.exitcode:
+            sys.exit("%s failed" % case)
+'''
+CASES = ("plain", "lbfgs", "lightning_closure", "gan", "accumulation", "amp", "foreach", "one_by_one", "fused", "compiled", "compiled_step", "sparse",
+         "frozen", "functional", "optimizer_made_first_weights_changed_after", "unused_in_loss")
+NET = ["first.weight", "first.bias", "norm.weight", "norm.bias", "last.weight", "last.bias"]
+NET_BACKWARD = ["last.bias", "last.weight", "norm.bias", "norm.weight", "first.bias", "first.weight"]
+BUFFERS = ["norm.running_mean", "norm.running_var", "norm.num_batches_tracked"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    found = trace_script(tmp_path_factory.mktemp("shapes"), f"SHAPES = {CASES!r}\n" + SHAPES)
+    assert found.outcome == "finished", (found.problem, found.ended.tail)
+    return found
+
+
+@pytest.fixture(scope="module")
+def shapes(run: Run) -> Mapping[str, Trace]:
+    return {trace.key: trace for trace in run.traces if trace.trained}
+
+
+def story(trace: Trace, step: int) -> list[str]:
+    """The kinds of a step in the order in which they were recorded."""
+    return [block.kind for block in trace.blocks if block.step == step]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_shape_is_traced_to_its_end(shapes: Mapping[str, Trace], case: str) -> None:
+    trace = shapes[case]
+    assert (len(trace.steps), trace.end, trace.notes) == (4 if case == "gan" else 2, "exit", [])
+    assert story(trace, -1)[:2] == ["rng", "parameter"]
+    assert all(mark.ms > 0 and mark.peak_bytes > 0 for mark in trace.steps)
+
+
+def test_a_step_is_told_in_the_order_in_which_it_happened(shapes: Mapping[str, Trace]) -> None:
+    assert story(shapes["plain"], -1) == ["rng", "parameter", "buffer"]
+    for step in (0, 1):
+        assert story(shapes["plain"], step) == ["rng", "loss", "gradient", "parameter", "optimizer", "optimizer", "buffer", "rng"]
+
+
+def test_names_are_those_of_the_model_and_gradients_come_last_layer_first(shapes: Mapping[str, Trace]) -> None:
+    plain = shapes["plain"]
+    assert names(plain, "parameter", -1) == names(plain, "parameter", 1) == NET
+    assert names(plain, "gradient", 0) == names(plain, "gradient", 1)
+    layers = [name.partition(".")[0] for name in names(plain, "gradient", 0)]
+    assert layers == ["last", "last", "norm", "norm", "first", "first"]
+    assert names(plain, "buffer", -1) == names(plain, "buffer", 1) == BUFFERS
+    assert set(names(plain, "optimizer", 1)) >= {f"{name}.momentum_buffer" for name in NET} | {"param_groups.0.lr", "param_groups.0.momentum"}
+    assert names(plain, "rng", 0)[:3] in (["python", "numpy", "torch"], ["python", "torch", "python"])
+
+
+def test_closures_are_recorded_each_time_they_are_called(shapes: Mapping[str, Trace]) -> None:
+    lbfgs = shapes["lbfgs"]
+    assert len(blocks(lbfgs, "loss", 0)) == len(blocks(lbfgs, "gradient", 0)) >= 2
+    assert [block.at for block in blocks(lbfgs, "gradient", 0)] == list(range(len(blocks(lbfgs, "gradient", 0))))
+    assert any(name.startswith("weight.") for name in names(lbfgs, "optimizer", 0))
+    for step in (0, 1):
+        assert story(shapes["lightning_closure"], step) == ["rng", "loss", "gradient", "parameter", "optimizer", "optimizer", "rng"]
+
+
+def test_each_of_two_optimizers_has_its_own_steps(shapes: Mapping[str, Trace]) -> None:
+    gan = shapes["gan"]
+    assert names(gan, "parameter", -1) == [f"Net.{name}" for name in NET] + ["Sequential.0.weight", "Sequential.0.bias"]
+    assert names(gan, "gradient", 0) == ["Sequential.0.bias", "Sequential.0.weight"]
+    assert names(gan, "parameter", 1) == [f"Net.{name}" for name in NET]
+    assert "Net.first.weight.exp_avg" in names(gan, "optimizer", 1)
+
+
+def test_every_loss_of_an_accumulated_step_is_recorded_and_one_gradient(shapes: Mapping[str, Trace]) -> None:
+    accumulated = shapes["accumulation"]
+    assert [len(block.values) for block in blocks(accumulated, "loss", 1)] == [1, 1, 1]
+    assert len({block.values for block in blocks(accumulated, "loss", 1)}) == 3
+    assert len(blocks(accumulated, "gradient", 1)) == 1
+
+
+def test_a_scaled_loss_is_recorded_as_it_was_before_scaling(shapes: Mapping[str, Trace], run: Run) -> None:
+    printed = [line.split()[1] for line in run.ended.tail if line.startswith("amp ")]
+    recorded = [blocks(shapes["amp"], "loss", step)[0].values[0] for step in (0, 1)]
+    assert [float.fromhex(value) for value in recorded] == [float.fromhex(value) for value in printed] != []
+
+
+def test_adams_three_implementations_give_the_same_tables(shapes: Mapping[str, Trace]) -> None:
+    found = [shapes[case] for case in ("foreach", "one_by_one", "fused")]
+    assert len({tuple(names(trace, "parameter", 1)) for trace in found}) == 1
+    assert all({f"{name}.exp_avg" for name in NET} <= set(names(trace, "optimizer", 1)) for trace in found)
+    assert len({blocks(trace, "loss", 0)[0].values for trace in found}) == 1
+
+
+def test_a_compiled_model_is_recorded_as_the_model(shapes: Mapping[str, Trace]) -> None:
+    compiled = shapes["compiled"]
+    assert names(compiled, "parameter", -1) == names(compiled, "parameter", 1) == NET
+    assert sorted(names(compiled, "gradient", 1)) == sorted(NET)
+    assert names(compiled, "buffer", 1) == BUFFERS
+    assert story(compiled, 1) == story(shapes["plain"], 1)
+
+
+def test_a_compiled_optimizer_step_is_recorded_as_a_step(shapes: Mapping[str, Trace]) -> None:
+    trace = shapes["compiled_step"]
+    assert story(trace, 1) == ["rng", "loss", "gradient", "parameter", "optimizer", "optimizer", "rng"]
+    assert {"weight.exp_avg", "bias.exp_avg"} <= set(names(trace, "optimizer", 1))
+
+
+def test_a_sparse_gradient_is_recorded(shapes: Mapping[str, Trace]) -> None:
+    rows = blocks(shapes["sparse"], "gradient", 0)[0].rows
+    assert rows == (("weight", "float32", (10, 2)),)
+
+
+def test_frozen_parameters_are_in_the_initial_state_and_have_no_gradient(shapes: Mapping[str, Trace]) -> None:
+    assert names(shapes["frozen"], "parameter", -1) == NET
+    assert not [name for name in names(shapes["frozen"], "gradient", 0) if name.startswith("first")]
+
+
+def test_training_without_a_module_is_named_by_parameter_groups(shapes: Mapping[str, Trace]) -> None:
+    functional = shapes["functional"]
+    assert names(functional, "parameter", -1) == ["param_groups.0.0", "param_groups.1.0"]
+    assert {"param_groups.0.lr", "param_groups.1.lr"} <= set(names(functional, "optimizer", 0))
+
+
+def test_the_initial_state_is_the_one_that_training_starts_from(shapes: Mapping[str, Trace]) -> None:
+    trace = shapes["optimizer_made_first_weights_changed_after"]
+    before, after = blocks(trace, "parameter", -1)[0], blocks(trace, "parameter", 0)[0]
+    assert before.digests == after.digests  # the learning rate is zero
+
+
+def test_a_parameter_without_a_gradient_has_none_recorded(shapes: Mapping[str, Trace]) -> None:
+    assert sorted(names(shapes["unused_in_loss"], "gradient", 0)) == ["used.bias", "used.weight"]

@@ -1,0 +1,239 @@
+"""`load_spec` on real files: what loads, what is refused, and the line that says so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from repro_gate.errors import UsageError
+from repro_gate.spec.errors import MAX_PRINTED, Problem, SpecError
+from repro_gate.spec.loader import load_spec
+from repro_gate.spec.model import AllowedFlag, DataItem, Spec, Tolerance, Waiver
+
+BASE = "version: 1\ntrain:\n  run: python t.py\n"
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def load(text: str | bytes) -> Spec:
+    Path("repro.yml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    return load_spec(Path("repro.yml"))
+
+
+def lines(text: str | bytes) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        load(text)
+    return caught.value.message.splitlines()
+
+
+def test_two_keys_are_enough() -> None:
+    spec = load(BASE)
+    assert spec.train.run == "python t.py"
+    assert spec.random_state.seeds == (42,)
+    assert spec.path == Path.cwd() / "repro.yml"
+
+
+def test_a_folder_means_its_repro_yml() -> None:
+    load(BASE)
+    assert load_spec(Path(".")).train.run == "python t.py"
+
+
+def test_every_key_reaches_the_spec() -> None:
+    spec = load(
+        "version: 1\ntrain: {snippet: 'import x', working-directory: a/.., steps: 5e1, warmup: 2, timeout: 1.5h, env: {A: text}}\n"
+        "random-state: {seeds: [1, 0x10]}\ndeterminism: {compare: {loss: 1e-6, weights: 1.0e-5}, allow: [{flag: NCCL_ALGO, reason: why}]}\n"
+        f"capture: {{every: 3, artifacts: [out/*.pt]}}\ncost: {{max-percent: 30}}\ncode: {{}}\ndata: [{{path: d, sha256: {'A1' * 32}}}]\n"
+        "env: {lockfile: uv.lock, image: 'x@sha256:1'}\nhardware: {device: cuda, gpus: 2, gpu-model: H100}\n"
+        "checklist: {profile: strict, waive: [{check: env/image-digest, reason: r, until: 2027-06-30}, {check: data/x, reason: r}]}\n"
+    )
+    assert (spec.train.run, spec.train.snippet, spec.train.steps, spec.train.timeout) == (None, "import x", 50, 5400.0)
+    assert isinstance(spec.train.steps, int)
+    assert spec.random_state.seeds == (1, 16)
+    assert spec.determinism.tolerance == Tolerance(loss=1e-6, weights=1e-5)
+    assert spec.determinism.allow == (AllowedFlag("NCCL_ALGO", "why"),)
+    assert (spec.capture.every, spec.capture.artifacts) == (3, ("out/*.pt",))
+    assert (spec.cost.measure, spec.cost.max_percent) == (True, 30)
+    assert spec.data == (DataItem("d", "a1" * 32),)
+    assert (spec.env.lockfile, spec.env.image) == ("uv.lock", "x@sha256:1")
+    assert (spec.hardware.device, spec.hardware.gpus, spec.hardware.gpu_model) == ("cuda", 2, "H100")
+    assert spec.checklist.waive == (Waiver("env/image-digest", "r", date(2027, 6, 30)), Waiver("data/x", "r"))
+
+
+def test_key_order_and_comments_do_not_matter() -> None:
+    one = load(BASE + "capture: {every: 2}\n")
+    assert one == load("# hello\ncapture:\n  # each\n  every: 2\n\ntrain: {run: python t.py} # end\nversion: 1\n")
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"), [("90s", 90), ("20m", 1200), ("1.5h", 5400), ("45", 45), ("0.5", 0.5), ("840h", 3024000), ("'90s'", 90)]
+)
+def test_a_timeout_is_a_time_or_seconds(written: str, seconds: float) -> None:
+    assert load(BASE + f"  timeout: {written}\n").train.timeout == seconds
+
+
+@pytest.mark.parametrize("written", ["0s", "0", "-1", "20:30", "5d", "1.h", "", "841h", "1e9", ".inf", "'5s\n\n'", "true", "[1]"])
+def test_what_is_no_timeout_is_refused_in_one_line(written: str) -> None:
+    (line,) = lines(BASE + f"  timeout: {written}\n")
+    assert line.startswith("repro.yml:4:") and "train.timeout: " in line
+
+
+def test_a_number_in_env_keeps_its_literal_text() -> None:
+    spec = load(BASE + "  env: {A: 1.50, B: 010, C: 1e-6, D: no, E: 20:30, F: 2027-06-30, G: 0x1F, H: 'true', I: ''}\n")
+    assert spec.train.env == {
+        "A": "1.50", "B": "010", "C": "1e-6", "D": "no", "E": "20:30", "F": "2027-06-30", "G": "0x1F", "H": "true", "I": "",
+    }  # fmt: skip
+
+
+def test_a_boolean_or_nothing_in_env_must_be_quoted() -> None:
+    assert lines(BASE + "  env:\n    A: true\n    B:\n") == [
+        'repro.yml:5:8: train.env.A: found true, wanted text or a number, put it in quotes: "true"',
+        'repro.yml:6:7: train.env.B: has no value, wanted text or a number, put it in quotes: ""',
+    ]
+
+
+def test_all_mistakes_come_at_once_in_the_order_of_the_file() -> None:
+    assert lines(
+        "train:\n  warmup: -1\n  stpes: 50\n  run: x\n  steps: ten\ncost: {max-percent: '30'}\nversion: 1\nrandom-state: {seed: 4.5}\n"
+    ) == [
+        "repro.yml:2:11: train.warmup: found -1, wanted a whole number, 0 or more",
+        "repro.yml:3:3: train.stpes: unknown key, did you mean `steps`?",
+        'repro.yml:5:10: train.steps: found "ten", wanted a whole number, 1 or more',
+        'repro.yml:6:21: cost.max-percent: found "30", wanted a number, 0 or more, write it plain: `30`',
+        "repro.yml:8:22: random-state.seed: found 4.5, wanted a whole number, 0 or more",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("version: 1\n", '1:1: train: is missing, add `train: {"run": "python train.py"}`'),
+        ("train: {run: x}\n", "1:1: version: is missing, add `version: 1`"),
+        ("version: 2\nfoo: 1\n", "1:10: version: found 2, this repro-gate reads version 1: write `version: 1`, or install"),
+        ('version: "1"\ntrain: {run: x}\n', '1:10: version: found "1", wanted the number 1'),
+        ("version: true\ntrain: {run: x}\n", "1:10: version: found true, wanted the number 1"),
+        ("version: 1\ntrain: {}\n", "2:1: train: needs `run` or `snippet`, such as `train: "),
+        ("version: 1\ntrain: {run: a, snippet: b}\n", "2:17: train: has both `run` and `snippet`, keep one of them"),
+        ("version: 1\ntrain: python x.py\n", '2:8: train: found "python x.py", wanted a mapping, such as `train: '),
+        ("version: 1\ntrain: {run: {seed}}\n", "2:14: train.run: found a mapping, wanted text that is not blank"),
+        ("version: 1\ntrain: {run: ' '}\n", '2:14: train.run: found " ", wanted text that is not blank'),
+        (BASE + "steps: 3\n", "4:1: steps: unknown key here, `steps` belongs under `train`"),
+        (BASE + "  working_directory: src\n", "4:3: train.working_directory: unknown key, did you mean `working-directory`?"),
+        (BASE + "  working-directory: /abs\n", '4:22: train.working-directory: found "/abs", wanted a path relative to the folder'),
+        (BASE + '  env: {A: "a\\0b"}\n', "4:12: train.env.A: holds a character that no program can be given"),
+        (BASE + "  env: {A-B: x}\n", "4:9: train.env.A-B: no name for an environment variable"),
+        (BASE + "code: {x: 1}\n", "4:8: code.x: unknown key, `code` takes no keys"),
+        (BASE + "foo: 1\n", "4:1: foo: unknown key, allowed here: version, train, "),
+        (BASE + "random-state: {seed: 1, seeds: [2]}\n", "4:25: random-state: has both `seed` and `seeds`, keep one of them"),
+        (BASE + "random-state: {seeds: []}\n", "4:23: random-state.seeds: found an empty list, wanted a list with at least one entry"),
+        (BASE + "random-state: {seeds: [1, 2, 1.0]}\n", "4:30: random-state.seeds.2: 1.0 stands twice, keep one"),
+        (
+            BASE + "random-state: {seed: 4294967296}\n",
+            "4:22: random-state.seed: found 4294967296, wanted a whole number, at most 4294967295",
+        ),
+        (
+            BASE + "random-state: {seed: 010}\n",
+            '4:22: random-state.seed: found "010", wanted a whole number, 0 or more (a leading zero has',
+        ),
+        (
+            BASE + "random-state: {seed: 1_000}\n",
+            '4:22: random-state.seed: found "1_000", wanted a whole number, 0 or more, write it plain: `1000`',
+        ),
+        (
+            BASE + "determinism: {compare: bitwize}\n",
+            '4:24: determinism.compare: found "bitwize", wanted `bitwise`, or a tolerance such as',
+        ),
+        (BASE + "determinism: {compare: {loss: 1, weigths: 1}}\n", "4:15: determinism.compare.weights: is missing, add `weights: 1.0e-5`"),
+        (
+            BASE + "determinism: {compare: {loss: .nan, weights: 1}}\n",
+            '4:31: determinism.compare.loss: found ".nan", wanted a number, 0 or more',
+        ),
+        (
+            BASE + "determinism: {allow: [NCCL_ALGO]}\n",
+            '4:23: determinism.allow.0: found "NCCL_ALGO", wanted a mapping with `flag` and `reason`',
+        ),
+        (
+            BASE + "determinism: {allow: [{flag: nccl_alg, reason: x}]}\n",
+            '4:30: determinism.allow.0.flag: found "nccl_alg", did you mean `NCCL_ALGO`?',
+        ),
+        (BASE + "determinism: {allow: [{flag: NCCL_ALGO}]}\n", "4:23: determinism.allow.0.reason: is missing"),
+        (BASE + "cost: {measure: no}\n", '4:17: cost.measure: found "no", wanted `true` or `false`'),
+        (BASE + "cost: {measure: false, max-percent: 3}\n", "4:24: cost.max-percent: has no meaning beside `measure: false`"),
+        (BASE + "capture: {artifacts: [a/../b]}\n", '4:23: capture.artifacts.0: found "a/../b", wanted a relative glob without `..`'),
+        (BASE + "capture: {artifacts: out/*.pt}\n", '4:22: capture.artifacts: found "out/*.pt", wanted a list, such as `artifacts: '),
+        (BASE + "hardware: {device: gpu}\n", '4:20: hardware.device: found "gpu", wanted `cuda` or `cpu`'),
+        (BASE + "hardware: {device: cpu, gpus: 1}\n", "4:25: hardware.gpus: has no meaning beside `device: cpu`, leave one of them out"),
+        (
+            BASE + "hardware: {gpu-model: 4090}\n",
+            '4:23: hardware.gpu-model: found 4090, wanted text that is not blank, put it in quotes: "4090"',
+        ),
+        (BASE + "hardware:\n", "4:10: hardware: has no value, wanted a mapping, such as `hardware: "),
+        (BASE + "data: [{path: a, sha256: 'sha256:ab'}]\n", '4:26: data.0.sha256: found "sha256:ab", wanted 64 hex digits'),
+        (BASE + "data: [{path: a}, {path: ./a}]\n", '4:26: data.1.path: "./a" stands twice, keep one'),
+        (BASE + "checklist: {waive: [{check: foo, reason: r}]}\n", '4:29: checklist.waive.0.check: found "foo", wanted a check\'s id'),
+        (
+            BASE + "checklist: {waive: [{check: env/x, reason: r, until: 2027-02-30}]}\n",
+            '4:54: checklist.waive.0.until: found "2027-02-30", wanted a date',
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_its_place_and_what_would_be_right(text: str, line: str) -> None:
+    assert lines(text)[0].startswith(f"repro.yml:{line}")
+
+
+def test_a_file_with_hundreds_of_mistakes_prints_the_first_and_counts_the_rest() -> None:
+    printed = lines(BASE + "".join(f"zzz{i}: 1\n" for i in range(200)))
+    assert len(printed) == MAX_PRINTED + 1
+    assert printed[-1] == "repro.yml: … and 150 more"
+
+
+def test_a_missing_file_says_how_to_write_one() -> None:
+    with pytest.raises(UsageError) as caught:
+        load_spec(Path("nope.yml"))
+    assert caught.value.exit_code == 2
+    assert caught.value.diagnostics().startswith("nope.yml: there is no such file\n  remedy: write one with `repro-gate init`")
+
+
+def test_a_folder_without_a_spec_names_the_file_that_was_looked_for() -> None:
+    Path("sub").mkdir()
+    Path("sub/repro.yaml").write_text(BASE)
+    with pytest.raises(SpecError, match=r"^sub/repro.yml: there is no such file, but there is a repro.yaml"):
+        load_spec(Path("sub"))
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "\0", "repro.yml/x"])
+def test_what_is_no_file_is_refused(name: str) -> None:
+    Path("repro.yml").write_text(BASE)
+    with pytest.raises(SpecError):
+        load_spec(Path(name))
+
+
+def test_a_pipe_does_not_hang() -> None:
+    os.mkfifo("pipe")
+    with pytest.raises(SpecError, match="no regular file"):
+        load_spec(Path("pipe"))
+
+
+def test_nothing_from_the_file_breaks_out_of_its_line() -> None:
+    printed = lines(BASE + '"a\\n::error::x": 1\nb\u202ec: 2\ncapture: {every: "\\e[31m\\u2028"}\n')
+    assert len(printed) == 3
+    assert all(line.isprintable() for line in printed)
+
+
+def test_problems_are_data_too() -> None:
+    with pytest.raises(SpecError) as caught:
+        load(BASE + "  steps: 0\n")
+    assert caught.value.problems == (Problem(4, 10, "train.steps", "found 0, wanted a whole number, 1 or more"),)
+
+
+def test_the_model_is_cheap_to_import() -> None:
+    code = "import sys, repro_gate.spec.model; print({'yaml', 'jsonschema'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    assert done.stdout.strip() == "set()"

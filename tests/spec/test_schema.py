@@ -1,0 +1,151 @@
+"""The schema: sound by itself, in step with the dataclasses, with the documentation and with the example of the design."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from repro_gate.spec import model
+from repro_gate.spec.loader import load_spec
+from repro_gate.spec.schema import every_key, property_at, schema, schema_text
+
+ROOT = Path(__file__).parents[2]
+KEYS = list(every_key())
+
+# The example of design.md, its placeholders (…) filled in.
+EXAMPLE = """\
+version: 1
+train:
+  run: python train.py --seed {seed}   # any command for the shell, unmodified ({seed} is filled in); or `snippet: |` with inline Python
+  working-directory: .
+  steps: 50                # stop after this many optimizer steps; leave out to run to the end
+  warmup: 5                # steps left out of the timing
+  timeout: 20m             # for one run
+  env: {WANDB_MODE: disabled}
+random-state:
+  seed: 42
+determinism:
+  compare: bitwise         # or {loss: 1.0e-6, weights: 1.0e-5}
+  allow: []                # flags that are left off, each with a reason
+capture:
+  every: 1                 # steps between digests
+  artifacts: [out/*.pt, out/metrics.json]
+cost:
+  max-percent: 30
+code: {}
+data:
+  - {path: data/train.bin, sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08}
+env:
+  lockfile: requirements.lock
+  image: ghcr.io/org/train@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+hardware:
+  device: cuda             # or cpu (hides the GPUs); left out: whatever the training picks
+  gpus: 1
+  gpu-model: H100
+checklist:
+  profile: basic
+  waive:
+    - {check: env/image-digest, reason: bare-metal runner, until: "2027-06-30"}
+"""
+
+
+def subschemas(part: Any) -> list[dict[str, Any]]:
+    if isinstance(part, list):
+        return [found for item in part for found in subschemas(item)]
+    if not isinstance(part, dict):
+        return []
+    return [part, *(found for key, item in part.items() if key not in ("examples", "default") for found in subschemas(item))]
+
+
+def test_the_schema_is_a_valid_schema() -> None:
+    Draft202012Validator.check_schema(dict(schema()))
+    assert schema()["$id"] == "https://repro-gate.dev/schema/repro.v1.json"
+    assert json.loads(schema_text()) == schema()
+
+
+def test_the_example_of_the_design_is_accepted_by_the_schema_and_by_the_loader(tmp_path: Path) -> None:
+    assert list(Draft202012Validator(dict(schema())).iter_errors(yaml.safe_load(EXAMPLE))) == []
+    (tmp_path / "repro.yml").write_text(EXAMPLE)
+    assert load_spec(tmp_path).hardware.gpu_model == "H100"
+
+
+def test_the_example_with_a_bare_date_is_accepted_by_the_loader(tmp_path: Path) -> None:
+    (tmp_path / "repro.yml").write_text(EXAMPLE.replace('"2027-06-30"', "2027-06-30"))
+    until = load_spec(tmp_path).checklist.waive[0].until
+    assert until is not None and until.isoformat() == "2027-06-30"
+
+
+def test_every_mapping_refuses_unknown_keys() -> None:
+    mappings = [part for part in subschemas(schema()) if part.get("type") == "object"]
+    assert len(mappings) > 10
+    assert all(part["additionalProperties"] is False for part in mappings)
+
+
+@pytest.mark.parametrize(("path", "said"), KEYS, ids=[".".join(path) for path, _ in KEYS])
+def test_every_key_has_a_title_a_description_and_good_examples(path: tuple[str, ...], said: dict[str, Any]) -> None:
+    assert said["title"] and said["description"].endswith(".")
+    examples = said["examples"]
+    validator = Draft202012Validator({**said, "$defs": schema()["$defs"]})
+    assert examples and all(validator.is_valid(example) for example in examples)
+    assert "default" not in said or validator.is_valid(said["default"])
+
+
+def test_every_pattern_says_in_words_what_is_wanted() -> None:
+    for name, part in schema()["$defs"].items():
+        assert "title" in part or part["type"] in ("integer", "number"), name
+        assert "title" in part or "pattern" not in part, name
+
+
+def test_every_default_of_the_schema_is_the_default_of_the_dataclass(tmp_path: Path) -> None:
+    bare: dict[str, Any] = {"version": 1, "train": {"run": "x"}}
+    full: dict[str, Any] = {"version": 1, "train": {"run": "x"}}
+    for path, said in KEYS:
+        if "default" in said and len(path) == 1:
+            full[path[0]] = full.get(path[0]) or json.loads(json.dumps(said["default"]))
+        elif "default" in said and len(path) == 2:
+            full[path[0]][path[1]] = said["default"]
+    assert full["random-state"] == {"seed": 42} and full["train"]["timeout"] == "1h"
+    (tmp_path / "bare.yml").write_text(json.dumps(bare))
+    (tmp_path / "full.yml").write_text(json.dumps(full))
+    assert dataclasses.replace(load_spec(tmp_path / "full.yml"), path=tmp_path / "bare.yml") == load_spec(tmp_path / "bare.yml")
+
+
+def test_a_key_without_a_default_is_required_or_none_in_its_dataclass() -> None:
+    sections = {"train": model.Train, "capture": model.Capture, "cost": model.CostBudget, "env": model.Env, "hardware": model.Hardware}
+    for section, made in sections.items():
+        said = property_at((section,)) or {}
+        for field in dataclasses.fields(made):
+            key = field.name.replace("_", "-")
+            assert key in said["properties"]
+            assert "default" in said["properties"][key] or field.default is None, (section, key)
+
+
+def test_every_key_of_the_schema_stands_in_the_documentation() -> None:
+    headings = re.findall(r"^#+ `(.+)`$", (ROOT / "docs/repro-yml.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(headings) == sorted(".".join(path).replace(".[]", "[]") for path, _ in KEYS)
+
+
+def test_the_documentation_names_every_default_and_every_flag() -> None:
+    text = (ROOT / "docs/repro-yml.md").read_text(encoding="utf-8")
+    flags = schema()["$defs"]["allowed-flag"]["properties"]["flag"]["enum"]
+    assert len(flags) == 18
+    assert all(f"`{flag}`" in text for flag in flags)
+    for path, said in KEYS:
+        body = text.split(f" `{'.'.join(path).replace('.[]', '[]')}`\n", 1)[1].split("\n#", 1)[0]
+        if isinstance(said.get("default"), (str, int, bool)):
+            assert f"Default: `{json.dumps(said['default']).strip(chr(34))}`" in body, path
+
+
+def test_the_yaml_blocks_of_the_documentation_load(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs/repro-yml.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert blocks
+    for block in blocks:
+        (tmp_path / "repro.yml").write_text(block)
+        load_spec(tmp_path)

@@ -1,0 +1,264 @@
+"""A trace is written by a stranger's process: what does not follow the format is refused, in words, whatever it is."""
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from repro_gate.trace import format as fmt
+from repro_gate.trace.reader import Trace, TraceError, TraceFollower, read_folder, trace_files
+from tests.trace.test_writer import NONCE, write_everything
+
+HELLO = {"e": "hello", "format": fmt.FORMAT, "nonce": NONCE, "pid": 1, "key": "main", "argv": [], "forked": False}
+TABLE = {"e": "table", "id": 0, "kind": "loss", "rows": [["loss", "float32", []]]}
+BLOCK = {"e": "block", "step": 0, "kind": "loss", "table": 0, "at": 0, "digests": "AAAAAAAAAAAAAAAAAAAAAA==", "values": ["0x1p0"]}
+FLAGS = {"e": "flags", "id": 0, "settings": {"a": True}}
+STEP = {"e": "step", "step": 0, "ms": 1.0, "probe_ms": 0, "peak_bytes": 0, "flags": 0}
+END = {"e": "end", "reason": "exit", "steps": 1}
+WHOLE = (HELLO, TABLE, BLOCK, FLAGS, STEP, END)
+
+
+def sample() -> bytes:
+    """A valid trace that holds every event."""
+    with TemporaryDirectory() as folder:
+        return Path(write_everything(Path(folder)).path).read_bytes()
+
+
+SAMPLE = sample()
+
+
+def put(folder: Path, content: bytes, name: str = "1-1") -> Path:
+    path = folder / (name + fmt.SUFFIX)
+    path.write_bytes(content)
+    return path
+
+
+def lines(*events: Mapping[str, Any]) -> bytes:
+    return b"".join(json.dumps(event).encode() + b"\n" for event in events)
+
+
+def refusal(folder: Path, content: bytes) -> str:
+    """What the reader says of a file with this content."""
+    put(folder, content)
+    with pytest.raises(TraceError) as raised:
+        read_folder(folder, NONCE)
+    return str(raised.value)
+
+
+def test_the_small_whole_trace_is_accepted(tmp_path: Path) -> None:
+    put(tmp_path, lines(*WHOLE))
+    (trace,) = read_folder(tmp_path, NONCE)
+    assert trace.trained
+    assert trace.end == "exit"
+
+
+def test_a_trace_cut_anywhere_is_never_taken_for_whole(tmp_path: Path) -> None:
+    for size in range(len(SAMPLE)):
+        path = put(tmp_path, SAMPLE[:size])
+        follower = TraceFollower(path, NONCE)
+        trace = follower.poll()
+        assert follower._line == SAMPLE[:size].count(b"\n")
+        try:
+            (whole,) = read_folder(tmp_path, NONCE)
+        except TraceError as error:
+            assert "cut off" in str(error) or "truncated" in str(error)
+        else:
+            assert not whole.trained  # cut before anything was recorded: a process that did not train
+        assert trace.end is None
+
+
+def test_bytes_that_trickle_in_are_read_as_the_whole_is(tmp_path: Path) -> None:
+    whole = TraceFollower(put(tmp_path, SAMPLE, "2-2"), NONCE).finish()
+    path = put(tmp_path, b"")
+    follower, generator, sent = TraceFollower(path, NONCE), random.Random(1), 0
+    seen = 0
+    while sent < len(SAMPLE):
+        size = generator.randrange(1, 300)
+        with path.open("ab") as file:
+            file.write(SAMPLE[sent:sent + size])
+        sent += size
+        assert len(follower.poll().blocks) >= seen
+        seen = len(follower.trace.blocks)
+    trace = follower.finish()
+    trace.path = whole.path
+    assert trace == whole
+
+
+WRONG = {
+    "no JSON": (b"{\n", "1: is no JSON"),
+    "deep": (b"[" * 100_000 + b"\n", "no JSON"),
+    "no object": (b"[]\n", "no JSON object"),
+    "blank line": (lines(HELLO) + b"\n", "2: is no JSON"),
+    "not UTF-8": (b'{"e": "\xff"}\n', "no JSON"),
+    "no hello": (lines(TABLE), "`hello` must be the first line"),
+    "hello twice": (lines(HELLO, HELLO), "`hello` must be the first line"),
+    "another format": (lines({**HELLO, "format": "v2"}), "format is not"),
+    "another run's": (lines({**HELLO, "nonce": "0"}), "another run"),
+    "no nonce": (lines({key: value for key, value in HELLO.items() if key != "nonce"}), "malformed"),
+    "a line after the end": (lines(*WHOLE, STEP), "7: a line follows `end`"),
+    "unknown event": (lines(HELLO, {"e": "poll"}), "no known event"),
+    "private method": (lines(HELLO, {"e": "take"}), "no known event"),
+    "event of another type": (lines(HELLO, {"e": ["end"]}), "no known event"),
+}
+MALFORMED: Mapping[str, tuple[tuple[Mapping[str, Any], ...], Mapping[str, Any]]] = {
+    "pid is no number": ((), {**HELLO, "pid": True}),
+    "argv of numbers": ((), {**HELLO, "argv": [1]}),
+    "argv too long": ((), {**HELLO, "argv": [""] * 1001}),
+    "key too long": ((), {**HELLO, "key": "k" * 201}),
+    "facts are a list": ((HELLO,), {"e": "facts", "facts": []}),
+    "facts are a text": ((HELLO,), {"e": "facts", "facts": "x"}),
+    "a fact is a number": ((HELLO,), {"e": "facts", "facts": {"torch": 2}}),
+    "too many facts": ((HELLO,), {"e": "facts", "facts": {str(i): "" for i in range(201)}}),
+    "table out of order": ((HELLO,), {**TABLE, "id": 1}),
+    "table of unknown kind": ((HELLO,), {**TABLE, "kind": "artifact"}),
+    "table of a kind that is a list": ((HELLO,), {**TABLE, "kind": []}),
+    "row too short": ((HELLO,), {**TABLE, "rows": [["loss", "float32"]]}),
+    "name too long": ((HELLO,), {**TABLE, "rows": [["n" * (fmt.MAX_NAME + 1), "float32", []]]}),
+    "negative size": ((HELLO,), {**TABLE, "rows": [["n", "float32", [-1]]]}),
+    "too many dimensions": ((HELLO,), {**TABLE, "rows": [["n", "float32", [1] * 65]]}),
+    "no such table": ((HELLO, TABLE), {**BLOCK, "table": 1}),
+    "table -1": ((HELLO, TABLE), {**BLOCK, "table": -1}),
+    "block of another kind": ((HELLO, TABLE), {**BLOCK, "kind": "rng"}),
+    "digests no base64": ((HELLO, TABLE), {**BLOCK, "digests": "!!!!"}),
+    "digests too short": ((HELLO, TABLE), {**BLOCK, "digests": "AAAA"}),
+    "digests a number": ((HELLO, TABLE), {**BLOCK, "digests": 1}),
+    "loss no hex float": ((HELLO, TABLE), {**BLOCK, "values": ["zero"]}),
+    "loss beyond any float": ((HELLO, TABLE), {**BLOCK, "values": ["0x1p99999"]}),
+    "step below -1": ((HELLO, TABLE), {**BLOCK, "step": -2}),
+    "step a fraction": ((HELLO, TABLE), {**BLOCK, "step": 0.5}),
+    "step too large": ((HELLO, TABLE), {**BLOCK, "step": fmt.MAX_STEP + 1}),
+    "an earlier step": ((HELLO, TABLE, {**BLOCK, "step": 3}), BLOCK),
+    "the same block twice": ((HELLO, TABLE, BLOCK), BLOCK),
+    "a block left out": ((HELLO, TABLE, BLOCK), {**BLOCK, "at": 2}),
+    "flags out of order": ((HELLO,), {**FLAGS, "id": 1}),
+    "flags are a list": ((HELLO,), {**FLAGS, "settings": []}),
+    "a flag is a list": ((HELLO,), {**FLAGS, "settings": {"a": []}}),
+    "a flag is no number": ((HELLO,), {**FLAGS, "settings": {"a": float("nan")}}),
+    "a flag is endless": ((HELLO,), {**FLAGS, "settings": {"a": 1 << 70}}),
+    "step without flags": ((HELLO,), STEP),
+    "step skipped": ((HELLO, FLAGS), {**STEP, "step": 1}),
+    "negative time": ((HELLO, FLAGS), {**STEP, "ms": -1}),
+    "time is NaN": ((HELLO, FLAGS), {**STEP, "ms": float("nan")}),
+    "time is true": ((HELLO, FLAGS), {**STEP, "ms": True}),
+    "undone line": ((HELLO,), {"e": "undone", "flag": "f", "value": "v", "file": "t.py", "line": "3", "step": 0}),
+    "kept elsewhere": ((HELLO,), {"e": "kept", "step": 0, "file": "../secret"}),
+    "kept hidden": ((HELLO,), {"e": "kept", "step": 0, "file": ".."}),
+    "distance of seven": ((HELLO,), {"e": "distance", "step": 0, "rows": [["parameter", "n", "f", [], 0, 0, 0]]}),
+    "distance below zero": ((HELLO,), {"e": "distance", "step": 0, "rows": [["parameter", "n", "f", [], -1, 0, 0, 0]]}),
+    "distance is infinite": ((HELLO,), {"e": "distance", "step": 0, "rows": [["parameter", "n", "f", [], float("inf"), 0, 0, 0]]}),
+    "distance beyond any float": ((HELLO,), {"e": "distance", "step": 0, "rows": [["parameter", "n", "f", [], 10**400, 0, 0, 0]]}),
+    "address a list": ((HELLO,), {"e": "network", "address": []}),
+    "note without message": ((HELLO,), {"e": "note", "id": "x"}),
+    "end for no reason": ((HELLO,), {"e": "end", "reason": "bored", "steps": 0}),
+    "end counts other steps": ((HELLO, FLAGS, STEP), {**END, "steps": 2}),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_line_that_is_no_event_is_refused(case: str, tmp_path: Path) -> None:
+    content, says = WRONG[case]
+    assert says in refusal(tmp_path, content)
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_a_malformed_event_is_refused_with_its_line(case: str, tmp_path: Path) -> None:
+    before, event = MALFORMED[case]
+    assert refusal(tmp_path, lines(*before, event)).startswith(f"1-1{fmt.SUFFIX}:{len(before) + 1}: `{event['e']}` is malformed")
+
+
+def test_without_a_nonce_any_run_is_read(tmp_path: Path) -> None:
+    put(tmp_path, lines({**HELLO, "nonce": "other"}, *WHOLE[1:]))
+    assert read_folder(tmp_path, None)[0].end == "exit"
+
+
+@pytest.mark.parametrize(("limit", "small", "says"), [
+    ("MAX_LINE_BYTES", 100, "longer than 100 bytes"), ("MAX_FILE_BYTES", 100, "larger than 100 bytes"), ("MAX_ROWS", 0, "at most 0 items"),
+    ("MAX_TABLES", 0, "numbered from 0"), ("MAX_STEP", 0, "no whole number in 0..0"), ("MAX_FILES", 0, "1 trace files, 0 at most")])
+def test_each_limit_is_held(limit: str, small: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = lines(HELLO)[:-1] + b" " * 200 if limit == "MAX_LINE_BYTES" else SAMPLE
+    put(tmp_path, SAMPLE)
+    assert read_folder(tmp_path, NONCE)
+    monkeypatch.setattr(fmt, limit, small)
+    assert says in refusal(tmp_path, content)
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(SAMPLE)
+    path = tmp_path / f"1-1{fmt.SUFFIX}"
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    for make, says in ((lambda: path.symlink_to(outside), "cannot be opened"), (lambda: os.mkfifo(path), "no regular file"),
+                       (lambda: path.mkdir(), "no regular file")):
+        make()
+        with pytest.raises(TraceError, match=says):
+            read_folder(tmp_path, NONCE)
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    assert not before or len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_file_that_is_cut_back_or_removed_is_refused(tmp_path: Path) -> None:
+    path = put(tmp_path, SAMPLE)
+    follower = TraceFollower(path, NONCE)
+    follower.poll()
+    os.truncate(path, 10)
+    with pytest.raises(TraceError, match="was cut back while it was read"):
+        follower.poll()
+    path.unlink()
+    with pytest.raises(TraceError, match="cannot be opened"):
+        follower.poll()
+
+
+def test_a_folder_that_is_gone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="cannot be listed"):
+        read_folder(tmp_path / "gone", NONCE)
+
+
+def test_traces_come_in_order_of_their_start(tmp_path: Path) -> None:
+    for name in ("9-100", "1-20", "x-3", "5-none"):
+        put(tmp_path, b"", name)
+    (tmp_path / "failure.json").write_text("{}")
+    assert [path.name.partition(".")[0] for path in trace_files(tmp_path)] == ["5-none", "x-3", "1-20", "9-100"]
+
+
+def read_bytes(content: bytes) -> Trace | TraceError:
+    """Whatever the reader makes of these bytes; any other exception goes through."""
+    with TemporaryDirectory() as folder:
+        put(Path(folder), content)
+        try:
+            return read_folder(Path(folder), NONCE)[0]
+        except TraceError as error:
+            return error
+
+
+@given(st.binary(max_size=400), st.booleans())
+@settings(max_examples=150, deadline=2000)
+def test_random_bytes_are_a_trace_or_a_refusal(content: bytes, after_hello: bool) -> None:
+    assert isinstance(read_bytes(lines(HELLO) + content if after_hello else content), (Trace, TraceError))
+
+
+JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["loss", "0x1p0"]),
+                    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4), max_leaves=8)
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=2000)
+def test_a_mutated_trace_is_a_trace_or_a_refusal(data: st.DataObject) -> None:
+    events = [json.loads(line) for line in SAMPLE.splitlines()]
+    for _ in range(data.draw(st.integers(1, 3))):
+        event = data.draw(st.sampled_from(events))
+        event[data.draw(st.sampled_from(sorted(event)))] = data.draw(JSON)
+    assert isinstance(read_bytes(lines(*events)), (Trace, TraceError))
+
+
+@given(st.integers(0, len(SAMPLE) - 1), st.binary(min_size=1, max_size=3))
+@settings(max_examples=150, deadline=2000)
+def test_a_trace_with_bytes_overwritten_is_a_trace_or_a_refusal(at: int, new: bytes) -> None:
+    assert isinstance(read_bytes(SAMPLE[:at] + new + SAMPLE[at + len(new):]), (Trace, TraceError))

@@ -1,0 +1,128 @@
+"""What the probe appends is what the gate reads; what cannot be written is said."""
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro_gate.trace import format as fmt
+from repro_gate.trace.reader import Measured, StepMark, Trace, TraceError, TraceFollower, Undone, read_folder
+from repro_gate.trace.writer import TraceFailed, TraceWriter
+
+NONCE = "ab" * 16
+HELLO = {"nonce": NONCE, "pid": 7, "key": "main", "argv": ["python", "train.py"], "forked": False}
+ROWS = (("fc.weight", "float32", (2, 8)), ("blocks.0.café\n", "bfloat16", ()))
+
+
+def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
+    """One event of every kind, and `steps` steps."""
+    writer = TraceWriter(str(folder), HELLO)
+    writer.event("facts", facts={"torch": "2.13.0", "process": "rank0"})
+    writer.block(-1, "parameter", ROWS, bytes(range(32)))
+    for step in range(steps):
+        writer.block(step, "loss", (("loss", "float32", ()),), bytes(16), [float("nan").hex(), (0.1).hex()][step % 2:][:1])
+        writer.block(step, "gradient", ROWS, bytes(32))
+        writer.block(step, "gradient", ROWS, bytes(range(1, 33)))
+        writer.event("step", step=step, ms=1.5, probe_ms=0.25, peak_bytes=1 << 20, flags=writer.flags({"cudnn.benchmark": False, "MKL_CBWR": None}))
+    writer.event("undone", flag="cudnn.benchmark", value="True", file="/w/train.py", line=3, step=0)
+    writer.event("kept", step=steps - 1, file=f"{writer.stem}.final.parameter.safetensors")
+    writer.event("distance", step=steps - 1, rows=[["parameter", "fc.weight", "float32", [2, 8], 0.5, 3, None, 2.0]])
+    writer.event("network", address="192.0.2.1:443")
+    writer.event("note", id="state-not-kept", message="too little room")
+    writer.event("end", reason="exit", steps=steps)
+    return writer
+
+
+def read(folder: Path) -> Trace:
+    """The one trace of a folder."""
+    (trace,) = read_folder(folder, NONCE)
+    return trace
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    write_everything(tmp_path)
+    trace = read(tmp_path)
+    assert (trace.pid, trace.key, trace.argv, trace.forked, trace.end) == (7, "rank0", ("python", "train.py"), False, "exit")
+    assert [(item.step, item.kind, item.at) for item in trace.blocks] == [
+        (-1, "parameter", 0), (0, "loss", 0), (0, "gradient", 0), (0, "gradient", 1), (1, "loss", 0), (1, "gradient", 0), (1, "gradient", 1)]
+    assert trace.blocks[0].rows == ROWS
+    assert trace.blocks[0].digests == bytes(range(32))
+    assert trace.blocks[3].digests == bytes(range(1, 33))
+    assert [item.values for item in trace.blocks if item.kind == "loss"] == [("nan",), ((0.1).hex(),)]
+    assert trace.steps == [StepMark(0, 1.5, 0.25, 1 << 20, 0), StepMark(1, 1.5, 0.25, 1 << 20, 0)]
+    assert trace.settings == [{"cudnn.benchmark": False, "MKL_CBWR": None}]
+    assert trace.undone == [Undone("cudnn.benchmark", "True", "/w/train.py", 3, 0)]
+    assert trace.distances == [Measured(1, "parameter", "fc.weight", "float32", (2, 8), 0.5, 3, None, 2.0)]
+    assert trace.network == ["192.0.2.1:443"]
+    assert trace.notes == [("state-not-kept", "too little room")]
+    assert trace.kept[0][0] == 1
+
+
+def test_names_are_written_once(tmp_path: Path) -> None:
+    writer = write_everything(tmp_path, steps=20)
+    events = [json.loads(line)["e"] for line in Path(writer.path).read_bytes().splitlines()]
+    assert events.count("table") == 3  # parameter, loss, gradient
+    assert events.count("flags") == 1
+    assert events.count("block") == 61
+
+
+def test_a_reading_of_the_flags_that_differs_is_written_again(tmp_path: Path) -> None:
+    writer = TraceWriter(str(tmp_path), HELLO)
+    readings: Sequence[dict[str, Any]] = [{"a": True}, {"a": False}, {"a": True}]
+    assert [writer.flags(item) for item in readings] == [0, 1, 0]
+
+
+def test_a_number_that_is_no_json_is_refused_before_it_is_written(tmp_path: Path) -> None:
+    writer = TraceWriter(str(tmp_path), HELLO)
+    size = os.path.getsize(writer.path)
+    with pytest.raises(ValueError, match="JSON"):
+        writer.event("step", ms=float("nan"))
+    assert os.path.getsize(writer.path) == size
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_ends_the_trace_and_leaves_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / fmt.FAILURE_FILE).write_bytes(b" " * fmt.FAILURE_BYTES)
+    writer = TraceWriter(str(tmp_path), HELLO)
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, writer._file)
+    os.close(full)
+    with pytest.raises(TraceFailed, match="No space left"):
+        writer.event("note", id="x", message="y")
+    content = (tmp_path / fmt.FAILURE_FILE).read_bytes()
+    assert len(content) == fmt.FAILURE_BYTES  # no new block was needed
+    assert "No space left" in json.loads(content)["error"]
+    assert json.loads(content)["pid"] == os.getpid()
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_trace_that_cannot_be_opened_leaves_its_reason_where_it_can(tmp_path: Path) -> None:
+    with pytest.raises(TraceFailed, match="No such file"):
+        TraceWriter(str(tmp_path / "gone"), HELLO)
+
+
+def test_an_abandoned_trace_is_closed(tmp_path: Path) -> None:
+    writer = TraceWriter(str(tmp_path), HELLO)
+    writer.abandon()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(writer._file)
+    assert not read(tmp_path).trained
+
+
+def test_a_follower_sees_each_event_as_it_is_written(tmp_path: Path) -> None:
+    writer = TraceWriter(str(tmp_path), HELLO)
+    follower = TraceFollower(Path(writer.path), NONCE)
+    writer.flags({})
+    for step in range(5):
+        writer.block(step, "gradient", ROWS, bytes(32))
+        writer.event("step", step=step, ms=1, probe_ms=0, peak_bytes=0, flags=0)
+        trace = follower.poll()
+        assert (len(trace.blocks), len(trace.steps)) == (step + 1, step + 1)
+    with pytest.raises(TraceError, match="truncated after step 4"):
+        read_folder(tmp_path, NONCE)
+    writer.event("end", reason="steps", steps=5)
+    assert follower.finish() == read(tmp_path)
