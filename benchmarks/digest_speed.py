@@ -32,7 +32,7 @@ class Settings:
 QUICK = Settings(sizes=(64 * 1024, MIB), rounds=2, batch=MIB)
 
 
-def measure(settings: Settings = Settings()) -> list[Figure]:
+def measure(settings: Settings) -> list[Figure]:
     """For each size: the digest's speed, and its ratio to each peer's, round by round."""
     import torch
 

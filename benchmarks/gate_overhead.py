@@ -54,7 +54,7 @@ class Settings:
 QUICK = Settings(epochs=3, rounds=1)
 
 
-def measure(settings: Settings = Settings()) -> list[Figure]:
+def measure(settings: Settings) -> list[Figure]:
     """One ratio for each round; the two arms take turns in going first."""
     with open_place(ROOT / "examples" / "quickstart") as place:
         spec = _checkout(place, settings.epochs)
@@ -84,7 +84,7 @@ def _checkout(place: Place, epochs: int) -> Path:
 
 
 def _command(epochs: int, seed: str) -> str:
-    return f"python train.py --seed {seed} --epochs {epochs}"
+    return f"python3 train.py --seed {seed} --epochs {epochs}"
 
 
 def _gate(place: Place, spec: Path, gate: Sequence[str]) -> tuple[float, list[float]]:
@@ -115,4 +115,4 @@ def _bare_command(place: Place, condition: Condition, epochs: int) -> str:
         return command
     wrapper = place.root / "with_flags.py"
     wrapper.write_text(WITH_FLAGS, encoding="utf-8")
-    return command.replace("python ", f"python -P {wrapper} {condition.steps or -1} " if sys.version_info >= (3, 11) else f"python {wrapper} {condition.steps or -1} ", 1)
+    return command.replace("python3 train.py", f"python3 {wrapper} {condition.steps or -1} train.py", 1)

@@ -59,7 +59,7 @@ class Round:
     gate_own: float  # without what the interpreter and the modules take
 
 
-def measure(settings: Settings = Settings()) -> list[Figure]:
+def measure(settings: Settings) -> list[Figure]:
     """Extra memory of the first and the second run of a pair, for both trainings; the trace; the gate."""
     figures = []
     with open_place(WORKLOADS) as place:
@@ -79,7 +79,7 @@ def measure(settings: Settings = Settings()) -> list[Figure]:
 
 def _round(place: Place, name: str, steps: int, large: int) -> Round:
     out = place.root / f"{name}.json"
-    command = f"python train.py --model many --large {large} --steps {steps} --out {out}"
+    command = f"python3 train.py --model many --large {large} --steps {steps} --out {out}"
     condition = replace(conditions.default(42, frozenset(), None), steps=steps)
     run_bare(place, command, condition)
     bare = _peak(out)

@@ -1,41 +1,43 @@
-"""`python benchmarks/run.py [--quick] [--only NAME]`: every CPU measurement, one after the other, printed and written to results/cpu.json.
+"""`python benchmarks/run.py [--quick] [--only NAME] [--gpu]`: measures, prints, and writes benchmarks/results/cpu.json (or gpu.json).
 
-A smoke run (`--quick`) writes nothing unless `--out` names a file, and its figures mean nothing.
+A smoke run (`--quick`) and a part (`--only`) write nothing unless `--out` names a file; the figures of a smoke run mean nothing.
 """
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # so that the file itself can be started, too
 
-from benchmarks import digest_speed, gate_overhead, probe_memory, step_overhead  # noqa: E402  the folder above is on the path only now
+from benchmarks import digest_speed, gate_overhead, gpu, probe_memory, step_overhead  # noqa: E402  the folder above is on the path only now
 from benchmarks.figure import ROOT, Figure, describe_machine, show, write_results  # noqa: E402
 
-MEASUREMENTS = {"gate_overhead": gate_overhead, "step_overhead": step_overhead, "digest_speed": digest_speed, "probe_memory": probe_memory}
-RESULTS = ROOT / "benchmarks" / "results" / "cpu.json"
+CPU = {"gate_overhead": gate_overhead, "step_overhead": step_overhead, "digest_speed": digest_speed, "probe_memory": probe_memory}
+RESULTS = ROOT / "benchmarks" / "results"
 
 
-def main() -> int:
-    """Run what was asked for; exit code 1 where a goal is not met, so that a script can tell."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what was asked for. Exit code 1 where a goal is not met, so that a script can tell."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny settings: does it run at all?")
-    parser.add_argument("--only", choices=MEASUREMENTS, action="append", help="just this measurement; may be given often")
-    parser.add_argument("--out", type=Path, help=f"where to write the figures (default: {RESULTS.relative_to(ROOT)}; nothing with --quick or --only)")
-    options = parser.parse_args()
-    machine = describe_machine()
-    print("  ".join(f"{name}: {value}" for name, value in machine.items()))
+    parser.add_argument("--gpu", action="store_true", help="what needs CUDA, and only that")
+    parser.add_argument("--only", choices=CPU, action="append", help="just this measurement; may be given often")
+    parser.add_argument("--out", type=Path, help="where to write the figures")
+    options = parser.parse_args(arguments)
+    machine = describe_machine() | (gpu.describe_gpu() if options.gpu else {})
+    print("\n".join(f"{name}: {value}" for name, value in machine.items()))
     figures: dict[str, list[Figure]] = {}
-    for name in options.only or MEASUREMENTS:
-        module = MEASUREMENTS[name]
-        print(f"{name}: {(module.__doc__ or '').splitlines()[0]}", flush=True)
+    for name in ["gpu"] if options.gpu else options.only or CPU:
+        module = gpu if options.gpu else CPU[name]
+        print(f"\n{name}: {(module.__doc__ or '').splitlines()[0]}", flush=True)
         figures[name] = module.measure(module.QUICK if options.quick else module.Settings())
         print("\n".join(map(show, figures[name])), flush=True)
-    out = options.out or (None if options.quick or options.only else RESULTS)
+    out = options.out or (None if options.quick or options.only else RESULTS / ("gpu.json" if options.gpu else "cpu.json"))
     if out is not None:
         write_results(out, options.quick, machine, figures)
-        print(f"wrote {out}")
+        print(f"\nwrote {out}")
     missed = [figure.name for found in figures.values() for figure in found if figure.met is False]
     print(f"goals missed: {', '.join(missed)}" if missed else "every goal met")
     return 0 if options.quick or not missed else 1

@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from benchmarks.arms import WORKLOADS, Place, open_place, run_bare, run_probed
 from benchmarks.figure import ROOT, Figure
 from repro_gate.runs import conditions
+from repro_gate.trace.reader import StepMark
 
 GOAL = 1.05
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Steps of each process, how many of them are left out at the start, rounds of one bare and one probed process."""
+    """Models and the workload's further arguments; steps of each process, how many of them are left out at the start, rounds of one bare
+    and one probed process."""
 
     models: tuple[str, ...] = ("quickstart", "transformer")
+    arguments: str = "--device cpu"
     steps: int = 60
     warmup: int = 10
     rounds: int = 5
@@ -40,9 +43,10 @@ class Round:
     reported: float
     probe: float
     tensors: int
+    device_mib: float  # peak memory on the device, probed minus bare; 0 on a CPU
 
 
-def measure(settings: Settings = Settings()) -> list[Figure]:
+def measure(settings: Settings) -> list[Figure]:
     """Two figures for each model."""
     figures = []
     with open_place(WORKLOADS) as place:
@@ -50,7 +54,9 @@ def measure(settings: Settings = Settings()) -> list[Figure]:
         for model in settings.models:
             rounds = [_round(place, settings, model, number) for number in range(settings.rounds)]
             label = f"{model}, {rounds[0].tensors} tensors"
-            beside = {"bare_ms": _rounded(item.bare for item in rounds), "probe_ms": _rounded(item.probe for item in rounds), "steps": settings.steps}
+            beside: dict[str, object] = {"bare_ms": _rounded(item.bare for item in rounds), "probe_ms": _rounded(item.probe for item in rounds), "steps": settings.steps}
+            if any(item.device_mib for item in rounds):
+                beside["device_peak_probed_minus_bare_mib"] = _rounded(item.device_mib for item in rounds)
             figures += [Figure(f"whole step, {label}", "ratio", tuple(item.whole / item.bare for item in rounds), GOAL, beside),
                         Figure(f"training time as reported, {label}", "ratio", tuple(item.reported / item.bare for item in rounds), GOAL)]
     return figures
@@ -58,25 +64,21 @@ def measure(settings: Settings = Settings()) -> list[Figure]:
 
 def _round(place: Place, settings: Settings, model: str, number: int) -> Round:
     """One bare and one probed process; which goes first alternates."""
-    bare: list[float] = []
+    told: dict[str, dict[str, Any]] = {}
+    marks: Sequence[StepMark] = ()
     for arm in ("bare", "probed") if number % 2 else ("probed", "bare"):
         out = place.root / f"{model}-{arm}-{number}.json"
-        command = f"python train.py --model {model} --steps {settings.steps} --out {out}"
+        command = f"python3 train.py --model {model} {settings.arguments} --steps {settings.steps} --out {out}"
         condition = conditions.default(42, frozenset(), None)
         if arm == "bare":
             run_bare(place, command, condition)
-            bare, _ = _steps(out)
         else:
             run = run_probed(place, command, condition, f"{model}-{number}")
-            whole, tensors = _steps(out)
             marks = next(trace.steps for trace in run.traces if trace.trained)[settings.warmup:]
-    return Round(statistics.median(bare[settings.warmup:]), statistics.median(whole[settings.warmup:]), statistics.median(mark.ms for mark in marks),
-                 statistics.median(mark.probe_ms for mark in marks), tensors)
-
-
-def _steps(out: Path) -> tuple[list[float], int]:
-    content = json.loads(out.read_text(encoding="utf-8"))
-    return content["ms"], content["tensors"]
+        told[arm] = json.loads(out.read_text(encoding="utf-8"))
+    bare, whole = (statistics.median(told[arm]["ms"][settings.warmup:]) for arm in ("bare", "probed"))
+    device = (told["probed"]["device_peak_bytes"] - told["bare"]["device_peak_bytes"]) / 2**20
+    return Round(bare, whole, statistics.median(mark.ms for mark in marks), statistics.median(mark.probe_ms for mark in marks), told["bare"]["tensors"], device)
 
 
 def _rounded(values: Iterable[float]) -> list[float]:

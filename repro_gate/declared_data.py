@@ -136,14 +136,14 @@ def _walk(folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Itera
 
 
 def _fingerprint(path: Path) -> Fingerprint:
-    digest, files = hashlib.sha256(), []
+    digest, files = hashlib.sha256(), list[tuple[str, int, int, int]]()
     try:
         names = _files(path) if path.is_dir() else [""]
         for name in names:
             status = os.stat(path / name)
             files.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
     except OSError as error:
-        files.append((f"({error.strerror or error})", 0, 0, 0))
+        return Fingerprint(f"unreadable: {error.strerror or error}")
     for entry in files:
         digest.update(repr(entry).encode("utf-8", "surrogatepass"))
     return Fingerprint(digest.hexdigest(), tuple(files) if len(files) <= _NAMED_FILES else ())

@@ -23,6 +23,7 @@ _FICLONE = 0x40049409  # ioctl(2) FICLONE, linux/fs.h: share the blocks of anoth
 _PIECE = 1 << 30  # bytes asked of one copy_file_range(2)
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _PATH = getattr(os, "O_PATH", 0)  # Linux: a handle that needs no permission on the file itself
+_LEVELS = 32  # of folders held open at once while a tree is removed
 _KEPT_MODE = 0o777  # set-user-id and its kin are not copied
 
 
@@ -86,8 +87,8 @@ def copy_link(source: Path, target: Path) -> None:
 def remove_tree(path: Path) -> None:
     """Remove a file, a link (not what it points to) or a folder with all it holds; nothing is done where nothing is.
 
-    Folders are emptied by moving their subfolders up to the top, so that no depth is too deep and two descriptors suffice; permissions that
-    are missing are given first. Raises Inconclusive naming the path where something cannot be removed (immutable, a mount, another owner).
+    No depth is too deep: beyond a few levels folders are moved up to the top first. Permissions that are missing are given. Raises
+    Inconclusive naming the path where something cannot be removed (immutable, a mount, another owner).
     """
     try:
         mode = os.lstat(path).st_mode
@@ -99,7 +100,9 @@ def remove_tree(path: Path) -> None:
             return
         top = _open_folder(os.fspath(path), None)
         try:
-            _empty(top)
+            numbers = itertools.count()
+            while _listed(top):
+                _empty(top, top, numbers)
         finally:
             os.close(top)
         os.rmdir(path)
@@ -109,43 +112,33 @@ def remove_tree(path: Path) -> None:
             remedy="remove it by hand (as the user who owns what is left in it) and run again") from error
 
 
-def _empty(top: int) -> None:
-    """Remove everything in the folder `top` (a descriptor)."""
-    numbers = itertools.count()
-    while True:
-        folders = []
-        for name, is_folder in _listed(top):
-            if is_folder:
-                folders.append(name)
-            else:
-                os.unlink(name, dir_fd=top)
-        if not folders:
-            return
-        for name in folders:
-            folder = _open_folder(name, top)
-            try:
-                _flatten(folder, top, numbers)
-            finally:
-                os.close(folder)
-            os.rmdir(name, dir_fd=top)
-
-
-def _flatten(folder: int, top: int, numbers: Iterator[int]) -> None:
-    """Unlink the files in `folder` and move its subfolders into `top`."""
+def _empty(folder: int, top: int, numbers: Iterator[int], level: int = 0) -> None:
+    """Remove everything in `folder` (a descriptor); what lies deeper than a few levels is moved into `top`, to be removed from there."""
     for name, is_folder in _listed(folder):
         if not is_folder:
             os.unlink(name, dir_fd=folder)
             continue
-        os.close(_open_folder(name, folder))  # gives the permission to write that a move asks of the folder that is moved
-        while True:
-            try:
-                os.rename(name, f".removing-{next(numbers)}", src_dir_fd=folder, dst_dir_fd=top)
-                break
-            except (FileExistsError, NotADirectoryError):
-                continue
-            except OSError as error:
-                if error.errno != errno.ENOTEMPTY:  # the name is taken by a folder
-                    raise
+        below = _open_folder(name, folder)  # this also gives the permission to write that a move asks of the folder that is moved
+        try:
+            if level < _LEVELS:
+                _empty(below, top, numbers, level + 1)
+        finally:
+            os.close(below)
+        if level < _LEVELS:
+            os.rmdir(name, dir_fd=folder)
+        else:
+            _move_up(name, folder, top, numbers)
+
+
+def _move_up(name: str, folder: int, top: int, numbers: Iterator[int]) -> None:
+    """Move a subfolder into `top` under a name that is free there."""
+    for number in numbers:
+        try:
+            os.rename(name, f".removing-{number}", src_dir_fd=folder, dst_dir_fd=top)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                raise
 
 
 def _listed(folder: int) -> list[tuple[str, bool]]:

@@ -69,7 +69,7 @@ def _report(spec: Spec, options: Options, checkout: Checkout, series: Series, co
     cost = measure_cost(pairs, spec.train.warmup) if pairs else None
     defaults = series.default_pair()
     verdict, reasons, notes = decide(Findings(spec, comparisons, tuple(series.runs), checklist, cost, series.artifact_notes, series.interrupted,
-                                              series.stopped_early, series.ground.snapshot.notes))
+                                              series.stopped_early, tuple(series.notes)))
     first = next(iter(series.pair()), None)
     report = Report(
         verdict, __version__, started.strftime("%Y-%m-%dT%H:%M:%SZ"), round(seconds, 3), _subject(spec, options, checkout, series.runs),

@@ -22,7 +22,7 @@ from repro_gate.runs.launch import Plan, Run, Site, launch
 from repro_gate.spec.model import Spec
 from repro_gate.trace.artifacts import Artifact, collect, compare_artifacts, read_leaves
 from repro_gate.trace.reader import Block, Trace
-from repro_gate.workspace import Checkout, Snapshot, changed_data, fresh_workspace, read_data_state, remove_tree, resolve_data, take_snapshot
+from repro_gate.workspace import Checkout, Snapshot, changed_data, data_path, fresh_workspace, read_data_state, remove_tree, resolve_data, take_snapshot
 
 MEASURED_KINDS = ("batch", "buffer", "gradient", "parameter", "optimizer")
 
@@ -41,7 +41,7 @@ def open_ground(spec: Spec, checkout: Checkout, outer: Mapping[str, str], keep_t
     """A temporary folder with a snapshot of the checkout; removed at the end whatever happens, after the traces were moved to `keep_traces`."""
     place = Path(tempfile.mkdtemp(prefix="repro-gate-")).resolve()
     try:
-        snapshot = take_snapshot(checkout, place / "snapshot", resolve_data(spec.data, spec.path.parent))
+        snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, spec.path.parent) for item in spec.data])
         yield Ground(place, snapshot, outer)
         if keep_traces is not None and (place / "runs").is_dir():
             shutil.copytree(place / "runs", keep_traces, dirs_exist_ok=True)
@@ -59,6 +59,7 @@ class Series:
         self.control: Run | None = None
         self.artifacts: dict[str, dict[str, Artifact]] = {}
         self.artifact_notes: tuple[str, ...] = ()
+        self.notes: dict[str, None] = dict.fromkeys(ground.snapshot.notes)  # what the workspaces do not hold, what could not be read
         self.changed_data: tuple[str, ...] = ()
         self.interrupted = ""
         self.stopped_early = False
@@ -111,9 +112,9 @@ class Series:
         before = self._run(Plan("default-1", off, keep_final=True)) if with_defaults else None
         if before is not None and not before.good:
             return False
-        live = _LiveView(self.watch, first.traces, self.fail_fast)
+        live = _LiveView(self.watch, first.traces, self.fail_fast and self.spec.determinism.tolerance is None)
         second = self._run(Plan(f"{label}deterministic-2", on, keep_final=True, reference=first.traces), live)
-        if live.found is not None and self.fail_fast:
+        if live.found is not None and live.fail_fast:
             self.comparisons[seed] = _so_far(first, second, live.found)
             self.stopped_early = True
             return False
@@ -150,7 +151,10 @@ class Series:
     def _collect(self, plan: Plan, cwd: Path) -> None:
         if self.spec.capture.artifacts and plan.condition.name == "deterministic" and cwd.is_dir():
             found, unmatched = collect(cwd, self.spec.capture.artifacts, self.ground.place / "artifacts" / plan.name)
-            self.artifacts[plan.name] = {item.name: read_leaves(item.path) for item in found}
+            self.artifacts[plan.name] = {item.name: Artifact("refused", note=item.note) if item.note else read_leaves(item.path) for item in found}
+            for name, artifact in self.artifacts[plan.name].items():
+                if artifact.note:
+                    self.notes[f"artifact {name}: {artifact.note}"] = None
             if unmatched and self.runs[-1].good:
                 stopped = f" (the training was stopped after {self.spec.train.steps} steps)" if self.runs[-1].outcome == "stopped" else ""
                 self.artifact_notes = tuple(f"no file matches capture.artifacts {pattern!r} after a run{stopped}" for pattern in unmatched)
@@ -176,6 +180,8 @@ class Series:
             condition = conditions.deterministic(seed, self._allow, max(first.step, 0) + 1)
             a = self._run(Plan(f"witness-1-seed{seed}", condition, keep_step=first.step), record=False)
             b = self._run(Plan(f"witness-2-seed{seed}", condition, keep_step=first.step, reference=a.traces), record=False) if a.good else a
+            if not b.good:
+                continue
             measured = {(label, item.step, item.kind, item.name): item for label, trace in processes(b.traces).items() for item in trace.distances}
             self.comparisons[seed] = replace(comparison, first_divergence=with_distance(first, measured))
 
@@ -186,17 +192,20 @@ class _LiveView:
     def __init__(self, watch: Watch, first: Sequence[Trace], fail_fast: bool) -> None:
         self.watch, self.fail_fast = watch, fail_fast
         self.found: Divergence | None = None
-        self._first: dict[str, dict[Key, Block]] = {label: {key_of(block): block for block in trace.blocks} for label, trace in processes(first).items()}
-        self._taken: dict[str, int] = {}
+        alone = [trace for trace in first if trace.trained and sum(other.key == trace.key for other in first) == 1]
+        self._first: dict[str, dict[Key, Block]] = {trace.key: {key_of(block): block for block in trace.blocks} for trace in alone}
+        self._taken: dict[Path, int] = {}
 
     def look(self, traces: Sequence[Trace]) -> str | None:
-        """Compare what is new; a text ends the run."""
-        for label, trace in processes(traces).items():
-            start = self._taken.get(label, 0)
-            self._taken[label] = len(trace.blocks)
+        """Compare what is new in processes whose key is theirs alone (the whole comparison takes in the others); a text ends the run."""
+        for trace in traces:
+            start = self._taken.get(trace.path, 0)
+            self._taken[trace.path] = len(trace.blocks)
+            if trace.key not in self._first or sum(other.key == trace.key and other.trained for other in traces) > 1:
+                continue
             for block in trace.blocks[start:]:
-                if self.found is None and label in self._first:
-                    self.found = first_difference(label, self._first[label], block)
+                if self.found is None:
+                    self.found = first_difference(trace.key, self._first[trace.key], block)
                     if self.found is not None:
                         self.watch.diverged(self.found)
         return "it had parted from the first run" if self.found is not None and self.fail_fast else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from repro_gate.analysis.model import Cost
+from repro_gate.analysis.model import Cost, Divergence
 from repro_gate.analysis.tolerance import outside_tolerance
 from repro_gate.checks import uncovered
 from repro_gate.checks.interface import CheckResult
@@ -28,7 +28,7 @@ class Findings:
     artifact_notes: tuple[str, ...] = ()
     interrupted: str = ""
     stopped_early: bool = False  # --fail-fast ended the series at a divergence
-    workspace_notes: tuple[str, ...] = ()  # what the workspace does not hold, and why
+    remarks: tuple[str, ...] = ()  # what the workspaces do not hold, what could not be read, and why
 
 
 def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, ...]]:
@@ -54,12 +54,16 @@ def _diverged(findings: Findings) -> list[Reason]:
             continue
         if tolerance is None:
             step = "before the first step" if first.step < 0 else "in artifacts" if first.kind == "artifact" else f"at step {first.step}"
-            reasons.append(Reason("determinism/diverged", f"two runs with seed {item.seed} and every flag on part {step}, in {first.kind} {first.name}",
+            reasons.append(Reason("determinism/diverged", f"two runs with seed {item.seed} and every flag on part {step}, in {_named(first)}",
                                   "find what draws or orders differently there; docs/causes.md lists what to look for"))
         else:
             reasons += [Reason("determinism/outside-tolerance", f"seed {item.seed}: {sentence}", "lower the difference, or raise the tolerance with a reason")
                         for sentence in outside_tolerance(item.comparison, tolerance)]
     return reasons
+
+
+def _named(divergence: Divergence) -> str:
+    return divergence.kind if divergence.name == divergence.kind else f"{divergence.kind} {divergence.name}"
 
 
 def _failed_checks(checklist: Sequence[CheckResult]) -> list[Reason]:
@@ -99,7 +103,7 @@ def _uncovered(checklist: Sequence[CheckResult]) -> list[Reason]:
 
 
 def _notes(findings: Findings) -> tuple[Reason, ...]:
-    notes: dict[Reason, None] = {Reason("workspace/left-out", note): None for note in findings.workspace_notes}
+    notes: dict[Reason, None] = {Reason("gate/remark", note): None for note in findings.remarks}
     for run in findings.runs:
         if run.ended.left_running:
             notes[Reason("run/left-running", f"run {run.plan.name} left {run.ended.left_running} processes running; they were ended")] = None

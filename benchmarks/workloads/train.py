@@ -1,7 +1,7 @@
 """A training script that times its own steps: `python train.py --model NAME --steps N --out FILE`. It knows nothing of the probe.
 
-FILE gets JSON: `ms` (between the ends of two neighbouring steps), `peak_kib` (VmHWM: of this process alone, where `ru_maxrss` would start
-at the peak of whoever forked it), `tensors` (how many the optimizer moves).
+FILE gets JSON: `ms` (between the ends of two neighbouring steps, the device waited for), `peak_kib` (VmHWM: of this process alone, where
+`ru_maxrss` would start at the peak of whoever forked it), `device_peak_bytes` (0 on a CPU), `tensors` (how many the optimizer moves).
 """
 import argparse
 import json
@@ -14,16 +14,16 @@ import torch.nn.functional as F
 from torch import nn
 
 
-def quickstart(path):
+def quickstart(path, device):
     """The model and the step of examples/quickstart: 24 tensors."""
     example = runpy.run_path(path)
-    x, labels, source, target = example["community_graph"]()
-    train = torch.arange(len(x)) % 4 == 0
-    model = example["GraphNet"](x.shape[1], int(labels.max()) + 1)
+    x, labels, source, target = (tensor.to(device) for tensor in example["community_graph"]())
+    train = torch.arange(len(x), device=device) % 4 == 0
+    model = example["GraphNet"](x.shape[1], int(labels.max()) + 1).to(device)
     sampler = torch.Generator().manual_seed(0)
 
     def loss():
-        keep = torch.rand(len(source), generator=sampler) >= 0.1
+        keep = torch.rand(len(source), generator=sampler).to(device) >= 0.1
         return F.cross_entropy(model(x, source[keep], target[keep])[train], labels[train])
 
     return model, torch.optim.Adam(model.parameters(), lr=2e-2, weight_decay=1e-4), loss
@@ -43,29 +43,29 @@ class Transformer(nn.Module):
 
     def forward(self, tokens):
         length = tokens.shape[1]
-        mask = nn.Transformer.generate_square_subsequent_mask(length)
-        h = self.token(tokens) + self.position(torch.arange(length))
+        mask = nn.Transformer.generate_square_subsequent_mask(length, device=tokens.device)
+        h = self.token(tokens) + self.position(torch.arange(length, device=tokens.device))
         for block in self.blocks:
             h = block(h, src_mask=mask, is_causal=True)
         return self.head(F.gelu(self.neck(self.norm(h))))
 
 
-def transformer(width=64, batch=24, length=64):
-    """200 tensors, 0.85 million parameters, 1536 tokens a step, AdamW."""
-    model = Transformer(width, length=length)
+def transformer(device, width, batch, length):
+    """200 tensors, AdamW. At width 64: 0.85 million parameters; at 512: 51 million."""
+    model = Transformer(width, length=length).to(device)
     generator = torch.Generator().manual_seed(0)
 
     def loss():
-        tokens = torch.randint(256, (batch, length + 1), generator=generator)
+        tokens = torch.randint(256, (batch, length + 1), generator=generator).to(device)
         return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
 
     return model, torch.optim.AdamW(model.parameters(), lr=1e-3), loss
 
 
-def many(large=0):
+def many(device, large):
     """200 tensors of 64 numbers, the last one of `large` bytes instead where that is given; SGD, which holds no state and no temporaries."""
     sizes = [64] * 199 + [large // 4 or 64]
-    model = nn.ParameterList(nn.Parameter(torch.zeros(size)) for size in sizes)
+    model = nn.ParameterList(nn.Parameter(torch.zeros(size, device=device)) for size in sizes)
 
     def loss():
         return sum((parameter[:64] - 1).square().sum() for parameter in model)
@@ -77,13 +77,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=["quickstart", "transformer", "many"], required=True)
     parser.add_argument("--large", type=int, default=0, help="bytes of the one large tensor of `many`")
+    parser.add_argument("--width", type=int, default=64, help="of `transformer`")
+    parser.add_argument("--batch", type=int, default=24, help="sequences a step, of `transformer`")
+    parser.add_argument("--length", type=int, default=64, help="tokens in a sequence, of `transformer`")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
 
     torch.manual_seed(0)
-    made = {"quickstart": lambda: quickstart("quickstart.py"), "transformer": transformer, "many": lambda: many(args.large)}[args.model]
-    model, optimizer, loss_of = made()
+    if args.model == "quickstart":
+        model, optimizer, loss_of = quickstart("quickstart.py", args.device)
+    elif args.model == "transformer":
+        model, optimizer, loss_of = transformer(args.device, args.width, args.batch, args.length)
+    else:
+        model, optimizer, loss_of = many(args.device, args.large)
+    on_device = args.device != "cpu"
     ends = [time.perf_counter()]
     try:
         for _ in range(args.steps):
@@ -91,12 +100,15 @@ def main():
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            if on_device:
+                torch.cuda.synchronize()
             ends.append(time.perf_counter())
     finally:  # the gate may end a training inside its last step
         status = Path("/proc/self/status").read_text()
         peak = int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
-        ms = [(after - before) * 1e3 for before, after in zip(ends, ends[1:])]
-        args.out.write_text(json.dumps({"ms": ms, "peak_kib": peak, "tensors": len(list(model.parameters()))}))
+        ms = [(after - before) * 1e3 for before, after in zip(ends, ends[1:], strict=False)]
+        device_peak = torch.cuda.max_memory_allocated() if on_device else 0
+        args.out.write_text(json.dumps({"ms": ms, "peak_kib": peak, "device_peak_bytes": device_peak, "tensors": len(list(model.parameters()))}))
 
 
 if __name__ == "__main__":

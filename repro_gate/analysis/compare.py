@@ -229,14 +229,17 @@ def _unmeasured(second: Mapping[str, Trace], tally: _Tally) -> int:
 
 
 def _weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
-    """Measured parameters and optimizer state that differ at the end, farthest first (by relative L2, NaN before all)."""
-    found = []
-    for label, trace in second.items():
-        last = len(trace.steps) - 1
-        for item in trace.distances:
-            if item.step == last and item.kind in ("parameter", "optimizer") and (item.max_ulp or item.l2 is None or item.l2 > 0):
-                found.append(Divergence(item.step, item.kind, item.name, label, item.dtype, item.shape, distance=distance_of(item)))
-    return tuple(sorted(found, key=lambda item: -(item.distance.relative_l2 if item.distance and item.distance.relative_l2 is not None else math.inf)))
+    """What was measured at the end and differs: parameters before optimizer state, farthest first (by relative L2, NaN before all)."""
+    found = [
+        Divergence(item.step, item.kind, item.name, label, item.dtype, item.shape, distance=distance_of(item))
+        for label, trace in second.items() for item in trace.distances
+        if item.step == len(trace.steps) - 1 and item.kind in ("parameter", "optimizer") and (item.max_ulp or item.l2 is None or item.l2 > 0)]
+    return tuple(sorted(found, key=_nearness))
+
+
+def _nearness(item: Divergence) -> tuple[bool, float]:
+    relative = item.distance.relative_l2 if item.distance is not None else None
+    return item.kind != "parameter", -(math.inf if relative is None else relative)
 
 
 def _replace_distance(divergence: Divergence, distance: Distance) -> Divergence:

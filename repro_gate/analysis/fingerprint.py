@@ -5,6 +5,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+import rfc8785
+
 from repro_gate.analysis.compare import processes
 from repro_gate.analysis.model import Fingerprint
 from repro_gate.trace.format import DIGEST_BYTES
@@ -12,12 +14,16 @@ from repro_gate.trace.reader import Trace
 
 
 def fingerprint(traces: Sequence[Trace], seed: int) -> Fingerprint:
-    """Digests over all processes of a run: equal exactly where `compare_runs` finds two runs identical (but for a collision of SHA-256)."""
+    """Digests over everything that all processes of a run recorded, in the order in which they did."""
     by_step: dict[int, Any] = {}
     by_kind: dict[str, Any] = {}
+    tables: dict[int, bytes] = {}  # digests of rows, which blocks of one table share
     for label, trace in processes(traces).items():
         for block in trace.blocks:
-            content = repr((label, block.step, block.kind, block.at, block.rows)).encode() + block.digests
+            rows = tables.get(id(block.rows))
+            if rows is None:
+                rows = tables[id(block.rows)] = hashlib.sha256(rfc8785.dumps([[*row[:2], list(row[2])] for row in block.rows])).digest()
+            content = rfc8785.dumps([label, block.step, block.kind, block.at]) + rows + block.digests
             by_step.setdefault(block.step, hashlib.sha256()).update(content)
             by_kind.setdefault(block.kind, hashlib.sha256()).update(content)
     return Fingerprint(seed, tuple((step, _short(state)) for step, state in sorted(by_step.items())),

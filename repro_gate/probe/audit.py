@@ -10,7 +10,8 @@ from typing import Any, Dict, Tuple
 
 from . import session
 
-_REPLACE = {"os.remove": 1, "os.rmdir": 1, "os.truncate": 1, "os.rename": 2}  # event -> how many of its arguments are paths that change
+# event -> how many of its arguments are paths that change
+_REPLACE = {"os.remove": 1, "os.rmdir": 1, "os.truncate": 1, "os.rename": 2, "shutil.rmtree": 1}
 _LOCAL = ("127.", "::1", "localhost", "0.0.0.0", "::ffff:127.")
 
 

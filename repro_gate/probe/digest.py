@@ -23,7 +23,7 @@ SMALL = 64 * 1024  # up to here SHA-256 sees the bytes themselves
 BLOCK_ROWS = 32  # rows summed up at a time on a CPU: 1 MiB stays in the second-level cache for all four readings
 DEVICE_ROWS = 2048  # on a device: 64 MiB, the size of the products held at a time
 
-_HEADERS: Dict[Tuple[Any, Tuple[int, ...]], Any] = {}
+_HEADERS: Dict[Tuple[Any, Tuple[int, ...]], Tuple[Any, Any]] = {}  # (dtype, shape) -> SHA-256 of the header, ctypes type of the content
 _KEYS: Dict[str, Any] = {}
 
 
@@ -46,7 +46,7 @@ def digest_all(torch: Any, tensors: Sequence[Any]) -> bytes:
     with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         for index, tensor in enumerate(tensors):
             tensor = _plain(torch, tensor)
-            if tensor.device.type == "cpu":
+            if tensor.is_cpu:
                 out[index] = _cpu_digest(torch, tensor)
             else:
                 remote.append((index, tensor))
@@ -80,27 +80,29 @@ def _dense_parts(torch: Any, tensor: Any) -> Any:
     return torch.cat([part.contiguous().reshape(-1).view(torch.uint8) for part in parts])
 
 
-def _header(tensor: Any) -> Any:
-    key = (tensor.dtype, tuple(tensor.shape))
-    header = _HEADERS.get(key)
-    if header is None:
+def _header(tensor: Any) -> Tuple[Any, Any]:
+    """A SHA-256 object that has seen dtype and shape, and the ctypes type of the content (a char array; as long as the tensor has bytes)."""
+    key = (tensor.dtype, tensor.shape)
+    known = _HEADERS.get(key)
+    if known is None:
         if len(_HEADERS) > 10_000:
             _HEADERS.clear()
-        header = _HEADERS[key] = hashlib.sha256(("repro-gate/digest/v1|%s|%s|" % key).encode())
-    return header.copy()
+        header = hashlib.sha256(("repro-gate/digest/v1|%s|%s|" % (tensor.dtype, tuple(tensor.shape))).encode())
+        known = _HEADERS[key] = header, ctypes.c_char * (tensor.numel() * tensor.element_size())
+    return known[0].copy(), known[1]
 
 
 def _cpu_digest(torch: Any, tensor: Any) -> bytes:
-    header, size = _header(tensor), tensor.numel() * tensor.element_size()
-    if not size:
-        return bytes(header.digest()[:DIGEST_BYTES])
-    content = (ctypes.c_char * size).from_address(tensor.data_ptr())
-    rows = (size - 4) // ROW
-    if size > SMALL:
-        for part in _cpu_sums(torch, content, rows):
-            header.update(memoryview((ctypes.c_char * (part.numel() * 8)).from_address(part.data_ptr())))
-        content = memoryview(content)[rows * ROW:]  # type: ignore[assignment]
-    header.update(content)
+    header, array = _header(tensor)
+    size = array._length_
+    if size:
+        content = array.from_address(tensor.data_ptr())
+        if size > SMALL:
+            rows = (size - 4) // ROW
+            for part in _cpu_sums(torch, content, rows):
+                header.update(memoryview((ctypes.c_char * (part.numel() * 8)).from_address(part.data_ptr())))
+            content = memoryview(content)[rows * ROW:]
+        header.update(content)
     return bytes(header.digest()[:DIGEST_BYTES])
 
 
@@ -127,7 +129,7 @@ def _device_digests(torch: Any, remote: List[Tuple[int, Any]], out: List[bytes])
         content = ctypes.string_at(flat.data_ptr(), flat.numel()) if flat.numel() else b""
         start = 0
         for (index, tensor), part in zip(items, parts):
-            header = _header(tensor)
+            header, _ = _header(tensor)
             header.update(content[start:start + part.numel()])
             start += part.numel()
             out[index] = bytes(header.digest()[:DIGEST_BYTES])

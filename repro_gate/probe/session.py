@@ -40,7 +40,9 @@ class Session:
         self.synchronize: Callable[[], None] = lambda: None  # waits for the device, set where there is one
         self.read_flags: Callable[[], Dict[str, Any]] = dict
         self.peak_bytes: Callable[[], int] = _resident_peak
-        self.facts: Dict[str, Callable[[], str]] = {"python": platform.python_version, "process": _process_key}
+        self.facts: Dict[str, Callable[[], str]] = {
+            "python": platform.python_version, "process": _process_key, "interpreter": lambda: sys.executable,
+            "device": lambda: "cpu: %s" % platform.machine()}
         self._writer: Optional[TraceWriter] = None
         self._introduced = False
         self._closed = False

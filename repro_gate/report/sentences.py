@@ -54,6 +54,8 @@ def where(divergence: Divergence) -> Phrase:
     """Step, kind, name and process of a divergence."""
     step = "before the first step" if divergence.step < 0 else f"step {divergence.step}"
     word = _KIND_WORDS.get(divergence.kind, divergence.kind)
+    if divergence.name == divergence.kind:
+        word = "the"
     phrase: Phrase = (("figure", step), ("say", f", {word} "), ("name", divergence.name))
     return phrase if divergence.process == "main" else (*phrase, ("say", " in process "), ("name", divergence.process))
 
@@ -64,11 +66,20 @@ def how_far(divergence: Divergence) -> Phrase:
     if divergence.dtype is not None:
         parts.append((("name", divergence.dtype + (" " + figures.shape(divergence.shape) if divergence.shape is not None else "")),))
     if divergence.values is not None:
-        parts.append((("name", divergence.values[0]), ("say", " against "), ("name", divergence.values[1])))
+        first, second = (_decimal(value) for value in divergence.values)
+        parts.append((("name", first), ("say", " against "), ("name", second)))
     parts.extend((("figure", text),) for text in distances(divergence))
     if divergence.detail:
         parts.append((("message", divergence.detail),))
     return joined(parts)
+
+
+def _decimal(value: str) -> str:
+    """A hex float as the shortest decimal that is the same float; any other text as it is."""
+    try:
+        return repr(float.fromhex(value)) if value.lower().lstrip("-").startswith("0x") else value
+    except (ValueError, OverflowError):
+        return value
 
 
 def distances(divergence: Divergence) -> tuple[str, ...]:

@@ -131,6 +131,7 @@ class _Watcher:
         self.followers: dict[str, TraceFollower] = {}
         self.suspects: dict[tuple[int, float], int] = {}
         self.untraced: dict[int, str] = {}
+        self.trace_problem: str | None = None
         self.ended_at: float | None = None
 
     def look(self, alive: list[psutil.Process]) -> str | None:
@@ -138,8 +139,9 @@ class _Watcher:
         try:
             for path in trace_files(self.folder):
                 self.followers.setdefault(path.name, TraceFollower(path, self.nonce)).poll()
-        except TraceError:
-            return "trace"  # told in full when the traces are read
+        except TraceError as error:
+            self.trace_problem = str(error)
+            return "trace"
         if _failure(self.folder):
             return "trace"
         self._suspect(alive)
@@ -170,9 +172,11 @@ def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watch
         return Run(plan, outcome, ended, tuple(traces), problem, remedy, reason, folder)
 
     traces: list[Trace] = []
-    trace_problem = _failure(folder)
+    trace_problem = _failure(folder) or watcher.trace_problem
     try:
         traces = read_folder(folder, nonce)
+        removed = watcher.followers.keys() - {trace.path.name for trace in traces}
+        trace_problem = trace_problem or (f"{min(removed)}: was removed during the run" if removed else None)
     except TraceError as error:
         trace_problem = trace_problem or str(error)
     steps_done = bool(traces) and any(trace.trained for trace in traces) and all(trace.end == "steps" for trace in traces if trace.trained)
@@ -181,7 +185,7 @@ def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watch
                    "raise train.timeout, lower train.steps, or find what it waits for in the log's end")
     if ended.stopped and ended.stopped not in ("trace", "steps"):
         return Run(plan, "interrupted", ended, tuple(traces), ended.stopped, "", "run/ended-early", folder)
-    crash = _crash(ended)
+    crash = None if ended.stopped == "trace" else _crash(ended)  # that signal was the gate's own
     if crash and not steps_done and not (trace_problem and "cannot" in trace_problem):
         return bad(*crash)
     if trace_problem:

@@ -60,10 +60,11 @@ def supervise(command: list[str], *, cwd: Path, env: Mapping[str, str], timeout:
     finally:
         seconds = time.monotonic() - began
         left = _end_tree(process, seen, before, at_once=bool(stopped or timed_out or process.poll() is None))
+        tail = output.lines()  # closes the pipe, so on an exception too
     code = process.returncode
     number = -code if code < 0 else code - 128 if 128 < code < 160 else None  # a shell reports its child's signal as 128 + N
     killed = number == signal.SIGKILL and not (stopped or timed_out)
-    return Ended(code, number, timed_out, stopped, seconds, output.lines(), left, killed and _oom_kills() > kills)
+    return Ended(code, number, timed_out, stopped, seconds, tail, left, killed and _oom_kills() > kills)
 
 
 def _watch(process: subprocess.Popen[bytes], deadline: float, tick: Callable[[list[psutil.Process]], str | None],
@@ -184,6 +185,7 @@ def _adopt_orphans() -> None:
 
 def _die_with_parent() -> None:
     """In the child before exec: be killed if the gate itself is killed."""
+    assert _LIBC is not None  # only handed to Popen on Linux
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
@@ -191,7 +193,7 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-_LIBC = _libc() if sys.platform == "linux" else None  # type: ignore[assignment]
+_LIBC = _libc() if sys.platform == "linux" else None
 
 
 def _oom_kills() -> int:

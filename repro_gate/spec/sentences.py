@@ -33,7 +33,8 @@ def problems_of(error: ValidationError, document: Document, base: KeyPath = ()) 
         return  # a rule about the keys of a mapping; that this is no mapping at all is said by `type`
     if rule == "additionalProperties":
         for key in _extra(found, said):
-            yield document.keys[(*path, key)].problem((*path, key), _unknown(path, key, said))
+            at = (*path, key)
+            yield document.keys[at].problem(at, _unknown(path, key, said))
     elif rule == "required":
         for key in (key for key in value if key not in found):
             yield _key_place(document, path).problem((*path, key), f"is missing, add {_example((*path, key), key)}")
@@ -160,7 +161,8 @@ def _one_of_keys(path: KeyPath, found: dict[str, Any], names: list[str], documen
 
 
 def _exclusive(path: KeyPath, names: list[str], document: Document) -> Problem:
-    places = [document.keys[(*path, name)] for name in names]
+    at = [(*path, name) for name in names]
+    places = [document.keys[key] for key in at]
     place = max(places, key=lambda place: (place.origin is not None, place.line or 0, place.column or 0))
     return place.problem(path, f"has both {_listed([f'`{name}`' for name in names], 'and')}, keep one of them")
 

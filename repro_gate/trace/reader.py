@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import math
 import os
 import stat
 from collections.abc import Callable, Mapping
@@ -16,9 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from . import fields
 from . import format as fmt
+from .fields import Row
 
-Row = tuple[str, str, tuple[int, ...]]
+__all__ = [
+    "Block", "Measured", "Row", "Settings", "StepMark", "Trace", "TraceError", "TraceFollower", "Undone", "read_folder", "trace_files"]
+
 Settings = Mapping[str, bool | int | float | str | None]
 
 
@@ -184,25 +187,25 @@ class TraceFollower:
             raise ValueError(f"format is not {fmt.FORMAT}")
         if self._nonce is not None and event["nonce"] != self._nonce:
             raise ValueError("it belongs to another run (the nonce differs)")
-        self.trace.pid = _integer(event["pid"], 0, 1 << 31)
-        self.trace.key = _text(event["key"], 200)
-        self.trace.argv = tuple(_text(item, fmt.MAX_NAME) for item in _list(event["argv"], 1000))
+        self.trace.pid = fields.integer(event["pid"], 0, 1 << 31)
+        self.trace.key = fields.text(event["key"], 200)
+        self.trace.argv = tuple(fields.text(item, fmt.MAX_NAME) for item in fields.items(event["argv"], 1000))
         self.trace.forked = event["forked"] is True
 
     def _facts(self, event: Mapping[str, Any]) -> None:
-        facts = _mapping(event["facts"], 200)
-        self.trace.facts.update({_text(name, 200): _text(value, fmt.MAX_NAME) for name, value in facts.items()})
+        facts = fields.mapping(event["facts"], 200)
+        self.trace.facts.update({fields.text(name, 200): fields.text(value, fmt.MAX_NAME) for name, value in facts.items()})
         if "process" in self.trace.facts:
             self.trace.key = self.trace.facts["process"]
 
     def _table(self, event: Mapping[str, Any]) -> None:
         if event["id"] != len(self._tables) or len(self._tables) >= fmt.MAX_TABLES:
             raise ValueError("tables are numbered from 0 in order")
-        rows = tuple(_row(row) for row in _list(event["rows"], fmt.MAX_ROWS))
-        self._tables.append((_kind(event["kind"]), rows))
+        rows = tuple(fields.row(row) for row in fields.items(event["rows"], fmt.MAX_ROWS))
+        self._tables.append((fields.kind(event["kind"]), rows))
 
     def _block(self, event: Mapping[str, Any]) -> None:
-        kind, rows = self._tables[_integer(event["table"], 0, len(self._tables) - 1)]
+        kind, rows = self._tables[fields.integer(event["table"], 0, len(self._tables) - 1)]
         if event["kind"] != kind:
             raise ValueError("its table is of another kind")
         try:
@@ -211,8 +214,8 @@ class TraceFollower:
             raise ValueError("digests are no base64") from None
         if len(digests) != fmt.DIGEST_BYTES * len(rows):
             raise ValueError(f"{len(digests)} bytes of digests for {len(rows)} rows")
-        values = tuple(_hex_float(item) for item in _list(event.get("values", []), fmt.MAX_ROWS))
-        step, at = _integer(event["step"], -1, fmt.MAX_STEP), _integer(event["at"], 0, fmt.MAX_STEP)
+        values = tuple(fields.hex_float(item) for item in fields.items(event.get("values", []), fmt.MAX_ROWS))
+        step, at = fields.integer(event["step"], -1, fmt.MAX_STEP), fields.integer(event["at"], 0, fmt.MAX_STEP)
         if self.trace.blocks and step < self.trace.blocks[-1].step:
             raise ValueError(f"step {step} after step {self.trace.blocks[-1].step}")
         if not self.trace.blocks or step > self.trace.blocks[-1].step:
@@ -225,47 +228,49 @@ class TraceFollower:
     def _flags(self, event: Mapping[str, Any]) -> None:
         if event["id"] != len(self.trace.settings) or len(self.trace.settings) >= 10_000:
             raise ValueError("readings are numbered from 0 in order")
-        settings = _mapping(event["settings"], 200)
-        self.trace.settings.append({_text(name, 200): _plain(value) for name, value in settings.items()})
+        settings = fields.mapping(event["settings"], 200)
+        self.trace.settings.append({fields.text(name, 200): fields.plain(value) for name, value in settings.items()})
 
     def _undone(self, event: Mapping[str, Any]) -> None:
         if len(self.trace.undone) < 1000:
-            self.trace.undone.append(Undone(_text(event["flag"], 200), _text(event["value"], 200), _text(event["file"], fmt.MAX_NAME),
-                                            _integer(event["line"], 0, 1 << 31), _integer(event["step"], -1, fmt.MAX_STEP)))
+            self.trace.undone.append(Undone(
+                fields.text(event["flag"], 200), fields.text(event["value"], 200), fields.text(event["file"], fmt.MAX_NAME),
+                fields.integer(event["line"], 0, 1 << 31), fields.integer(event["step"], -1, fmt.MAX_STEP)))
 
     def _step(self, event: Mapping[str, Any]) -> None:
-        step = _integer(event["step"], 0, fmt.MAX_STEP)
+        step = fields.integer(event["step"], 0, fmt.MAX_STEP)
         if step != len(self.trace.steps):
             raise ValueError(f"step {step} where {len(self.trace.steps)} was due")
-        self.trace.steps.append(StepMark(step, _number(event["ms"], 0, 1e10), _number(event["probe_ms"], 0, 1e10),
-                                         _integer(event["peak_bytes"], 0, 1 << 60), _integer(event["flags"], 0, len(self.trace.settings) - 1)))
+        flags = fields.integer(event["flags"], 0, len(self.trace.settings) - 1)
+        self.trace.steps.append(StepMark(step, fields.number(event["ms"], 0, 1e10), fields.number(event["probe_ms"], 0, 1e10),
+                                         fields.integer(event["peak_bytes"], 0, 1 << 60), flags))
 
     def _kept(self, event: Mapping[str, Any]) -> None:
-        name = _text(event["file"], 200)
+        name = fields.text(event["file"], 200)
         if "/" in name or name.startswith("."):
             raise ValueError("a kept file lies beside its trace")
-        self.trace.kept.append((_integer(event["step"], -1, fmt.MAX_STEP), name))
+        self.trace.kept.append((fields.integer(event["step"], -1, fmt.MAX_STEP), name))
 
     def _distance(self, event: Mapping[str, Any]) -> None:
-        step = _integer(event["step"], -1, fmt.MAX_STEP)
-        for row in _list(event["rows"], fmt.MAX_ROWS):
+        step = fields.integer(event["step"], -1, fmt.MAX_STEP)
+        for row in fields.items(event["rows"], fmt.MAX_ROWS):
             kind, name, dtype, shape, max_abs, max_ulp, l2, reference = row
-            name, dtype, shape = _row([name, dtype, shape])
-            self.trace.distances.append(Measured(step, _kind(kind), name, dtype, shape, _figure(max_abs),
-                                                 None if max_ulp is None else _integer(max_ulp, 0, 1 << 65), _figure(l2), _figure(reference)))
+            ulps = None if max_ulp is None else fields.integer(max_ulp, 0, 1 << 65)
+            self.trace.distances.append(Measured(step, fields.kind(kind), *fields.row([name, dtype, shape]), fields.figure(max_abs), ulps,
+                                                 fields.figure(l2), fields.figure(reference)))
 
     def _network(self, event: Mapping[str, Any]) -> None:
         if len(self.trace.network) < 1000:
-            self.trace.network.append(_text(event["address"], 300))
+            self.trace.network.append(fields.text(event["address"], 300))
 
     def _note(self, event: Mapping[str, Any]) -> None:
         if len(self.trace.notes) < 1000:
-            self.trace.notes.append((_text(event["id"], 100), _text(event["message"], fmt.MAX_NAME)))
+            self.trace.notes.append((fields.text(event["id"], 100), fields.text(event["message"], fmt.MAX_NAME)))
 
     def _end(self, event: Mapping[str, Any]) -> None:
         if event["reason"] not in fmt.END_REASONS:
             raise ValueError("unknown reason")
-        if _integer(event["steps"], 0, fmt.MAX_STEP) != len(self.trace.steps):
+        if fields.integer(event["steps"], 0, fmt.MAX_STEP) != len(self.trace.steps):
             raise ValueError(f"it counts {event['steps']} steps, the trace holds {len(self.trace.steps)}")
         self.trace.end = event["reason"]
 
@@ -296,65 +301,3 @@ def trace_files(folder: Path) -> list[Path]:
 def _start_of(name: str) -> tuple[int, str]:
     started = name[: -len(fmt.SUFFIX)].rpartition("-")[2]
     return (int(started) if started.isdecimal() and len(started) < 30 else 0, name)
-
-
-def _integer(value: Any, low: int, high: int) -> int:
-    if type(value) is not int or not low <= value <= high:
-        raise ValueError(f"no whole number in {low}..{high}")
-    return value
-
-
-def _number(value: Any, low: float, high: float) -> float:
-    if type(value) not in (int, float) or not low <= value <= high:
-        raise ValueError(f"no number in {low}..{high}")
-    return float(value)
-
-
-def _figure(value: Any) -> float | None:
-    if value is None:
-        return None
-    if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
-        raise ValueError("no distance")
-    return float(value)
-
-
-def _text(value: Any, limit: int) -> str:
-    if not isinstance(value, str) or len(value) > limit:
-        raise ValueError(f"no text of at most {limit} characters")
-    return value
-
-
-def _list(value: Any, limit: int) -> list[Any]:
-    if not isinstance(value, list) or len(value) > limit:
-        raise ValueError(f"no list of at most {limit} items")
-    return value
-
-
-def _mapping(value: Any, limit: int) -> dict[str, Any]:
-    if not isinstance(value, dict) or len(value) > limit:
-        raise ValueError(f"no object of at most {limit} fields")
-    return value
-
-
-def _plain(value: Any) -> bool | int | float | str | None:
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return _integer(value, -(1 << 63), (1 << 64) - 1)
-    return value if isinstance(value, float) and math.isfinite(value) else _text(value, fmt.MAX_NAME)
-
-
-def _kind(value: Any) -> str:
-    if value not in fmt.KINDS:
-        raise ValueError("unknown kind")
-    return str(value)
-
-
-def _row(row: Any) -> Row:
-    name, dtype, shape = row
-    return _text(name, fmt.MAX_NAME), _text(dtype, 100), tuple(_integer(size, 0, 1 << 62) for size in _list(shape, 64))
-
-
-def _hex_float(value: Any) -> str:
-    float.fromhex(_text(value, 40))
-    return str(value)

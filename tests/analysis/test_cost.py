@@ -43,7 +43,8 @@ def test_a_known_ratio_is_recovered() -> None:
     found = measured(([12.0] * 20, [10.0] * 20), ([12.0] * 20, [10.0] * 20))
     assert found.determinism_cost_pct == pytest.approx(20.0)
     assert found.ci95 == pytest.approx((20.0, 20.0))
-    assert (found.deterministic_step_ms, found.default_step_ms, found.timed_steps, found.suspicious) == (pytest.approx(12.0), pytest.approx(10.0), 40, None)
+    assert [found.deterministic_step_ms, found.default_step_ms] == pytest.approx([12.0, 10.0])
+    assert (found.timed_steps, found.suspicious) == (40, None)
 
 
 def test_flags_that_make_training_faster_cost_less_than_nothing() -> None:
@@ -89,7 +90,8 @@ def test_a_few_slow_steps_do_not_move_the_figure() -> None:
 
 def test_warm_up_steps_are_left_out() -> None:
     found = measured(([900.0, 11.0, 11.0, 11.0], [800.0, 10.0, 10.0, 10.0]), warmup=1)
-    assert (found.determinism_cost_pct, found.timed_steps) == (pytest.approx(10.0), 3)
+    assert found.determinism_cost_pct == pytest.approx(10.0)
+    assert found.timed_steps == 3
 
 
 def test_too_few_steps_give_no_figure() -> None:
@@ -121,7 +123,8 @@ def test_memory_is_the_largest_peak_of_any_process() -> None:
     assert (peak_bytes(on), peak_bytes([])) == (150, 0)
     found = measure_cost([(on, off)], 0)
     assert found is not None
-    assert (found.memory_cost_pct, found.deterministic_peak_bytes, found.default_peak_bytes) == (pytest.approx(25.0), 150, 120)
+    assert found.memory_cost_pct == pytest.approx(25.0)
+    assert (found.deterministic_peak_bytes, found.default_peak_bytes) == (150, 120)
     unknown = measure_cost([([timed([1.0] * 4, peak=0)], [timed([1.0] * 4, peak=0)])], 0)
     assert unknown is not None
     assert (unknown.memory_cost_pct, unknown.deterministic_peak_bytes, unknown.default_peak_bytes) == (None, None, None)

@@ -44,7 +44,8 @@ for name, workers, half in (("workers", 2, False), ("amp", 0, True)):
     schedule = torch.optim.lr_scheduler.StepLR(opt, 2, 0.5)
     scaler = torch.amp.GradScaler("cpu", enabled=half)
     for epoch in range(2):
-        for x, y in DataLoader(Data(), batch_size=8, shuffle=True, num_workers=workers, worker_init_fn=lambda index: numpy.random.seed(index)):
+        loader = DataLoader(Data(), batch_size=8, shuffle=True, num_workers=workers, worker_init_fn=lambda index: numpy.random.seed(index))
+        for x, y in loader:
             opt.zero_grad()
             with torch.autocast("cpu", torch.bfloat16, enabled=half):
                 loss = nn.functional.binary_cross_entropy_with_logits(net(x).float(), y)
@@ -55,7 +56,8 @@ for name, workers, half in (("workers", 2, False), ("amp", 0, True)):
             random.random(); numpy.random.rand()
     saved[name] = [item.numpy().tobytes() for item in net.state_dict().values()]
     saved[name] += [value.numpy().tobytes() for state in opt.state.values() for value in state.values()]
-    saved[name] += [loss.item().hex(), str(random.getstate()), str(numpy.random.get_state()), torch.get_rng_state().numpy().tobytes(), scaler.get_scale()]
+    saved[name] += [loss.item().hex(), scaler.get_scale()]
+    saved[name] += [str(random.getstate()), str(numpy.random.get_state()), torch.get_rng_state().numpy().tobytes()]
 import hashlib
 print({name: [hashlib.sha256(repr(item).encode()).hexdigest()[:16] for item in items] for name, items in saved.items()})
 """

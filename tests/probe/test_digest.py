@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from repro_gate.probe import digest
 from repro_gate.probe.digest import ROW, SMALL
 
-DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.complex64, torch.complex128,
-          torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.bool]
-SIZES = [1, 3, 4, 5, 7, SMALL - 1, SMALL, SMALL + 1, SMALL + 3, SMALL + 4, SMALL + 5, 3 * ROW - 1, 3 * ROW, 3 * ROW + 4, 3 * ROW + 5, 35 * ROW + 17]
+DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
+          torch.complex64, torch.complex128, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.bool]
+SIZES = [1, 3, 4, 5, 7, SMALL - 1, SMALL, SMALL + 1, SMALL + 3, SMALL + 4, SMALL + 5,
+         3 * ROW - 1, 3 * ROW, 3 * ROW + 4, 3 * ROW + 5, 35 * ROW + 17]
 
 
 def of(*tensors: torch.Tensor) -> bytes:
@@ -65,7 +66,7 @@ def test_one_flipped_bit_anywhere_is_seen_on_both_paths(size: int) -> None:
     tensor = noise(size)
     seen = {of(tensor)}
     near = {place for border in (0, SMALL, *range(0, size + 1, ROW), size) for place in range(border - 9, border + 9) if 0 <= place < size}
-    places = sorted(near)[:: max(1, len(near) // 150)] + [size - 1]
+    places = [*sorted(near)[:: max(1, len(near) // 150)], size - 1]
     for place, bit in zip(places, itertools.cycle(range(8)), strict=False):
         changed = tensor.clone()
         changed[place] ^= 1 << bit
@@ -75,7 +76,8 @@ def test_one_flipped_bit_anywhere_is_seen_on_both_paths(size: int) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(size=st.integers(SMALL - 64, 4 * ROW), changes=st.dictionaries(st.integers(0, SMALL - 65), st.integers(1, 255), min_size=1, max_size=6))
+@given(size=st.integers(SMALL - 64, 4 * ROW),
+       changes=st.dictionaries(st.integers(0, SMALL - 65), st.integers(1, 255), min_size=1, max_size=6))
 def test_any_few_changed_bytes_are_seen(size: int, changes: dict[int, int]) -> None:
     tensor = torch.zeros(size, dtype=torch.uint8)
     changed = tensor.clone()
@@ -103,8 +105,8 @@ def test_dtype_shape_order_zero_signs_and_nan_payloads_are_seen(size: int) -> No
     payload = nan.clone()
     payload.view(torch.int32)[0] |= 1
     ordered = torch.arange(size, dtype=torch.float32)
-    versions = [zeros, -zeros, zeros.double(), zeros.int(), zeros.reshape(2, -1), zeros.reshape(-1, 1), zeros.half(), zeros.bfloat16(), zeros.bool(),
-                torch.zeros(size - 1), nan, payload, ordered, ordered.flip(0), ordered.roll(1)]
+    versions = [zeros, -zeros, zeros.double(), zeros.int(), zeros.reshape(2, -1), zeros.reshape(-1, 1), zeros.half(),
+                zeros.bfloat16(), zeros.bool(), torch.zeros(size - 1), nan, payload, ordered, ordered.flip(0), ordered.roll(1)]
     assert len({of(version) for version in versions}) == len(versions)
 
 
@@ -206,7 +208,9 @@ def test_the_number_of_threads_does_not_matter(threads: int) -> None:
 
 
 def around(name: str) -> Any:
-    return {"default device": torch.device("meta"), "inference mode": torch.inference_mode(), "autocast": torch.autocast("cpu", torch.bfloat16)}[name]
+    modes = {"default device": torch.device("meta"), "inference mode": torch.inference_mode(),
+             "autocast": torch.autocast("cpu", torch.bfloat16)}
+    return modes[name]
 
 
 @pytest.mark.parametrize("name", ["default device", "inference mode", "autocast"])

@@ -18,25 +18,43 @@ for _ in range(2):
     opt.step()
     opt.zero_grad()
 """
-LONG = TRAIN + "import time\nif __name__ == '__main__':\n    for _ in range(20):\n        net(torch.randn(4, 3)); time.sleep(0.1)\n"  # seen from outside
+LONG = TRAIN + """
+import time
+for _ in range(20):  # long enough to be seen from outside
+    net(torch.randn(4, 3))
+    time.sleep(0.1)
+"""
 
+EXEC = """
+import os, sys
+os.environ["PYTHONPATH"] = "src"
+os.execv(sys.executable, [sys.executable, "train.py"])
+"""
+CHANGED = """
+import os, subprocess, sys
+os.environ["PYTHONPATH"] = "src"
+subprocess.run([sys.executable, "train.py"], check=True)
+"""
+CLEARED = """
+import os, subprocess, sys
+subprocess.run([sys.executable, "train.py"], env={"PATH": os.environ["PATH"], "PYTHONPATH": "src"}, check=True)
+"""
+SPAWNED = """
+import os, sys
+pid = os.posix_spawn(sys.executable, [sys.executable, "train.py"], {"A": "b"})
+sys.exit(os.waitpid(pid, 0)[1])
+"""
+IN_SRC = {"train.py": "import model", "src/model.py": TRAIN}
 COMMANDS = {
     "python -m": ("python -m pkg.train", {"pkg/__init__.py": "", "pkg/train.py": TRAIN}),
     "a shell wrapper": ("sh run.sh", {"run.sh": "set -e\nexport X=1\npython train.py\necho done\n", "train.py": TRAIN}),
-    "a PYTHONPATH of the command's own": ("PYTHONPATH=src python train.py", {"src/model.py": TRAIN, "train.py": "import model"}),
+    "a PYTHONPATH of the command's own": ("PYTHONPATH=src python train.py", IN_SRC),
     "a shebang": ("chmod +x train.py && ./train.py", {"train.py": "#!/usr/bin/env python\n" + TRAIN}),
     "standard input": ("python - < train.py", {"train.py": TRAIN}),
-    "exec": ("python start.py", {"start.py": "import os, sys\nos.environ['PYTHONPATH'] = 'src'\nos.execv(sys.executable, [sys.executable, 'train.py'])",
-                                 "train.py": "import model", "src/model.py": TRAIN}),
-    "a PYTHONPATH that the parent changed": (
-        "python start.py", {"start.py": "import os, subprocess, sys\nos.environ['PYTHONPATH'] = 'src'\nsubprocess.run([sys.executable, 'train.py'], check=True)",
-                            "train.py": "import model", "src/model.py": TRAIN}),
-    "an environment made from nothing": ("python start.py", {
-        "start.py": "import os, subprocess, sys\nsubprocess.run([sys.executable, 'train.py'], env={'PATH': os.environ['PATH'], 'PYTHONPATH': 'src'}, check=True)",
-        "train.py": "import model", "src/model.py": TRAIN}),
-    "posix_spawn": ("python start.py", {
-        "start.py": "import os, sys\npid = os.posix_spawn(sys.executable, [sys.executable, 'train.py'], {'A': 'b'})\nsys.exit(os.waitpid(pid, 0)[1])",
-        "train.py": TRAIN}),
+    "exec": ("python start.py", {"start.py": EXEC, **IN_SRC}),
+    "a PYTHONPATH that the parent changed": ("python start.py", {"start.py": CHANGED, **IN_SRC}),
+    "an environment made from nothing": ("python start.py", {"start.py": CLEARED, **IN_SRC}),
+    "posix_spawn": ("python start.py", {"start.py": SPAWNED, "train.py": TRAIN}),
 }
 
 
@@ -63,7 +81,11 @@ def test_a_script_folder_may_hold_files_called_like_ours(tmp_path: Path) -> None
 
 
 def test_the_users_own_sitecustomize_still_runs_and_keeps_its_name(tmp_path: Path) -> None:
-    check = "import sys, sitecustomize\nassert sitecustomize.MINE and 'boot' in sitecustomize.__file__\nassert not any('inject' in entry for entry in sys.path)\n"
+    check = """
+import sys, sitecustomize
+assert sitecustomize.MINE and "boot" in sitecustomize.__file__
+assert not any("inject" in entry for entry in sys.path)
+"""
     run = trace_script(tmp_path, {"boot/sitecustomize.py": "MINE = True", "train.py": check + TRAIN}, env={"PYTHONPATH": "boot"})
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     assert len(trained(run).steps) == 2
@@ -88,7 +110,11 @@ def test_an_isolated_child_that_trains_beside_a_traced_main_is_named(tmp_path: P
 
 
 def test_children_that_do_not_train_are_no_trouble(tmp_path: Path) -> None:
-    script = TRAIN + "import subprocess, sys\nsubprocess.run([sys.executable, '-I', '-c', 'print(1)'], check=True)\nsubprocess.run(['true'], env={})\n"
+    script = TRAIN + """
+import subprocess, sys
+subprocess.run([sys.executable, "-I", "-c", "print(1)"], check=True)
+subprocess.run(["true"], env={})
+"""
     run = trace_script(tmp_path, script)
     assert run.outcome == "finished", run.problem
 
@@ -182,7 +208,8 @@ for _ in range(2):
 
 
 def test_accelerate_launch_is_traced(tmp_path: Path) -> None:
-    run = trace_script(tmp_path, ACCELERATE, command="accelerate launch --cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no train.py")
+    options = "--cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no"
+    run = trace_script(tmp_path, ACCELERATE, command=f"accelerate launch {options} train.py")
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     trace = trained(run)
     assert names(trace, "parameter", 1) == ["weight", "bias"]

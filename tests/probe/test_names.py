@@ -56,8 +56,10 @@ def test_nested_modules_give_dotted_names_and_buffers_too() -> None:
     net = Net()
     found = names.name_tensors(torch, [sgd(*net.parameters())])
     assert [name for name, _ in found.parameters] == [
-        "scale", "blocks.0.attn.weight", "blocks.0.norm.weight", "blocks.0.norm.bias", "blocks.1.attn.weight", "blocks.1.norm.weight", "blocks.1.norm.bias"]
-    assert [name for name, _, _ in found.buffers][:3] == ["blocks.0.norm.running_mean", "blocks.0.norm.running_var", "blocks.0.norm.num_batches_tracked"]
+        "scale", "blocks.0.attn.weight", "blocks.0.norm.weight", "blocks.0.norm.bias",
+        "blocks.1.attn.weight", "blocks.1.norm.weight", "blocks.1.norm.bias"]
+    buffers = [f"blocks.{index}.norm.{key}" for index in (0, 1) for key in ("running_mean", "running_var", "num_batches_tracked")]
+    assert [name for name, _, _ in found.buffers] == buffers
 
 
 def test_wrappers_leave_no_mark() -> None:
@@ -147,7 +149,7 @@ class Slotted:
     ({"x": torch.zeros(1), "y": None}, ["x"]),
     (Point(torch.zeros(1), 2), ["0", "1"]),
     (Sample(torch.zeros(1), 3, ["id-7"]), ["image", "label", "extra.0"]),
-    (UserDict(input_ids=torch.zeros(1), attention_mask=torch.zeros(1)), ["input_ids", "attention_mask"]),  # a transformers BatchEncoding is one
+    (UserDict(input_ids=torch.zeros(1), attention_mask=torch.zeros(1)), ["input_ids", "attention_mask"]),  # as BatchEncoding
     (Plain(), ["edge_index", "count"]),
     ({1: {"deep": [b"x"]}}, ["1.deep.0"]),
     (Slotted(), []),

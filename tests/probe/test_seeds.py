@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy
+import numpy as np
 import torch
 
 from repro_gate.probe import seeds
@@ -29,8 +29,10 @@ opt.step()
 def test_python_numpy_torch_and_hashes_are_seeded_before_the_first_line(tmp_path: Path) -> None:
     one, two = (trace_script(tmp_path / name, DRAW, seed=7) for name in ("one", "two"))
     other = trace_script(tmp_path / "other", DRAW, seed=8)
-    expected = [random.Random(7).random(), numpy.random.RandomState(7).rand(), torch.rand(1, generator=torch.Generator().manual_seed(7)).item()]
-    hashed = subprocess.run([sys.executable, "-c", "print(hash('text'))"], env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True)
+    drawn = torch.rand(1, generator=torch.Generator().manual_seed(7)).item()
+    expected = [random.Random(7).random(), np.random.RandomState(7).rand(), drawn]
+    bare = [sys.executable, "-c", "print(hash('text'))"]
+    hashed = subprocess.run(bare, env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True)
     assert one.ended.tail == two.ended.tail == (str([*expected, int(hashed.stdout)]),)
     assert not set(eval(one.ended.tail[0])) & set(eval(other.ended.tail[0]))
     assert [block.digests for block in trained(one).blocks] == [block.digests for block in trained(two).blocks]
@@ -44,16 +46,16 @@ def test_each_generator_shows_in_its_own_digest_and_nothing_is_drawn() -> None:
         return [digests[start:start + 16] for start in range(0, len(digests), 16)]
 
     seeds.seed_python(5)
-    seeds.seed_numpy(numpy, 2**32 + 5)
+    seeds.seed_numpy(np, 2**32 + 5)
     seeds.seed_torch(torch, 5)
     before = states()
     assert states() == before
     assert [name for name, _, _ in seeds.rng_digests()[0]][:3] == ["python", "numpy", "torch"]
     random.random()
     assert [a == b for a, b in zip(before, states(), strict=True)][:3] == [False, True, True]
-    numpy.random.randn()  # draws two and keeps one
+    np.random.randn()  # draws two and keeps one
     kept = states()
-    numpy.random.randn()
+    np.random.randn()
     assert [a == b for a, b in zip(kept, states(), strict=True)][:3] == [True, False, True]
     torch.rand(1)
     assert before[2] != states()[2]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import os
 import struct
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import BinaryIO
@@ -98,7 +99,9 @@ def _header(prefix: bytes) -> _Header:
     if length > MAX_HEADER or begin + length > len(prefix):
         raise Unreadable("the header of an array in it is too long or cut off")
     try:
-        found = ast.literal_eval(prefix[begin: begin + length].decode("utf-8" if prefix[6] == 3 else "latin-1").strip())
+        with warnings.catch_warnings():  # of escapes that a Python literal should not have
+            warnings.simplefilter("ignore")
+            found = ast.literal_eval(prefix[begin: begin + length].decode("utf-8" if prefix[6] == 3 else "latin-1").strip())
         description, fortran, shape = found["descr"], found["fortran_order"], found["shape"]
         if len(found) != 3 or not isinstance(fortran, bool) or not isinstance(shape, tuple) or len(shape) > 64:
             raise ValueError("shape")

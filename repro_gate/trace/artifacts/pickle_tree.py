@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import pickletools
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,7 +63,7 @@ class _Lines(io.BytesIO):
     """Bytes whose lines end early: `pickletools` then finds no newline and refuses."""
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        return super().readline(_MAX_LINE)
+        return super().readline(_MAX_LINE if size is None or size < 0 else min(size, _MAX_LINE))
 
 
 class _Machine:
@@ -113,8 +114,10 @@ def load(data: bytes) -> Node:
 
 
 def _opcodes(data: bytes) -> Iterator[tuple[str, Node]]:
-    for opcode, argument, _ in pickletools.genops(_Lines(data)):
-        yield opcode.name, argument
+    with warnings.catch_warnings():  # of escapes in the text opcodes, which Python 2 took and Python 3 deprecates
+        warnings.simplefilter("ignore")
+        for opcode, argument, _ in pickletools.genops(_Lines(data)):
+            yield opcode.name, argument
 
 
 _VALUES = frozenset((

@@ -29,18 +29,17 @@ def read_leaves(path: Path) -> Artifact:
     What is no regular file, or cannot be opened, comes back as `refused` with a `note` and no leaves.
     """
     try:
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISREG(mode):  # seen before it is opened: opening a pipe or a device does something to it
+            return Artifact("refused", note=f"it is {_kind(mode)}, not a regular file")
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    except (OSError, ValueError) as error:
-        return Artifact("refused", note=_refused(path, error))
-    with os.fdopen(descriptor, "rb", buffering=0) as raw:
-        file = cast(BinaryIO, raw)  # unbuffered: members read in chunks, and `zipfile` shares the descriptor
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return Artifact("refused", note=f"it is {_kind(status.st_mode)}, not a regular file")
-        try:
-            return _read(file, path.suffix.lower(), status.st_size)
-        except (OSError, MemoryError) as error:
-            return Artifact("refused", size=status.st_size, note=f"it could not be read: {str(error) or type(error).__name__}")
+        with os.fdopen(descriptor, "rb", buffering=0) as raw:  # unbuffered: members read in chunks, and `zipfile` shares the descriptor
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return Artifact("refused", note="it changed while it was opened")
+            return _read(cast(BinaryIO, raw), path.suffix.lower(), status.st_size)
+    except (OSError, ValueError, MemoryError) as error:
+        return Artifact("refused", note=f"it could not be read: {getattr(error, 'strerror', None) or str(error) or type(error).__name__}")
 
 
 def _read(file: BinaryIO, suffix: str, size: int) -> Artifact:
@@ -57,16 +56,6 @@ def _read(file: BinaryIO, suffix: str, size: int) -> Artifact:
             note = f"compared as a whole: it could not be read as {name} ({type(error).__name__})"
     whole = opaque.contents(digest, size)
     return Artifact("opaque", digest, size, whole.leaves, whole.structure, note)
-
-
-def _refused(path: Path, error: OSError | ValueError) -> str:
-    try:
-        mode = os.lstat(path).st_mode
-    except (OSError, ValueError):
-        return f"it could not be opened: {getattr(error, 'strerror', None) or error}"
-    if not stat.S_ISREG(mode):
-        return f"it is {_kind(mode)}, not a regular file"
-    return f"it could not be opened: {getattr(error, 'strerror', None) or error}"
 
 
 def _kind(mode: int) -> str:

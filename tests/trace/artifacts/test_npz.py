@@ -32,13 +32,14 @@ def test_arrays_are_leaves_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("array", [
     np.arange(6.0).reshape(2, 3), np.arange(6, dtype=">i4"), np.array(["ab", "c"]), np.array([b"ab"]), np.array(["2020-01-01"], "M8[D]"),
-    np.array(1.5), np.zeros((0, 3)), np.array([True]), np.array([1 + 2j]), np.array([1.0], np.float16), np.zeros(2, [("a", "f4"), ("b", "i8")]),
+    np.array(1.5), np.zeros((0, 3)), np.array([True]), np.array([1 + 2j]), np.array([1.0], np.float16),
+    np.zeros(2, [("a", "f4"), ("b", "i8")]),
 ])
 def test_compression_and_memory_order_do_not_count(tmp_path: Path, array: Any) -> None:
     a = npz(tmp_path / "a.npz", v=array)
     assert a.format == "npz", a.note
     assert compare_artifacts(a, npz(tmp_path / "b.npz", compressed=True, v=array), "") == ()
-    if array.dtype.names is None:
+    if array.dtype.names is None and array.ndim:
         assert compare_artifacts(a, npz(tmp_path / "c.npz", v=np.asfortranarray(array)), "") == ()
         assert compare_artifacts(a, npz(tmp_path / "d.npz", compressed=True, v=np.asfortranarray(array)), "") == ()
 
@@ -70,9 +71,10 @@ def test_a_malformed_header_makes_the_file_opaque(tmp_path: Path, header: bytes,
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_zip_bomb_is_not_unpacked(tmp_path: Path) -> None:
+def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("repro_gate.trace.artifacts.zip_directory.FREE_INFLATION", 0)
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive, archive.open("v.npy", "w") as entry:
-        for _ in range(300):
+        for _ in range(20):
             entry.write(bytes(2**20))
     artifact = read_leaves(tmp_path / "a.npz")
     assert artifact.format == "opaque" and "far more" in artifact.note

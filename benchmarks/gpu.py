@@ -1,0 +1,62 @@
+"""What needs CUDA: the digest on the device, the step with and without the probe, the gate over the same bare runs. Under five minutes.
+
+The same measurements as on a CPU, with settings for a data-centre GPU: 51 million parameters in 200 tensors, 16,384 tokens a step.
+"""
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import digest_speed, gate_overhead, step_overhead
+from benchmarks.figure import Figure
+
+MIB = 2**20
+LARGE = "--device cuda --width 512 --batch 64 --length 256"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of the three measurements."""
+
+    digest: digest_speed.Settings = field(default_factory=lambda: digest_speed.Settings((64 * 1024, MIB, 16 * MIB, 256 * MIB, 1024 * MIB), 20, 64 * MIB, "cuda"))
+    step: step_overhead.Settings = field(default_factory=lambda: step_overhead.Settings(arguments=LARGE, steps=60, warmup=10, rounds=3))
+    gate: gate_overhead.Settings = field(default_factory=lambda: gate_overhead.Settings(epochs=100, rounds=2))
+
+
+QUICK = Settings(replace(digest_speed.QUICK, device="cuda"), replace(step_overhead.QUICK, arguments=LARGE), gate_overhead.QUICK)
+
+
+def measure(settings: Settings) -> list[Figure]:
+    """All figures, each named for what it is of. Raises RuntimeError where torch sees no CUDA device."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise RuntimeError("benchmarks/gpu.py: torch sees no CUDA device here; the CPU's figures come from `python benchmarks/run.py`")
+    found = digest_speed.measure(settings.digest)
+    torch.cuda.empty_cache()  # the trainings below are processes of their own
+    found += step_overhead.measure(settings.step)
+    return [replace(figure, name=f"cuda: {figure.name}") for figure in [*found, *gate_overhead.measure(settings.gate)]]
+
+
+def describe_gpu() -> dict[str, object]:
+    """Model, memory, compute capability and multiprocessors of device 0; driver, CUDA and cuDNN."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return {"gpu": "none"}
+    device = torch.cuda.get_device_properties(0)
+    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False).stdout
+    return {"gpu": device.name, "gpus": torch.cuda.device_count(), "gpu_memory_gib": round(device.total_memory / 2**30, 1),
+            "compute_capability": f"{device.major}.{device.minor}", "multiprocessors": device.multi_processor_count,
+            "driver": driver.strip().partition("\n")[0] or "unknown", "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+
+
+if __name__ == "__main__":
+    from benchmarks.run import main
+
+    sys.exit(main(["--gpu", *sys.argv[1:]]))

@@ -1,0 +1,189 @@
+"""What the gate says about trainings that go wrong in one way each, and about their clean twins. Real processes, through the command line."""
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.gating import command, environment, gate, leftovers, temporary_folders, training
+
+CLEAN = """
+import torch, sys
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(int(sys.argv[1]) if len(sys.argv) > 1 else torch.initial_seed())
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+optimizer = torch.optim.Adam(model.parameters())
+data = TensorDataset(torch.randn(64, 8), torch.randn(64, 1))
+for step, (x, y) in enumerate(batch for _ in range(3) for batch in DataLoader(data, batch_size=16, shuffle=True)):
+    # here
+    loss = ((model(x) - y) ** 2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print("done")
+"""
+
+
+def with_line(line: str) -> str:
+    """The clean training with one more line in its loop."""
+    return CLEAN.replace("# here", line)
+
+
+def test_clean_training_passes_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    before = temporary_folders()
+    gated = gate(training(tmp_path / "code", CLEAN), out=tmp_path)
+    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    assert sorted(path.name for path in (tmp_path / "code").iterdir()) == ["repro.yml", "train.py"]
+    assert leftovers(before) == []
+    assert gated.report["cost"] is None and gated.report["noise_floor"] is None  # not measured, and said so
+    assert gated.check("data/batches")["status"] == "pass"
+
+
+@pytest.mark.parametrize(("line", "step", "kind"), [
+    ("x = x + 1e-6 * torch.randn(x.shape, generator=torch.Generator().manual_seed(__import__('time').time_ns()))", 0, "loss"),
+    ("if step == 2: torch.seed()", 2, "rng"),
+    ("if step == 2: model[0].weight.data[3, 5] += 1e-2 * (__import__('os').getpid() % 1000 + 1)", 2, "loss"),
+    ("optimizer.param_groups[0]['lr'] = 1e-3 + (1e-9 * (__import__('time').time_ns() % 10**6) if step == 1 else 0)", 1, "parameter"),
+])
+def test_one_unseeded_line_is_found_at_its_step(line: str, step: int, kind: str, tmp_path: Path) -> None:
+    gated = gate(training(tmp_path / "code", with_line(line)), out=tmp_path)
+    assert gated.exit_code == 1, gated.stdout + gated.stderr
+    assert (gated.first["step"], gated.first["kind"]) == (step, kind)
+
+
+def test_fail_fast_ends_the_second_run_and_leaves_the_rest_out(tmp_path: Path) -> None:
+    line = "torch.seed(); __import__('time').sleep(0.3)"
+    spec = "version: 1\ntrain: {run: python train.py, steps: 12}\n"
+    gated = gate(training(tmp_path / "code", with_line(line), spec), "--fail-fast", out=tmp_path)
+    assert gated.exit_code == 1
+    assert [run["name"] for run in gated.report["runs"]] == ["deterministic-1", "default-1", "deterministic-2"]
+    assert gated.report["runs"][-1]["outcome"] == "interrupted" and gated.report["runs"][-1]["steps"] < 12
+    assert gated.report["cost"] is None
+
+
+def test_a_hard_coded_seed_is_said(tmp_path: Path) -> None:
+    gated = gate(training(tmp_path / "code", CLEAN, run="python train.py 7"), out=tmp_path)
+    check = gated.check("random-state/reseeded")
+    assert gated.exit_code == 0 and check["status"] == "warn" and "{seed}" in check["remedy"]
+
+
+def test_a_flag_that_training_switches_off_is_named_with_its_line(tmp_path: Path) -> None:
+    gated = gate(training(tmp_path / "code", with_line("if step == 1: torch.use_deterministic_algorithms(False)")), out=tmp_path)
+    assert gated.exit_code == 1 and gated.reason_ids == ["random-state/flags"]
+    line = next(number for number, text in enumerate(with_line("if step == 1: torch").splitlines(), 1) if "if step" in text)
+    assert f"train.py:{line}" in gated.check("random-state/flags")["evidence"][0]
+    assert gated.report["determinism"]["determinism_settings"]["torch.use_deterministic_algorithms"] is False  # as read back
+
+
+def test_a_crash_at_step_three_is_inconclusive_and_shows_the_end_of_the_log(tmp_path: Path) -> None:
+    gated = gate(training(tmp_path / "code", with_line("if step == 3: raise RuntimeError('out of \\x1b[31mluck')")), out=tmp_path)
+    assert gated.exit_code == 3 and gated.reason_ids == ["run/crashed"]
+    run = gated.report["runs"][0]
+    assert run["outcome"] == "crashed" and run["steps"] == 3 and "luck" in run["log_tail"][-1]
+    assert "\x1b[31m" not in gated.stdout + gated.stderr and "::" not in gated.stderr
+
+
+def test_a_missing_script_is_inconclusive(tmp_path: Path) -> None:
+    gated = gate(training(tmp_path / "code", CLEAN, run="python trian.py"), out=tmp_path)
+    assert gated.exit_code == 3 and "trian.py" in gated.stdout
+
+
+def test_a_training_that_steps_no_optimizer_is_inconclusive(tmp_path: Path) -> None:
+    gated = gate(training(tmp_path / "code", "import torch\nprint(torch.randn(3))\n"), out=tmp_path)
+    assert gated.exit_code == 3 and gated.reason_ids == ["run/nothing-recorded"]
+
+
+def test_record_and_step_compare_what_a_script_names(tmp_path: Path) -> None:
+    source = "import random\nfrom repro_gate import record, step\nw = 0.0\nfor i in range(4):\n    w += random.random()\n    record('w', w)\n    step()\n"
+    assert gate(training(tmp_path / "good", source), out=tmp_path).exit_code == 0
+    gated = gate(training(tmp_path / "bad", source.replace("random.random()", "random.SystemRandom().random()")), out=tmp_path)
+    assert gated.exit_code == 1 and (gated.first["step"], gated.first["kind"], gated.first["name"]) == (0, "loss", "w")
+
+
+def test_losses_that_are_nan_are_reported_even_when_they_repeat(tmp_path: Path) -> None:
+    gated = gate(training(tmp_path / "code", with_line("y = y * float('nan') if step == 2 else y")), out=tmp_path)
+    assert gated.exit_code == 0 and {"step": 2, "value": "nan"} in gated.report["determinism"]["non_finite"]
+
+
+def test_a_tolerance_passes_what_lies_within_it(tmp_path: Path) -> None:
+    line = "model[0].weight.data[0, 0] += 1e-7 * (__import__('os').getpid() % 7 + 1)"
+    spec = "version: 1\ntrain: {{run: python train.py, steps: 4}}\ncost: {{measure: false}}\ndeterminism: {{compare: {{loss: {0}, weights: {0}}}}}\n"
+    wide = gate(training(tmp_path / "wide", with_line(line), spec.format("1.0e-2")), out=tmp_path)
+    assert wide.exit_code == 0 and not wide.report["determinism"]["identical"], wide.stdout
+    narrow = gate(training(tmp_path / "narrow", with_line(line), spec.format("1.0e-12")), out=tmp_path)
+    assert narrow.exit_code == 1 and "determinism/outside-tolerance" in narrow.reason_ids
+
+
+def test_artifacts_are_compared_leaf_by_leaf(tmp_path: Path) -> None:
+    spec = "version: 1\ntrain: {run: python train.py}\ncost: {measure: false}\ncapture: {artifacts: [out/*]}\n"
+    save = CLEAN + "import os, json, time\nos.makedirs('out')\ntorch.save(model.state_dict(), 'out/model.pt')\njson.dump({'loss': loss.item(), 'at': AT}, open('out/m.json', 'w'))\n"
+    good = gate(training(tmp_path / "good", save.replace("AT", "1"), spec), out=tmp_path)
+    assert good.exit_code == 0 and good.report["determinism"]["by_kind"]["artifact"]["tensors"] > 8
+    bad = gate(training(tmp_path / "bad", save.replace("AT", "time.time()"), spec), out=tmp_path)
+    assert bad.exit_code == 1 and bad.first["kind"] == "artifact" and bad.first["name"] == "out/m.json: at"
+
+
+def test_seeds_are_gated_each(tmp_path: Path) -> None:
+    spec = "version: 1\ntrain: {run: python train.py, steps: 2}\ncost: {measure: false}\nrandom-state: {seeds: [1, 2]}\n"
+    line = "x = x + 1e-3 * (torch.initial_seed() == 2) * torch.randn(x.shape, generator=torch.Generator().manual_seed(__import__('time').time_ns()))"
+    gated = gate(training(tmp_path / "code", with_line(line).replace("torch.initial_seed()\n", "torch.initial_seed()\n", 1), spec), out=tmp_path)
+    assert gated.exit_code == 1
+    assert [(item["seed"], item["identical"]) for item in gated.report["determinism"]["seeds"]] == [(1, True), (2, False)]
+
+
+def test_no_token_reaches_the_training(tmp_path: Path) -> None:
+    source = CLEAN + "import os\nassert not [n for n in os.environ if 'TOKEN' in n or n.startswith(('GITHUB', 'ACTIONS', 'INPUT'))], os.environ\n"
+    gated = gate(training(tmp_path / "code", source, run="python train.py"), "--set", "train.steps=100", out=tmp_path, GITHUB_TOKEN="ghs_x",
+                 ACTIONS_RUNTIME_TOKEN="y", INPUT_TOKEN="z", CUDA_TOKEN="w", HF_TOKEN="v")
+    assert gated.exit_code == 0, gated.stdout
+
+
+def test_declared_data_is_read_only_and_its_checksum_must_be_true(tmp_path: Path) -> None:
+    source = CLEAN + "try:\n    open('data.bin', 'ab').write(b'x')\nexcept PermissionError: print('refused')\nelse: raise SystemExit(9)\n"
+    digest = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"  # of b"x"
+    spec = "version: 1\ntrain: {{run: python train.py}}\ncost: {{measure: false}}\ndata: [{{path: data.bin, sha256: {}}}]\n"
+    good = gate(training(tmp_path / "good", source, spec.format(digest), {"data.bin": "x"}), out=tmp_path)
+    assert good.exit_code == 0 and good.check("data/checksums")["status"] == "pass", good.stdout
+    bad = gate(training(tmp_path / "bad", source, spec.format(digest), {"data.bin": "y"}), out=tmp_path)
+    assert bad.exit_code == 1 and bad.reason_ids[0] == "data/checksums" and bad.report["runs"] == []
+
+
+def test_a_run_that_takes_too_long_is_ended_whole(tmp_path: Path) -> None:
+    source = "import subprocess, sys, time\nsubprocess.Popen(['setsid', 'sleep', '98765'])\nimport torch\ntime.sleep(300)\n"
+    spec = "version: 1\ntrain: {run: python train.py, timeout: 6s}\n"
+    before = temporary_folders()
+    gated = gate(training(tmp_path / "code", source, spec), out=tmp_path)
+    assert gated.exit_code == 3 and gated.reason_ids == ["run/timeout"] and "train.timeout" in gated.stdout
+    assert not _running("98765") and leftovers(before) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_everything_and_still_reports(number: int, tmp_path: Path) -> None:
+    folder = training(tmp_path / "code", "import torch, time\nprint('up', flush=True)\ntime.sleep(87654)\n")
+    before = temporary_folders()
+    process = subprocess.Popen(command("run", folder), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not _running("train.py", folder_hint="workspace"):
+        time.sleep(0.1)
+    time.sleep(1)
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 3 and "interrupted" in out
+    assert leftovers(before) == [] and not _running("train.py", folder_hint="workspace")
+
+
+def _running(word: str, folder_hint: str = "") -> bool:
+    """Whether a process with `word` among its arguments runs (in a folder of that name, where a hint is given)."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            try:
+                arguments = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                if word in arguments and arguments[0] != "/bin/sh" and (not folder_hint or folder_hint in os.readlink(entry / "cwd")):
+                    return True
+            except OSError:
+                continue
+    return False

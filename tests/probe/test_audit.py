@@ -1,0 +1,123 @@
+"""Claims about `probe.audit`: declared data can be read and not be changed, and a connection that leaves the machine is noted."""
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from repro_gate.runs.environment import INJECT
+from repro_gate.trace.format import CONFIG_VARIABLE
+from repro_gate.trace.reader import Trace, read_folder
+
+PREAMBLE = """
+import os, pathlib, shutil, sys, warnings
+outcomes = []
+def attempt(name, action):
+    try:
+        action()
+        outcomes.append((name, "done"))
+    except PermissionError as error:
+        outcomes.append((name, "refused" if "repro-gate: declared data is read-only" in str(error) else str(error)))
+"""
+
+
+def probed(tmp_path: Path, source: str) -> tuple[list[tuple[str, str]], Trace]:
+    """Run a script without torch under the probe, `data/` and `one.bin` being declared data that is linked into its folder."""
+    original, place, traces = tmp_path / "original", tmp_path / "workspace", tmp_path / "traces"
+    for folder in (original / "data" / "deep", place, traces):
+        folder.mkdir(parents=True)
+    for file in ("data/a.bin", "data/deep/b.bin", "one.bin"):
+        (original / file).write_bytes(bytes(64))
+    (original / "data-of-another").write_bytes(b"x")
+    for link in ("data", "one.bin"):
+        (place / link).symlink_to(original / link)
+    config = {"nonce": "n", "traces": str(traces), "seed": 1, "flags": {}, "variables": [], "steps": None, "every": 1,
+              "workspace": str(place),
+              "data": [str(place / "data"), str(original / "one.bin")], "keep": {"final": False, "step": None, "reference": None}}
+    (tmp_path / "probe.json").write_text(json.dumps(config))
+    (place / "script.py").write_text(PREAMBLE + textwrap.dedent(source) + "\nprint(outcomes)\n")
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(INJECT), CONFIG_VARIABLE: str(tmp_path / "probe.json")}
+    done = subprocess.run([sys.executable, "script.py"], cwd=place, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    [trace] = [trace for trace in read_folder(traces, "n") if "script.py" in trace.argv]
+    return eval(done.stdout), trace
+
+
+def test_whatever_would_change_declared_data_is_refused(tmp_path: Path) -> None:
+    outcomes, _ = probed(tmp_path, """
+    import numpy
+    here = os.getcwd()
+    target = os.path.realpath("data/a.bin")
+    attempt("w", lambda: open("data/a.bin", "w"))
+    attempt("a", lambda: open("one.bin", "a"))
+    attempt("r+b", lambda: open(pathlib.Path("data/deep/b.bin"), "r+b"))
+    attempt("x", lambda: open("data/new.bin", "x"))
+    attempt("os.open", lambda: os.open("one.bin", os.O_RDWR))
+    attempt("by its real path", lambda: open(target, "wb"))
+    attempt("memmap", lambda: numpy.memmap("data/a.bin", mode="r+"))
+    attempt("remove", lambda: os.remove("data/a.bin"))
+    attempt("Path.unlink", lambda: pathlib.Path("data/a.bin").unlink())
+    attempt("truncate through the link", lambda: os.truncate("one.bin", 0))
+    attempt("rename", lambda: os.rename("data/a.bin", "mine.bin"))
+    open("mine.bin", "w").close()
+    attempt("replace", lambda: os.replace("mine.bin", "data/a.bin"))
+    attempt("rmdir", lambda: os.rmdir("data/deep"))
+    attempt("rmtree", lambda: shutil.rmtree("data/deep"))
+    attempt("copy over", lambda: shutil.copyfile("mine.bin", "one.bin"))
+    os.chdir("data")
+    attempt("from inside", lambda: open("a.bin", "w"))
+    """)
+    assert {name: said for name, said in outcomes if said != "refused"} == {}
+    assert len(outcomes) == 16
+    original = tmp_path / "original"
+    sizes = {file.name: file.stat().st_size for file in original.rglob("*") if file.is_file()}
+    assert sizes == {"a.bin": 64, "b.bin": 64, "one.bin": 64, "data-of-another": 1}
+
+
+def test_reading_and_everything_beside_it_is_allowed(tmp_path: Path) -> None:
+    outcomes, trace = probed(tmp_path, """
+    import numpy
+    attempt("r", lambda: open("data/a.bin").read())
+    attempt("rb", lambda: open(os.path.realpath("one.bin"), "rb").read())
+    attempt("os.open", lambda: os.close(os.open("one.bin", os.O_RDONLY)))
+    attempt("memmap", lambda: numpy.memmap("data/a.bin", mode="r").sum())
+    attempt("list", lambda: os.listdir("data"))
+    attempt("a name that begins alike", lambda: open(os.path.realpath("data") + "-of-another", "a").close())
+    attempt("own file", lambda: open("out.bin", "wb").close())
+    attempt("own rename", lambda: os.replace("out.bin", "best.bin"))
+    attempt("own remove", lambda: os.remove("best.bin"))
+    attempt("the link itself", lambda: os.remove("one.bin"))
+    """)
+    assert {name: said for name, said in outcomes if said != "done"} == {}
+    assert (tmp_path / "original" / "one.bin").exists()
+    assert trace.notes == []
+
+
+def test_connections_that_leave_the_machine_are_noted_once_and_others_are_not(tmp_path: Path) -> None:
+    _, trace = probed(tmp_path, """
+    import socket
+    def connect(address):
+        sys.audit("socket.connect", None, address)  # the event alone: nothing is sent
+    for address in (("192.0.2.1", 80), ("192.0.2.1", 80), ("2001:db8::1", 443, 0, 0), ("files.example.org", 443)):
+        connect(address)
+    for address in (("127.0.0.1", 1), ("127.9.9.9", 1), ("localhost", 1), ("::1", 1, 0, 0),
+                    ("::ffff:127.0.0.1", 1, 0, 0), "/tmp/x.sock", b"", None):
+        connect(address)
+    server = socket.create_server(("127.0.0.1", 0))
+    socket.create_connection(server.getsockname()).close()
+    """)
+    assert trace.network == ["192.0.2.1:80", "2001:db8::1:443", "files.example.org:443"]
+
+
+@pytest.mark.parametrize("count", [150])
+def test_a_crawler_does_not_flood_the_trace(tmp_path: Path, count: int) -> None:
+    _, trace = probed(tmp_path, f"""
+    for port in range({count}):
+        sys.audit("socket.connect", None, ("192.0.2.1", port + 1))
+    """)
+    assert len(trace.network) == 100

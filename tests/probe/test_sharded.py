@@ -1,0 +1,48 @@
+"""Claims about sharded training: each rank records its own shards of FSDP2's parameters, under the model's names."""
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from tests.tracing import blocks, names, trace_script
+
+FSDP2 = """
+import torch, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("gloo")
+torch.manual_seed(1)
+net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 2))
+mesh = init_device_mesh("cpu", (2,))
+for layer in (net[0], net[2]):
+    fully_shard(layer, mesh=mesh)
+fully_shard(net, mesh=mesh)
+opt = torch.optim.Adam(net.parameters())
+for _ in range(2):
+    opt.zero_grad()
+    net(torch.randn(5, 4)).square().mean().backward()
+    opt.step()
+torch.save([item.to_local().detach() for item in net.parameters()], "rank%d.pt" % dist.get_rank())
+dist.destroy_process_group()
+"""
+SHARDS = (("0.weight", "float32", (3, 4)), ("0.bias", "float32", (3,)), ("2.weight", "float32", (1, 6)), ("2.bias", "float32", (1,)))
+
+
+def test_each_rank_records_and_keeps_its_local_shards_under_the_models_names(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py"
+    run = trace_script(tmp_path, FSDP2, command=command, keep_final=True)
+    assert run.outcome == "finished", (run.problem, run.ended.tail)
+    ranks = [trace for trace in run.traces if trace.trained]
+    assert [(trace.key, len(trace.steps), trace.notes) for trace in ranks] == [("rank0", 2, []), ("rank1", 2, [])]
+    for trace in ranks:
+        assert blocks(trace, "parameter", -1)[0].rows == blocks(trace, "parameter", 1)[0].rows == SHARDS
+        assert set(blocks(trace, "gradient", 0)[0].rows) == set(SHARDS)
+        assert "2.weight.exp_avg_sq" in names(trace, "optimizer", 1)
+        saved = torch.load(tmp_path / "place" / "workspace" / f"{trace.key}.pt", weights_only=True)
+        [kept] = [load_file(run.folder / name) for _, name in trace.kept if name.endswith("final.parameter.safetensors")]
+        assert all(torch.equal(kept[name], shard) for (name, _, _), shard in zip(SHARDS, saved, strict=True))
+    one, two = (blocks(trace, "parameter", 1)[0].digests for trace in ranks)
+    assert one != two

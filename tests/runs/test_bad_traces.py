@@ -1,0 +1,123 @@
+"""Claims about runs whose trace is cut, forged or cannot be written: each is `untraced`, and one line says what is wrong where."""
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from repro_gate.runs.launch import Run
+from tests.tracing import trace_script
+
+# The SDK alone: a trace in a tenth of a second. What is done to the file afterwards does not depend on who recorded.
+HEAD = """
+import base64, glob, json, os, sys, time
+from repro_gate import record, step
+def one():
+    record("loss", 0.5)
+    record("weights", {"a": 1, "b": 2})
+    step()
+one()
+config = json.load(open(os.environ["REPRO_GATE_PROBE"]))
+[path] = [item for item in glob.glob(config["traces"] + "/*.jsonl") if os.path.basename(item).startswith("%d-" % os.getpid())]
+def append(content):
+    with open(path, "ab") as file:
+        file.write(content)
+def event(**fields):
+    append(json.dumps(fields).encode() + b"\\n")
+"""
+
+
+def untraced(run: Run) -> str:
+    """The problem of a run whose trace cannot be used: one line, and nothing of it is a result."""
+    assert (run.outcome, run.reason_id, run.good) == ("untraced", "trace/unreadable", False), (run.outcome, run.problem, run.ended)
+    assert "\n" not in run.problem and len(run.problem) < 500
+    assert run.problem.startswith("its trace cannot be used: ")
+    return run.problem
+
+
+FORGERIES = {
+    "an unknown event": ("event(e='reward', amount=1)", "names no known event"),
+    "no event at all": ("event(step=3)", "names no known event"),
+    "no object": ("append(b'[1, 2]\\n')", "is no JSON object"),
+    "no JSON": ("append(b'hello\\n')", "is no JSON"),
+    "bytes that are no text": ("append(b'\\xff\\xfe\\x00\\n')", "is no JSON"),
+    "deep nesting": ("append(b'[' * 1_000_000 + b'\\n')", "is no JSON"),
+    "a second hello of another run": ("event(e='hello', format='repro-gate/trace/v1', nonce='other', pid=1, key='main', argv=[])",
+                                  "`hello` must be the first line"),
+    "digests that are no base64": ("event(e='block', step=1, kind='loss', table=0, at=0, digests='!!!!')", "digests are no base64"),
+    "digests of the wrong length": ("event(e='block', step=1, kind='loss', table=0, at=0, digests='AAAA')", "bytes of digests for"),
+    "a table that does not exist": ("event(e='block', step=1, kind='loss', table=99, at=0, digests='')", "`block` is malformed"),
+    "a block of the past": ("event(e='block', step=-1, kind='loss', table=0, at=0, digests=base64.b64encode(bytes(16)).decode())",
+                            "step -1 after step 0"),
+    "a step out of turn": ("event(e='step', step=7, ms=1.0, probe_ms=0.0, peak_bytes=1, flags=0)", "step 7 where 1 was due"),
+    "a step that took no number": ("append(b'{\"e\":\"step\",\"step\":1,\"ms\":NaN,\"probe_ms\":0,\"peak_bytes\":1,\"flags\":0}\\n')",
+                                   "`step` is malformed"),
+    "an end before the end": ("event(e='end', reason='steps', steps=1)", "a line follows `end`"),
+    "a kept file elsewhere": ("event(e='kept', step=0, file='../../etc/passwd')", "lies beside its trace"),
+    "a number with too many digits": ("append(b'{\"e\":\"note\",\"id\":' + b'9' * 5000 + b'}\\n')", "is no JSON"),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_line_is_refused_and_named(forgery: str, tmp_path: Path) -> None:
+    code, said = FORGERIES[forgery]
+    problem = untraced(trace_script(tmp_path, HEAD + code + "\n"))
+    assert said in problem and ".trace.jsonl:" in problem
+
+
+def test_a_forged_line_ends_the_run_at_once(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, HEAD + "event(e='reward')\ntime.sleep(60)\n")
+    assert "names no known event" in untraced(run)
+    assert run.ended.stopped == "trace" and run.ended.seconds < 20
+
+
+def test_a_giant_line_is_refused_without_reading_it_whole(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, HEAD + "for _ in range(70): append(b'x' * (1 << 20))\ntime.sleep(5)\n")
+    assert "a line is longer than 67108864 bytes" in untraced(run)
+
+
+@pytest.mark.parametrize(("code", "said"), [
+    ("os.truncate(path, os.path.getsize(path) - 5)", "is no JSON"),
+    ("os.truncate(path, 0)", "`hello` must be the first line"),
+    ("time.sleep(1); os.remove(path)", "was removed during the run"),
+    ("os.remove(path); os.symlink('/dev/zero', path)", "cannot be opened"),
+    ("os.remove(path); os.mkfifo(path)", "is no regular file"),
+    ("time.sleep(1); os.truncate(path, 10)", "was cut back while it was read"),
+])
+def test_a_trace_that_is_cut_removed_or_swapped_is_no_result(code: str, said: str, tmp_path: Path) -> None:
+    run = trace_script(tmp_path, HEAD + code + "\ntime.sleep(0.5)\n")
+    assert run.outcome == "untraced" and said in untraced(run), (run.outcome, run.problem)
+
+
+def test_a_trace_of_another_run_is_refused(tmp_path: Path) -> None:
+    code = "text = open(path).read().replace(config['nonce'], 'f' * 32)\nopen(path.replace('%d-' % os.getpid(), '1-'), 'w').write(text)\n"
+    assert "it belongs to another run (the nonce differs)" in untraced(trace_script(tmp_path, HEAD + code))
+
+
+LIMITED = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (%d, %d))\n"
+
+
+@pytest.mark.parametrize("catch", ["", "try:\n    one()\nexcept BaseException:\n    pass\n"])
+def test_a_trace_that_can_no_longer_be_written_ends_the_training_and_says_why(catch: str, tmp_path: Path) -> None:
+    code = LIMITED % (8192, 8192) + "for _ in range(500):\n    one()\n" + catch + "print('went on unseen')\n"
+    run = trace_script(tmp_path, HEAD + code)
+    problem = untraced(run)
+    assert "cannot be written" in problem and "File too large" in problem
+    assert run.ended.exit_code == 74 and "went on unseen" not in run.ended.tail
+    assert "capture.every" in run.remedy
+
+
+def test_a_full_disk_says_that_no_space_is_left(tmp_path: Path) -> None:
+    runs = tmp_path / "place" / "runs"
+    runs.mkdir(parents=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(runs)], capture_output=True, check=False).returncode:
+        pytest.skip("mounting needs root")
+    try:
+        run = trace_script(tmp_path, HEAD + "for _ in range(100_000):\n    one()\n")
+        assert "cannot be written" in untraced(run) and "No space left on device" in run.problem
+        assert "free space" in run.remedy and run.ended.exit_code == 74
+    finally:
+        subprocess.run(["umount", str(runs)], check=True)
+    assert os.listdir(runs) == []

@@ -1,0 +1,113 @@
+"""Claims about `runs.environment`: what is not named stays outside, no token passes, and every `python` on PATH brings the probe back."""
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from repro_gate.runs import conditions
+from repro_gate.runs.environment import INJECT, training_environment, write_shims
+from repro_gate.trace.format import CONFIG_VARIABLE
+
+PLACE = Path("/place")
+SECRETS = (
+    "GITHUB_TOKEN", "ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL", "HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY",
+    "AWS_ACCESS_KEY_ID", "NVIDIA_API_KEY", "PYTORCH_TOKEN", "CUDA_PASSWORD", "TORCH_AUTH", "LC_SECRET", "NCCL_PRIVATE_KEY", "SSH_AUTH_SOCK",
+    "GIT_ASKPASS", "PIP_INDEX_URL", "HTTPS_PROXY", "INPUT_TOKEN", "REPRO_GATE_TOKEN", "TRITON_COOKIE", "GOOGLE_APPLICATION_CREDENTIALS",
+    "KUBECONFIG", "DOCKER_HOST",
+)
+
+
+def environment(outer: dict[str, str], train_env: dict[str, str] | None = None, device: str | None = None) -> dict[str, str]:
+    return training_environment(outer, conditions.deterministic(42, frozenset(), None), train_env or {}, PLACE, device)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_known_secret_does_not_pass(name: str) -> None:
+    assert name not in environment({name: "hush", "PATH": "/bin"})
+
+
+WORDS = st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789", max_size=12)
+PREFIXES = st.sampled_from(["", "LC_", "CUDA_", "NVIDIA_", "TORCH_", "PYTORCH_", "NCCL_", "OMP_", "PYENV_", "MY_"])
+MARKS = st.sampled_from(["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS", "API_KEY", "APIKEY", "ACCESS_KEY",
+                         "PRIVATE", "COOKIE", "AUTH"])
+
+
+@given(prefix=PREFIXES, before=WORDS, mark=MARKS, after=WORDS, lower=st.booleans())
+def test_no_name_that_looks_like_a_secret_passes(prefix: str, before: str, mark: str, after: str, lower: bool) -> None:
+    name = prefix + before + (mark.lower() if lower else mark) + after
+    assert "hush" not in environment({name: "hush"}).values()
+
+
+OTHERS = st.sampled_from(["X", "MY_", "GITHUB_", "ACTIONS_", "RUNNER_", "AWS_", "HF_", "WANDB_", "PIP_", "PYTHON"])
+
+
+@given(st.dictionaries(st.builds("{}{}".format, OTHERS, WORDS), st.just("from outside")))
+def test_what_is_not_named_stays_outside(outer: dict[str, str]) -> None:
+    assert "from outside" not in environment(outer).values()
+
+
+def test_what_a_training_needs_passes() -> None:
+    outer = {"LANG": "C.UTF-8", "LC_ALL": "C", "CUDA_VISIBLE_DEVICES": "1", "LD_LIBRARY_PATH": "/cuda",
+             "VIRTUAL_ENV": "/venv", "SSL_CERT_FILE": "/c"}
+    assert outer.items() <= environment(outer).items()
+
+
+def test_the_flags_of_the_condition_win_over_the_outside_and_train_env_over_both() -> None:
+    outer = {"CUBLAS_WORKSPACE_CONFIG": ":0:0", "NCCL_ALGO": "Tree", "PYTHONHASHSEED": "1"}
+    assert environment(outer)["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    assert environment(outer)["PYTHONHASHSEED"] == "42"
+    assert environment(outer, {"CUBLAS_WORKSPACE_CONFIG": ":16:8"})["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+    assert environment({}, {"HF_TOKEN": "of the checkout itself"})["HF_TOKEN"] == "of the checkout itself"
+    bare = training_environment(outer, conditions.default(42, frozenset(), None), {}, PLACE)
+    assert not set(conditions.IN_ENVIRONMENT) & set(bare)
+
+
+def test_thread_counts_are_the_users_where_they_are_set() -> None:
+    assert environment({"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
+    assert environment({})["OMP_NUM_THREADS"] == str(conditions.usable_processors())
+    assert environment({"OMP_NUM_THREADS": "3"}, {"OMP_NUM_THREADS": "1"})["OMP_NUM_THREADS"] == "1"
+
+
+def test_places_are_fresh_and_cannot_be_moved() -> None:
+    outer = {"HOME": "/root", "TMPDIR": "/tmp", "PATH": "/bin"}
+    made = environment(outer, {"HOME": "/root", "PYTHONPATH": "src", CONFIG_VARIABLE: "/else"})
+    assert (made["HOME"], made["TMPDIR"], made[CONFIG_VARIABLE]) == ("/place/home", "/place/tmp", "/place/probe.json")
+    assert made["PYTHONPATH"] == f"{INJECT}{os.pathsep}src"
+    assert made["PATH"] == f"/place/bin{os.pathsep}/bin"
+
+
+def test_device_cpu_hides_the_gpus() -> None:
+    assert environment({"CUDA_VISIBLE_DEVICES": "0"}, device="cpu")["CUDA_VISIBLE_DEVICES"] == ""
+    assert environment({"CUDA_VISIBLE_DEVICES": "0"}, device="cuda")["CUDA_VISIBLE_DEVICES"] == "0"
+
+
+def shimmed(place: Path, command: str, **env: str) -> str:
+    write_shims(place, os.pathsep.join([os.path.dirname(sys.executable), "/usr/bin", "/bin"]))
+    path = os.pathsep.join([str(place / "bin"), "/usr/bin", "/bin"])
+    done = subprocess.run(["/bin/sh", "-c", command], env={"PATH": path, **env}, cwd=place, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+PRINT = f'import os, sys; print(os.environ["PYTHONPATH"], os.environ["{CONFIG_VARIABLE}"], sys.executable, sys.argv[1:])'
+SHOW = f"""-S -c '{PRINT}' "a b" '$HOME' ''"""
+
+
+def test_a_shim_puts_the_probe_first_and_hands_arguments_on(tmp_path: Path) -> None:
+    place = tmp_path / "with a space"
+    place.mkdir()
+    tail = f"{place / 'probe.json'} {sys.executable} ['a b', '$HOME', '']"
+    assert shimmed(place, f"python {SHOW}") == f"{INJECT} {tail}"
+    assert shimmed(place, f"PYTHONPATH=src python {SHOW}") == f"{INJECT}:src {tail}"
+    assert shimmed(place, f"PYTHONPATH=src:{INJECT} python {SHOW}") == f"src:{INJECT} {tail}"
+
+
+def test_a_shim_gives_the_exit_status_on_and_only_real_pythons_have_one(tmp_path: Path) -> None:
+    assert shimmed(tmp_path, "python -S -c 'raise SystemExit(7)' || echo $?") == "7"
+    assert {shim.name for shim in (tmp_path / "bin").iterdir()} >= {"python", "python3"}
+    assert not (tmp_path / "bin" / "python3.19").exists()

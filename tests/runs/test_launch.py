@@ -1,0 +1,145 @@
+"""Claims about `runs.launch`: however a training ends, the run has the right outcome, one clear sentence and a remedy."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from repro_gate.runs import conditions, launch
+from repro_gate.runs.launch import Plan, Run, Site
+from repro_gate.spec.model import Spec, Train
+from tests.tracing import PATH, blocks, trace_script, trained
+
+TRAIN = """
+import os, sys, time
+import torch
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def one():
+    opt.zero_grad()
+    net(torch.randn(4, 3)).square().mean().backward()
+    opt.step()
+"""
+
+
+def ending(run: Run) -> tuple[str, str]:
+    assert run.problem and "\n" not in run.problem and run.remedy and not run.good
+    return run.outcome, run.reason_id
+
+
+def test_a_crash_at_step_three_keeps_its_steps_and_the_logs_end(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, TRAIN + "for _ in range(3):\n    one()\nraise ValueError('boom at three')\n")
+    assert ending(run) == ("crashed", "run/crashed")
+    assert run.problem == "it exited with status 1"
+    assert (run.steps, trained(run).end) == (3, "exception")
+    assert run.ended.tail[-1] == "ValueError: boom at three" and "Traceback" in run.ended.tail[0]
+
+
+@pytest.mark.parametrize(("command", "problem", "remedy"), [
+    ("python missing.py", "it exited with status 2", "see the log's end"),
+    (".venv/bin/python train.py", "it exited with status 127", "git-ignored files (a .venv, say) are not copied"),
+    ("python -c 'import torch_of_nobody'", "it exited with status 1", "see the log's end"),
+    ("""python -c 'raise ModuleNotFoundError("No module named \\047torch\\047")'""", "it exited with status 1",
+     "activate the environment that you train in"),
+])
+def test_a_command_that_cannot_start_says_what_to_do(command: str, problem: str, remedy: str, tmp_path: Path) -> None:
+    run = trace_script(tmp_path, "", command=command)
+    assert ending(run) == ("crashed", "run/crashed")
+    assert run.problem == problem and remedy in run.remedy
+    assert run.ended.tail
+
+
+def test_a_working_directory_that_is_missing_is_named(tmp_path: Path) -> None:
+    spec = Spec(tmp_path / "repro.yml", train=Train(run="true", working_directory="sub/folder"))
+    site = Site(tmp_path, tmp_path, tmp_path / "sub" / "folder", tmp_path / "runs", {"PATH": PATH})
+    run = launch.launch(spec, Plan("one", conditions.default(1, frozenset(), None)), site, lambda traces: None)
+    assert ending(run) == ("crashed", "run/no-working-directory")
+    assert "'sub/folder'" in run.problem
+
+
+def test_a_timeout_says_so(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, "import time\ntime.sleep(60)\n", timeout=1.0)
+    assert ending(run) == ("timed-out", "run/timeout")
+    assert run.problem == "it was still running after 1 s and was ended"
+
+
+def test_a_training_killed_after_a_step_is_killed_and_never_a_result(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, TRAIN + "one()\nos.kill(os.getpid(), 9)\n")
+    assert ending(run) == ("killed", "run/killed")
+    assert run.problem == "it was ended by signal 9" and "memory" in run.remedy
+
+
+def test_a_loader_worker_that_is_killed_is_a_crash_of_the_training(tmp_path: Path) -> None:
+    script = TRAIN + """
+from torch.utils.data import DataLoader
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        os.kill(os.getpid(), 9)
+one()
+for x in DataLoader(Data(), num_workers=1):
+    pass
+"""
+    run = trace_script(tmp_path, script)
+    assert ending(run) == ("crashed", "run/crashed")
+    assert "killed by signal: Killed" in " ".join(run.ended.tail)
+
+
+def test_a_rank_that_dies_without_a_word_leaves_a_truncated_trace_and_no_result(tmp_path: Path) -> None:
+    script = TRAIN + "one()\nif os.fork() == 0:\n    one()\n    os.kill(os.getpid(), 9)\nos.wait()\none()\n"
+    run = trace_script(tmp_path, script)
+    assert ending(run) == ("untraced", "trace/unreadable")
+    assert "truncated after step 0: the process ended without closing its trace" in run.problem
+
+
+@pytest.mark.parametrize("script", ["print('no torch here')", "import torch\nprint(torch.ones(2).sum())", TRAIN])
+def test_a_training_that_never_steps_has_nothing_to_compare(script: str, tmp_path: Path) -> None:
+    run = trace_script(tmp_path, script)
+    assert ending(run) == ("untraced", "run/nothing-recorded")
+    assert run.problem == "no torch optimizer took a step and nothing was recorded" and "from repro_gate import record, step" in run.remedy
+
+
+def test_a_command_without_python_could_not_be_traced(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, "", command="echo hello")
+    assert (ending(run), run.problem) == (("untraced", "run/nothing-recorded"), "no Python process of it could be traced")
+
+
+def test_an_operator_without_a_deterministic_form_is_named(tmp_path: Path) -> None:
+    script = TRAIN + """
+one()
+raise RuntimeError("put_ does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'.")
+"""
+    run = trace_script(tmp_path, script)
+    assert ending(run) == ("crashed", "run/no-deterministic-implementation")
+    assert "`put_` has no deterministic implementation" in run.problem and "determinism.allow" in run.remedy
+
+
+def test_a_text_of_the_tick_ends_the_run_early(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    for folder in (place / "workspace", place / "home", place / "tmp"):
+        folder.mkdir(parents=True)
+    (place / "workspace" / "train.py").write_text(TRAIN + "for _ in range(600):\n    one()\n    time.sleep(0.1)\n")
+    site = Site(place, place / "workspace", place / "workspace", place / "runs", {"PATH": PATH})
+    spec = Spec(tmp_path / "repro.yml", train=Train(run="python train.py", timeout=60))
+    run = launch.launch(spec, Plan("one", conditions.default(1, frozenset(), None)), site,
+                        lambda traces: "diverged" if any(len(trace.steps) >= 3 for trace in traces) else None)
+    assert (run.outcome, run.problem, run.reason_id) == ("interrupted", "diverged", "run/ended-early")
+    assert run.ended.seconds < 30
+
+
+def test_a_training_that_does_not_leave_after_its_last_step_is_helped_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "STOP_GRACE", 1.0)
+    run = trace_script(tmp_path, TRAIN + "try:\n    while True: one()\nfinally:\n    time.sleep(60)\n", steps=2)
+    assert (run.outcome, run.steps, run.ended.stopped) == ("stopped", 2, "steps")
+    assert run.ended.seconds < 30
+
+
+def test_a_snippet_and_the_seed_in_a_command_are_filled_in(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    (place / "workspace").mkdir(parents=True)
+    site = Site(place, place / "workspace", place / "workspace", place / "runs", {"PATH": PATH})
+    spec = Spec(tmp_path / "repro.yml", train=Train(snippet="from repro_gate import record, step\nrecord('x', {seed} / 4)\nstep()\n"))
+    run = launch.launch(spec, Plan("one", conditions.default(6, frozenset(), None)), site, lambda traces: None)
+    assert (run.outcome, blocks(trained(run), "loss", 0)[0].values) == ("finished", ((1.5).hex(),))
+    assert trace_script(tmp_path / "two", "", command="echo seed={seed}", seed=7).ended.tail == ("seed=7",)

@@ -1,0 +1,168 @@
+"""Claims about `runs.process`: however a command ends, that is known, the end of its output is kept, nothing is left running."""
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import textwrap
+import time
+import tracemalloc
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from repro_gate.runs import process
+from repro_gate.runs.process import Ended, supervise
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    """A word that stands in the command line of every process of a test; none of them may be left."""
+    word = f"mark-{uuid.uuid4().hex}"
+    yield word
+    assert left(word) == []
+
+
+def left(mark: str) -> list[list[str]]:
+    found = []
+    for running in psutil.process_iter(["cmdline", "status"]):
+        line = running.info["cmdline"] or []
+        if any(mark in item for item in line) and running.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(line)
+    return found
+
+
+def run(tmp_path: Path, mark: str, source: str, *, timeout: float = 60.0,
+        tick: Callable[[list[psutil.Process]], str | None] = lambda alive: None) -> Ended:
+    """Run Python source (isolated, so without site: it starts in 20 ms) to its end."""
+    script = tmp_path / f"{mark}.py"
+    head = f"import os, signal, subprocess, sys, time\nMARK = {mark!r}\n"
+    sleep = "SLEEP = [sys.executable, '-IS', '-c', 'import time; time.sleep(300)', MARK]\n"
+    script.write_text(head + sleep + textwrap.dedent(source))
+    return supervise([sys.executable, "-IS", str(script)], cwd=tmp_path, env={"PATH": os.environ["PATH"]}, timeout=timeout, tick=tick)
+
+
+@pytest.mark.parametrize("status", [0, 1, 2, 74, 255])
+def test_an_exit_code_is_given_on(tmp_path: Path, mark: str, status: int) -> None:
+    ended = run(tmp_path, mark, f"print('out'); print('err', file=sys.stderr); sys.stdout.flush(); sys.exit({status})")
+    assert (ended.exit_code, ended.signal, ended.timed_out, ended.stopped) == (status, None, False, "")
+    assert (ended.left_running, ended.out_of_memory) == (0, False)
+    assert sorted(ended.tail) == ["err", "out"]
+    assert 0 < ended.seconds < 30
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_a_signal_that_ended_it_is_known_also_through_a_shell(tmp_path: Path, mark: str, number: signal.Signals) -> None:
+    assert run(tmp_path, mark, f"os.kill(os.getpid(), {int(number)})").signal == number
+    script = tmp_path / f"{mark}.py"
+    command = ["/bin/sh", "-c", f"{sys.executable} -IS {script}; exit $?"]
+    ended = supervise(command, cwd=tmp_path, env={}, timeout=60, tick=lambda alive: None)
+    assert (ended.signal, ended.exit_code) == (number, 128 + number)
+
+
+FAMILY = """
+subprocess.Popen(SLEEP)                          # a child in the group
+subprocess.Popen(SLEEP, start_new_session=True)  # one that left the group
+if os.fork() == 0:                               # a daemon: forked twice, in a session of its own, deaf to signals
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        os.execv(sys.executable, SLEEP)
+    os._exit(0)
+print("started", flush=True)
+"""
+
+
+def test_a_timeout_ends_the_whole_family_daemons_included(tmp_path: Path, mark: str) -> None:
+    ended = run(tmp_path, mark, FAMILY + "time.sleep(300)", timeout=1.5)
+    assert ended.timed_out and ended.tail == ("started",) and 1.4 < ended.seconds < 10
+
+
+def test_what_a_finished_command_left_running_is_ended_and_counted(tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "GRACE", 0.5)
+    ended = run(tmp_path, mark, FAMILY + "time.sleep(0.8)")
+    assert (ended.exit_code, ended.left_running, ended.timed_out) == (0, 3, False)
+
+
+def test_helpers_that_leave_by_themselves_are_not_counted(tmp_path: Path, mark: str) -> None:
+    ended = run(tmp_path, mark, "subprocess.Popen([sys.executable, '-IS', '-c', 'import time; time.sleep(0.5)', MARK])")
+    assert (ended.exit_code, ended.left_running) == (0, 0)
+
+
+def test_a_killed_child_is_the_commands_own_affair_and_a_killed_leader_takes_its_children_along(tmp_path: Path, mark: str,
+                                                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "GRACE", 0.3)
+    survived = run(tmp_path, mark, "child = subprocess.Popen(SLEEP); child.kill(); print(child.wait()); sys.exit(3)")
+    assert (survived.exit_code, survived.signal, survived.tail) == (3, None, ("-9",))
+    died = run(tmp_path, mark, "subprocess.Popen(SLEEP); os.kill(os.getpid(), 9)")
+    assert (died.signal, died.left_running) == (9, 1)
+
+
+def test_a_reason_of_the_tick_ends_the_run_and_is_no_death_of_its_own(tmp_path: Path, mark: str) -> None:
+    seen: list[int] = []
+
+    def tick(alive: list[psutil.Process]) -> str | None:
+        seen.append(len(alive))
+        return "enough" if len(alive) >= 4 else None
+
+    ended = run(tmp_path, mark, FAMILY + "time.sleep(300)", tick=tick)
+    assert (ended.stopped, ended.timed_out) == ("enough", False)
+    assert max(seen) in (4, 5)  # leader, child, the one that left the group, the daemon, and perhaps the daemon's dead parent
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_an_exception_in_the_tick_kills_everything_before_it_goes_on(tmp_path: Path, mark: str, error: type[BaseException]) -> None:
+    began = time.monotonic()
+
+    def tick(alive: list[psutil.Process]) -> str | None:
+        if time.monotonic() - began > 1:
+            raise error
+        return None
+
+    with pytest.raises(error):
+        run(tmp_path, mark, FAMILY + "time.sleep(300)", tick=tick)
+    assert left(mark) == []
+
+
+def test_processes_that_were_there_before_are_left_alone(tmp_path: Path, mark: str) -> None:
+    other = psutil.Popen([sys.executable, "-IS", "-c", "import time; time.sleep(300)"])
+    try:
+        assert run(tmp_path, mark, "time.sleep(0.7)").left_running == 0
+        assert other.is_running() and other.status() != psutil.STATUS_ZOMBIE
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_the_end_of_much_output_is_kept_in_bounded_memory(tmp_path: Path, mark: str) -> None:
+    tracemalloc.start()
+    try:
+        ended = run(tmp_path, mark, """
+        for _ in range(500):
+            os.write(1, (b"x" * 99 + b"\\n") * 1000)
+        os.write(1, b"the end \\xff\\n")
+        """)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * 1024 * 1024
+    assert ended.tail[-1] == "the end \ufffd" and len(ended.tail) == process.TAIL_LINES
+    assert set(ended.tail[:-1]) == {"x" * 99}
+
+
+def test_one_endless_line_and_progress_bars_are_cut_to_the_end_too(tmp_path: Path, mark: str) -> None:
+    ended = run(tmp_path, mark, """
+    for n in range(3000):
+        sys.stdout.write("\\r%d %%" % n + " " * 80)
+    sys.stdout.write("\\n" + "y" * 300_000)
+    """)
+    assert sum(map(len, ended.tail)) <= process.TAIL_BYTES
+    assert set(ended.tail[-1]) == {"y"}
+
+
+def test_a_command_that_waits_for_input_gets_none(tmp_path: Path, mark: str) -> None:
+    assert run(tmp_path, mark, "print(repr(sys.stdin.read()))").tail == ("''",)

@@ -1,0 +1,47 @@
+"""Claims about removing what a stranger's process left behind."""
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from repro_gate.errors import Inconclusive
+from repro_gate.files import remove_tree
+from tests.repositories import tree, write
+
+
+def test_a_hostile_tree_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    write(tmp_path / "kept", file="x")
+    top = tmp_path / "top"
+    write(tmp_path, top__locked__inner__file="x", top__plain="y")
+    (top / "link").symlink_to(tmp_path / "kept")
+    (top / "locked/link").symlink_to(tmp_path / "kept/file")
+    os.mkfifo(top / "pipe")
+    (top / ".removing-0").mkdir()
+    (top / "locked/inner").chmod(0)
+    (top / "locked").chmod(0o500)
+    here = os.open(top, os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    top.chmod(0o100)
+    remove_tree(top)
+    assert not top.exists() and tree(tmp_path / "kept") == ["file"]
+
+
+def test_a_link_is_removed_not_what_it_points_to(tmp_path: Path) -> None:
+    write(tmp_path, real__file="x")
+    (tmp_path / "link").symlink_to("real")
+    remove_tree(tmp_path / "link")
+    remove_tree(tmp_path / "never-there")
+    assert tree(tmp_path) == ["real/file"]
+
+
+def test_what_cannot_be_removed_is_named() -> None:
+    with pytest.raises(Inconclusive, match="cannot remove /proc/self/fdinfo"):
+        remove_tree(Path("/proc/self/fdinfo"))
