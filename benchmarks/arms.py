@@ -67,11 +67,12 @@ def run_bare(place: Place, command: str, condition: Condition) -> None:
             raise RunFailed(f"{command}: exit status {done.returncode}\n" + output.read()[-4000:].decode("utf-8", "replace"))
 
 
-def run_probed(place: Place, command: str, condition: Condition, name: str, *, keep_final: bool = False, reference: Sequence[Trace] = ()) -> Run:
+def run_probed(place: Place, command: str, condition: Condition, name: str, *, keep_final: bool = False,
+               reference: Sequence[Trace] = ()) -> Run:
     """Run the same command under the probe; `name` is the folder of its traces. Raises RunFailed."""
     spec = Spec(place.root / "repro.yml", train=Train(run=command))
     site = Site(place.root, place.workspace, place.workspace, place.root / "runs", OUTER)
-    run = launch(spec, Plan(name, condition, keep_final, None, tuple(reference)), site, lambda traces: None)
+    run = launch(spec, Plan(name, condition, keep_final, None, tuple(reference)), site, lambda _: None)
     if not run.good:
         raise RunFailed(f"{command}: {run.outcome}: {run.problem}\n" + "\n".join(run.ended.tail[-40:]))
     return run

@@ -1,4 +1,4 @@
-"""How fast the probe's digest reads a tensor, against `torch.hash_tensor`, `hashlib.sha256` and a plain `clone` of the same bytes, on one device.
+"""How fast the probe's digest reads a tensor, against `torch.hash_tensor`, `hashlib.sha256` and a plain `clone` of the same bytes.
 
 A ratio above 1 says how many times faster the digest is. `torch.hash_tensor` is an XOR and sees no permutation; `clone` only copies: it is
 what a probe that kept tensors instead of digests would have to do.
@@ -44,11 +44,12 @@ def measure(settings: Settings) -> list[Figure]:
         seconds = _interleaved(_contenders(torch, tensors, settings.device), settings.rounds, wait)
         label = f"{size // 1024} KiB" if size < MIB else f"{size // MIB} MiB"
         speeds = {name: [moved / taken / 1e9 for taken in found] for name, found in seconds.items()}
-        beside = {f"{name}_gb_per_s_{which}": pick(found) for name, found in speeds.items() for which, pick in (("best", max), ("median", statistics.median))}
-        figures.append(Figure(f"digest of {label}", "GB/s", tuple(speeds["digest"]), None, beside))
-        figures += [Figure(f"digest of {label} over {name}", "ratio", tuple(a / b for a, b in zip(speeds["digest"], found, strict=True)), None,
-                           {"ratio_of_bests": max(speeds["digest"]) / max(found)})
-                    for name, found in speeds.items() if name != "digest"]
+        beside = {f"{name}_gb_per_s": {"best": max(found), "median": statistics.median(found)} for name, found in speeds.items()}
+        digest = tuple(speeds.pop("digest"))
+        figures.append(Figure(f"digest of {label}", "GB/s", digest, None, beside))
+        for name, found in speeds.items():
+            ratios = tuple(a / b for a, b in zip(digest, found, strict=True))
+            figures.append(Figure(f"digest of {label} over {name}", "ratio", ratios, None, {"ratio_of_bests": max(digest) / max(found)}))
     return figures
 
 

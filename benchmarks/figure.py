@@ -17,6 +17,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from repro_gate.runs.conditions import usable_processors
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -52,14 +54,15 @@ def show(figure: Figure) -> str:
 def to_json(figure: Figure) -> dict[str, Any]:
     """The figure as it stands in a results file; floats keep six significant digits."""
     return {"name": figure.name, "unit": figure.unit, "median": _rounded(figure.median), "min": _rounded(min(figure.values)),
-            "max": _rounded(max(figure.values)), "values": [_rounded(value) for value in figure.values], "goal": figure.goal, "met": figure.met,
-            "beside": {name: _rounded(value) for name, value in figure.beside.items()}}
+            "max": _rounded(max(figure.values)), "values": _rounded(list(figure.values)), "goal": figure.goal, "met": figure.met,
+            "beside": _rounded(dict(figure.beside))}
 
 
 def write_results(path: Path, quick: bool, machine: Mapping[str, object], figures: Mapping[str, Sequence[Figure]]) -> None:
     """Write one results file. `figures` holds the figures of each measurement by its module's name."""
     taken = {name: [to_json(figure) for figure in found] for name, found in figures.items()}
-    document = {"taken": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "commit": _commit(), "quick": quick, "machine": machine, "figures": taken}
+    document = {"taken": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "commit": _commit(), "quick": quick, "machine": machine,
+                "figures": taken}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -69,8 +72,9 @@ def describe_machine() -> dict[str, object]:
     import torch
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return {"cpu": _cpu_model(), "processors": len(os.sched_getaffinity(0)), "memory_gib": round(memory, 1), "load_before": os.getloadavg()[0],
-            "system": platform.platform(), "python": platform.python_version(), "torch": torch.__version__}
+    return {"cpu": _cpu_model(), "processors": usable_processors(), "memory_gib": round(memory, 1),
+            "load_before": round(os.getloadavg()[0], 2), "system": platform.platform(),
+            "python": platform.python_version(), "torch": torch.__version__}
 
 
 def _cpu_model() -> str:
@@ -84,4 +88,8 @@ def _commit() -> str:
 
 
 def _rounded(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _rounded(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
     return float(f"{value:.6g}") if isinstance(value, float) else value

@@ -6,7 +6,6 @@ deterministic, default and the reseeded control of two steps, one after the othe
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -78,7 +77,8 @@ def _checkout(place: Place, epochs: int) -> Path:
     spec = place.workspace / "repro.yml"
     spec.write_text(f"version: 1\ntrain:\n  run: {_command(epochs, '{seed}')}\nrandom-state:\n  seed: {SEED}\n", encoding="utf-8")
     (place.workspace / ".gitignore").write_text("out/\n__pycache__/\n", encoding="utf-8")
-    for command in (["init", "--quiet"], ["add", "--all"], ["-c", "user.name=bench", "-c", "user.email=bench@localhost", "commit", "--quiet", "-m", "bench"]):
+    somebody = ["-c", "user.name=bench", "-c", "user.email=bench@localhost"]
+    for command in (["init", "--quiet"], ["add", "--all"], [*somebody, "commit", "--quiet", "-m", "bench"]):
         subprocess.run(["git", *command], cwd=place.workspace, check=True)
     return spec
 
@@ -90,8 +90,9 @@ def _command(epochs: int, seed: str) -> str:
 def _gate(place: Place, spec: Path, gate: Sequence[str]) -> tuple[float, list[float]]:
     """Wall time of one gating in seconds, and what the gate says that its runs took. Raises RunFailed where the verdict is not `pass`."""
     report = place.root / "report.json"
+    command = [*gate, "run", str(spec), "--quiet", "--json", str(report)]
     began = time.perf_counter()
-    done = subprocess.run([*gate, "run", str(spec), "--quiet", "--json", str(report)], cwd=ROOT, env=OUTER, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=OUTER, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - began
     if done.returncode:
         raise RunFailed(f"the gate ended with status {done.returncode}\n{done.stdout[-4000:]}{done.stderr[-4000:]}")

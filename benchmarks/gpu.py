@@ -4,9 +4,10 @@ The same measurements as on a CPU, with settings for a data-centre GPU: 51 milli
 """
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -16,16 +17,20 @@ from benchmarks import digest_speed, gate_overhead, step_overhead
 from benchmarks.figure import Figure
 
 MIB = 2**20
+SIZES = (64 * 1024, MIB, 16 * MIB, 256 * MIB, 1024 * MIB)
 LARGE = "--device cuda --width 512 --batch 64 --length 256"
+DIGEST = digest_speed.Settings(SIZES, rounds=20, batch=64 * MIB, device="cuda")
+STEP = step_overhead.Settings(arguments=LARGE, rounds=3)
+GATE = gate_overhead.Settings(epochs=100, rounds=2)
 
 
 @dataclass(frozen=True)
 class Settings:
     """The settings of the three measurements."""
 
-    digest: digest_speed.Settings = field(default_factory=lambda: digest_speed.Settings((64 * 1024, MIB, 16 * MIB, 256 * MIB, 1024 * MIB), 20, 64 * MIB, "cuda"))
-    step: step_overhead.Settings = field(default_factory=lambda: step_overhead.Settings(arguments=LARGE, steps=60, warmup=10, rounds=3))
-    gate: gate_overhead.Settings = field(default_factory=lambda: gate_overhead.Settings(epochs=100, rounds=2))
+    digest: digest_speed.Settings = DIGEST
+    step: step_overhead.Settings = STEP
+    gate: gate_overhead.Settings = GATE
 
 
 QUICK = Settings(replace(digest_speed.QUICK, device="cuda"), replace(step_overhead.QUICK, arguments=LARGE), gate_overhead.QUICK)
@@ -50,7 +55,8 @@ def describe_gpu() -> dict[str, object]:
     if not torch.cuda.is_available():
         return {"gpu": "none"}
     device = torch.cuda.get_device_properties(0)
-    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False).stdout
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    driver = subprocess.run(query, capture_output=True, text=True, check=False).stdout if shutil.which("nvidia-smi") else ""
     return {"gpu": device.name, "gpus": torch.cuda.device_count(), "gpu_memory_gib": round(device.total_memory / 2**30, 1),
             "compute_capability": f"{device.major}.{device.minor}", "multiprocessors": device.multi_processor_count,
             "driver": driver.strip().partition("\n")[0] or "unknown", "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}

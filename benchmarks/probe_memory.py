@@ -63,13 +63,15 @@ def measure(settings: Settings) -> list[Figure]:
     """Extra memory of the first and the second run of a pair, for both trainings; the trace; the gate."""
     figures = []
     with open_place(WORKLOADS) as place:
-        for label, steps, large in (("200 small tensors", settings.steps, 0), (f"one tensor of {settings.large // MIB} MiB", settings.large_steps, settings.large)):
+        one_large = f"one tensor of {settings.large // MIB} MiB"
+        for label, steps, large in (("200 small tensors", settings.steps, 0), (one_large, settings.large_steps, settings.large)):
             rounds = [_round(place, f"{'large' if large else 'small'}-{number}", steps, large) for number in range(settings.rounds)]
             goal = ALLOWED_MIB + large / MIB
             bare = {"bare_mib": round(statistics.median(item.bare for item in rounds), 1)}
             figures += [
                 Figure(f"probe, {steps} steps, {label}", "MiB", tuple(item.first - item.bare for item in rounds), goal, bare),
-                Figure(f"probe that measures distances, {steps} steps, {label}", "MiB", tuple(item.second - item.bare for item in rounds), goal, bare),
+                Figure(f"probe that also measures distances, {steps} steps, {label}", "MiB",
+                       tuple(item.second - item.bare for item in rounds), goal, bare),
                 Figure(f"trace file, {steps} steps, {label}", "MiB", tuple(item.trace for item in rounds)),
                 Figure(f"gate reading and comparing two, {steps} steps, {label}", "MiB", tuple(item.gate for item in rounds), None,
                        {"without_interpreter_and_modules_mib": round(statistics.median(item.gate_own for item in rounds), 1)}),
@@ -97,7 +99,8 @@ def _peak(out: Path) -> float:
 
 def _gate_peak(runs: Sequence[Run]) -> tuple[float, float]:
     """Peak memory in MiB of a fresh process that compares two runs, and how much of it came after its imports."""
-    done = subprocess.run([sys.executable, "-c", COMPARE, *(str(run.folder) for run in runs)], cwd=ROOT, env=OUTER, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", COMPARE, *(str(run.folder) for run in runs)]
+    done = subprocess.run(command, cwd=ROOT, env=OUTER, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RunFailed(f"comparing two traces: exit status {done.returncode}\n{done.stderr[-4000:]}")
     peak, own = (int(item) / 1024 for item in done.stdout.split())

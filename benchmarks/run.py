@@ -11,8 +11,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # so that the file itself can be started, too
 
-from benchmarks import digest_speed, gate_overhead, gpu, probe_memory, step_overhead  # noqa: E402  the folder above is on the path only now
-from benchmarks.figure import ROOT, Figure, describe_machine, show, write_results  # noqa: E402
+from benchmarks import digest_speed, gate_overhead, gpu, probe_memory, step_overhead
+from benchmarks.figure import ROOT, Figure, describe_machine, show, write_results
 
 CPU = {"gate_overhead": gate_overhead, "step_overhead": step_overhead, "digest_speed": digest_speed, "probe_memory": probe_memory}
 RESULTS = ROOT / "benchmarks" / "results"

@@ -54,7 +54,8 @@ def measure(settings: Settings) -> list[Figure]:
         for model in settings.models:
             rounds = [_round(place, settings, model, number) for number in range(settings.rounds)]
             label = f"{model}, {rounds[0].tensors} tensors"
-            beside: dict[str, object] = {"bare_ms": _rounded(item.bare for item in rounds), "probe_ms": _rounded(item.probe for item in rounds), "steps": settings.steps}
+            beside: dict[str, object] = {"steps": settings.steps, "bare_ms": _rounded(item.bare for item in rounds),
+                                         "probe_ms": _rounded(item.probe for item in rounds)}
             if any(item.device_mib for item in rounds):
                 beside["device_peak_probed_minus_bare_mib"] = _rounded(item.device_mib for item in rounds)
             figures += [Figure(f"whole step, {label}", "ratio", tuple(item.whole / item.bare for item in rounds), GOAL, beside),
@@ -78,7 +79,8 @@ def _round(place: Place, settings: Settings, model: str, number: int) -> Round:
         told[arm] = json.loads(out.read_text(encoding="utf-8"))
     bare, whole = (statistics.median(told[arm]["ms"][settings.warmup:]) for arm in ("bare", "probed"))
     device = (told["probed"]["device_peak_bytes"] - told["bare"]["device_peak_bytes"]) / 2**20
-    return Round(bare, whole, statistics.median(mark.ms for mark in marks), statistics.median(mark.probe_ms for mark in marks), told["bare"]["tensors"], device)
+    reported, probe = statistics.median(mark.ms for mark in marks), statistics.median(mark.probe_ms for mark in marks)
+    return Round(bare, whole, reported, probe, told["bare"]["tensors"], device)
 
 
 def _rounded(values: Iterable[float]) -> list[float]:

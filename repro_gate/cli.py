@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import signal
 import sys
 from collections.abc import Sequence
@@ -107,7 +108,12 @@ def _show(report: Report, options: argparse.Namespace) -> None:
         from repro_gate.report.markdown import to_markdown
 
         _write(options.markdown, to_markdown(report))
+    token = f"repro-gate-{secrets.token_hex(16)}" if os.environ.get("GITHUB_ACTIONS") == "true" else ""
+    if token:
+        print(f"::stop-commands::{token}", flush=True)  # a line of the report may start with anything
     render(report, Console(highlight=False, markup=False))
+    if token:
+        print(f"::{token}::", flush=True)
 
 
 def _compare(options: argparse.Namespace) -> int:

@@ -18,6 +18,7 @@ from repro_gate.errors import UsageError
 from repro_gate.report import sentences
 from repro_gate.report.escape import for_terminal
 from repro_gate.report.json_face import SCHEMA_ID, comparison_to_json, load
+from repro_gate.series import as_divergence
 from repro_gate.trace.artifacts import compare_artifacts, read_leaves
 from repro_gate.trace.format import SUFFIX
 from repro_gate.trace.reader import TraceError, read_folder
@@ -93,8 +94,7 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
     for path, artifact in ((a, first), (b, second)):
         if artifact.format == "refused":
             raise UsageError(f"{path}: {artifact.note}")
-    found = [Divergence(-1, "artifact", item.name, dtype=item.dtype, shape=item.shape, values=item.values, detail=item.detail)
-             for item in compare_artifacts(first, second, "")]
+    found = [as_divergence(item, -1) for item in compare_artifacts(first, second, "")]
     distances = _distances(a, b, [item.name for item in found if item.shape is not None and not item.detail], python) if found else {}
     found = [replace(item, distance=distances.get(item.name)) for item in found]
     tally = Tally(len(first.leaves.keys() | second.leaves.keys()), len(found))

@@ -20,7 +20,7 @@ from repro_gate.progress import Watch
 from repro_gate.runs import conditions
 from repro_gate.runs.launch import Plan, Run, Site, launch
 from repro_gate.spec.model import Spec
-from repro_gate.trace.artifacts import Artifact, collect, compare_artifacts, read_leaves
+from repro_gate.trace.artifacts import Artifact, LeafDifference, collect, compare_artifacts, read_leaves
 from repro_gate.trace.reader import Block, Trace
 from repro_gate.workspace import Checkout, Snapshot, changed_data, data_path, fresh_workspace, read_data_state, remove_tree, resolve_data, take_snapshot
 
@@ -166,8 +166,7 @@ class Series:
             if name not in a or name not in b:
                 found.append(Divergence(-1, "artifact", name, detail="written by the first run only" if name in a else "written by the second run only"))
                 continue
-            found += (Divergence(-1, "artifact", item.name, dtype=item.dtype, shape=item.shape, values=item.values, detail=item.detail)
-                      for item in compare_artifacts(a[name], b[name], name))
+            found += (as_divergence(item, -1) for item in compare_artifacts(a[name], b[name], name))
         steps = max((run.steps for run in self.runs), default=0)
         return tuple(replace(item, step=max(steps - 1, -1)) for item in found), sum(len(artifact.leaves) for artifact in a.values())
 
@@ -226,6 +225,12 @@ class _Progress:
             losses = losses_of(replace(main, blocks=main.blocks[-200:]))
             self.watch.advanced(self._step, losses[max(losses)] if losses else None)
         return self.live.look(traces) if self.live is not None else None
+
+
+def as_divergence(item: LeafDifference, step: int) -> Divergence:
+    """A differing leaf of an artifact as the report's divergence. Short values are shown, digests of tensors are not."""
+    return Divergence(step, "artifact", item.name, dtype=item.dtype, shape=item.shape, values=item.values if item.shape is None else None,
+                      detail=item.detail)
 
 
 def _so_far(first: Run, second: Run, found: Divergence) -> Comparison:

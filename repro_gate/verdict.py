@@ -117,6 +117,8 @@ def _notes(findings: Findings) -> tuple[Reason, ...]:
                          f"(loss {tolerance.loss:g}, weights {tolerance.weights:g})")] = None
     if findings.stopped_early:
         notes[Reason("run/fail-fast", "the runs after the divergence were left out (--fail-fast): noise floor and cost were not measured")] = None
+    if findings.cost is None and findings.spec.cost.measure and findings.runs and all(run.good for run in findings.runs):
+        notes[Reason("cost/not-measured", f"the cost was not measured: each run needs 3 steps after the {findings.spec.train.warmup} of its warm-up")] = None
     for flag in findings.spec.determinism.allow:
         notes[Reason("determinism/flag-allowed", f"{flag.flag} is left off: {flag.reason}")] = None
     return tuple(notes)

@@ -3,7 +3,10 @@
 FILE gets JSON: `ms` (between the ends of two neighbouring steps, the device waited for), `peak_kib` (VmHWM: of this process alone, where
 `ru_maxrss` would start at the peak of whoever forked it), `device_peak_bytes` (0 on a CPU), `tensors` (how many the optimizer moves).
 """
+# It stands for a training script as people write one, so it carries no types.
+# mypy: ignore-errors
 import argparse
+import itertools
 import json
 import runpy
 import time
@@ -36,7 +39,8 @@ class Transformer(nn.Module):
         super().__init__()
         self.token = nn.Embedding(vocabulary, width)
         self.position = nn.Embedding(length, width)
-        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True) for _ in range(depth))
+        block = {"nhead": 4, "dim_feedforward": 4 * width, "dropout": 0.0, "batch_first": True, "norm_first": True}
+        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(width, **block) for _ in range(depth))
         self.norm = nn.LayerNorm(width)
         self.neck = nn.Linear(width, width)
         self.head = nn.Linear(width, vocabulary)
@@ -63,7 +67,7 @@ def transformer(device, width, batch, length):
 
 
 def many(device, large):
-    """200 tensors of 64 numbers, the last one of `large` bytes instead where that is given; SGD, which holds no state and no temporaries."""
+    """200 tensors of 64 numbers, the last of `large` bytes where that is given; SGD, which holds no state and no temporaries."""
     sizes = [64] * 199 + [large // 4 or 64]
     model = nn.ParameterList(nn.Parameter(torch.zeros(size, device=device)) for size in sizes)
 
@@ -106,9 +110,10 @@ def main():
     finally:  # the gate may end a training inside its last step
         status = Path("/proc/self/status").read_text()
         peak = int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
-        ms = [(after - before) * 1e3 for before, after in zip(ends, ends[1:], strict=False)]
+        ms = [(after - before) * 1e3 for before, after in itertools.pairwise(ends)]
         device_peak = torch.cuda.max_memory_allocated() if on_device else 0
-        args.out.write_text(json.dumps({"ms": ms, "peak_kib": peak, "device_peak_bytes": device_peak, "tensors": len(list(model.parameters()))}))
+        tensors = len(list(model.parameters()))
+        args.out.write_text(json.dumps({"ms": ms, "peak_kib": peak, "device_peak_bytes": device_peak, "tensors": tensors}))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ def commit_known(evidence: Evidence) -> CheckResult:
     """The checkout is at a commit."""
     if evidence.commit is None:
         return CheckResult("code/commit", "code", missing(evidence), "the code is in no git commit, so nobody can check out what ran",
-                           remedy="git init && git add -A && git commit")
+                           remedy="run `git init && git add -A && git commit`")
     return CheckResult("code/commit", "code", "pass", f"the code is commit {evidence.commit[:12]}", (evidence.commit,))
 
 

@@ -11,7 +11,7 @@ def lockfile(evidence: Evidence) -> CheckResult:
     name, declared = "env/lockfile", evidence.spec.env.lockfile
     if declared is None:
         return CheckResult(name, "env", missing(evidence), "no lockfile is declared, so a rerun may install other versions",
-                           remedy="name it in the spec: env: {lockfile: requirements.lock}")
+                           remedy="name it in the spec: `env: {lockfile: requirements.lock}`")
     path = evidence.spec.path.parent / declared
     if not path.is_file() or not path.stat().st_size:
         return CheckResult(name, "env", "fail", f"the declared lockfile {declared} is not there, or is empty", (declared,), "commit it, or correct env.lockfile")

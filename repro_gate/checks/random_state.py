@@ -62,7 +62,7 @@ def reseeded_differs(evidence: Evidence) -> CheckResult:
     if not any(_bits_differ(run, evidence.control) for run in evidence.pair[:1]):
         return CheckResult(name, CATEGORY, "warn", f"a run with another seed ({seed}) gave the same bits: the seed does not reach the training",
                            remedy="the script sets a seed of its own, or draws nothing at random: take the seed from the command line and "
-                                  "write {seed} into train.run, so that reproducing under one seed says something about others")
+                                  "write `{seed}` into train.run, so that reproducing under one seed says something about others")
     return CheckResult(name, CATEGORY, "pass", f"another seed ({seed}) gave other bits, as it must")
 
 

@@ -43,7 +43,7 @@ class Hooks:
 
     def __init__(self, torch: Any, session: Session) -> None:
         self.torch = torch
-        self.made: Any = weakref.WeakSet()
+        self.made: Any = weakref.WeakKeyDictionary()  # in the order in which they were made, which a WeakSet does not keep
         self.names = names.Names()
         self.order: Dict[int, int] = {}  # id(parameter) -> when autograd finished its gradient
         self.serve(session)
@@ -83,7 +83,7 @@ class Hooks:
 
     def _optimizer_made(self, original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(optimizer, *args, **kwargs)
-        self.made.add(optimizer)
+        self.made[optimizer] = None
         if not self.captured and self.session.live and not self.waiting:
             self.waiting.append(self.torch.nn.modules.module.register_module_forward_pre_hook(self._first_forward))
         return result

@@ -94,6 +94,7 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
         return Run(plan, "crashed", ended, problem=f"train.working-directory {spec.train.working_directory!r} is not in the workspace",
                    remedy="name a folder that git tracks, relative to the folder that holds the spec", reason_id="run/no-working-directory")
     ended = supervise(command, cwd=site.cwd, env=environment, timeout=spec.train.timeout, tick=watcher.look)
+    watcher.look([])  # what came after the last tick
     return _judge(spec, plan, folder, nonce, ended, watcher)
 
 
@@ -199,7 +200,7 @@ def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watch
         return bad("untraced", "probe/error", f"the probe itself failed: {errors[0]}", "please report this line; training was not affected")
     if any(trace.end == "exception" for trace in traces if trace.trained):
         return bad("crashed", "run/crashed", "the training ended by an exception that its command did not report", "see the log's end")
-    if not any(trace.trained for trace in traces):
+    if not any(trace.steps for trace in traces):
         return bad("untraced", "run/nothing-recorded", _nothing(traces), "train with a torch optimizer, or call `from repro_gate import record, step`")
     return Run(plan, "stopped" if steps_done else "finished", ended, tuple(traces), folder=folder)
 
@@ -228,8 +229,7 @@ def _crash(ended: Ended) -> tuple[str, str, str, str] | None:
 def _nothing(traces: Sequence[Trace]) -> str:
     if not traces:
         return "no Python process of it could be traced"
-    torch = any("torch" in trace.facts for trace in traces)
-    return "no torch optimizer took a step and nothing was recorded" if torch or traces else "nothing was recorded"
+    return "no torch optimizer took a step, and nothing was recorded through repro_gate.record and step"
 
 
 def _trace_remedy(problem: str) -> str:

@@ -216,11 +216,11 @@ def test_a_measured_distance_is_attached_where_it_belongs() -> None:
         2, "gradient", "fc.weight", "main", "float32", (2, 8))
 
 
-def test_weights_are_listed_farthest_first() -> None:
+def test_parameters_are_listed_before_optimizer_state_and_farthest_first() -> None:
     b = apart(apart(apart(training(), 1.0, 0.5), None, None, name="fc.bias"), 4.0, 3.0, name="fc.weight.exp_avg", kind="optimizer")
     b = replace(b, distances=[*b.distances, Measured(1, "parameter", "early", "f", (), 9, 9, 9, 9), Measured(2, "parameter", "same", "f", (), 0, 0, 0, 1),
                               Measured(2, "gradient", "other kind", "f", (), 1, 1, 1, 1)])
-    assert [item.name for item in compare_runs([training()], [b]).weights] == ["fc.bias", "fc.weight.exp_avg", "fc.weight"]
+    assert [item.name for item in compare_runs([training()], [b]).weights] == ["fc.bias", "fc.weight", "fc.weight.exp_avg"]
 
 
 def test_parameters_that_differ_at_the_end_and_were_not_measured_are_counted() -> None:

@@ -187,3 +187,14 @@ def _running(word: str, folder_hint: str = "") -> bool:
             except OSError:
                 continue
     return False
+
+
+def test_on_github_the_report_stands_between_stop_commands(tmp_path: Path) -> None:
+    gated = gate(training(tmp_path / "code", "print('::error::forged')\nraise SystemExit(4)\n"), out=tmp_path, GITHUB_ACTIONS="true")
+    lines = gated.stdout.splitlines()
+    token = lines[0].removeprefix("::stop-commands::")
+    assert gated.exit_code == 3 and lines[0].startswith("::stop-commands::") and lines[-1] == f"::{token}::" and len(token) > 30
+    said = gated.stderr.splitlines()
+    assert said[0].startswith("::group::run 1 of 3") and said[-1] == "::endgroup::"
+    shown = next(number for number, line in enumerate(said) if "error::forged" in line)  # in the log's end, and there it is only text
+    assert not said[shown].startswith("::") and any(line.startswith("::stop-commands::") for line in said[:shown])

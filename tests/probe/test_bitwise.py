@@ -63,11 +63,11 @@ print({name: [hashlib.sha256(repr(item).encode()).hexdigest()[:16] for item in i
 """
 
 
-def test_a_training_with_workers_dropout_and_amp_has_the_same_bits_with_and_without_the_probe(tmp_path: Path) -> None:
-    run = trace_script(tmp_path, SCRIPT, keep_final=True)
+def test_a_training_with_workers_dropout_and_amp_has_the_same_bits_with_and_without_the_probe(short_path: Path) -> None:
+    run = trace_script(short_path, SCRIPT, keep_final=True)
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     assert len(trained(run).steps) == 12 and len(names(trained(run), "batch", 3)) == 2
-    place = tmp_path / "place"
+    place = short_path / "place"
     environment = training_environment({"PATH": PATH, "LANG": "C.UTF-8"}, conditions.deterministic(42, frozenset(), None), {}, place)
     bare = {name: value for name, value in environment.items() if name not in ("PYTHONPATH", CONFIG_VARIABLE)} | {"PATH": PATH}
     script = place / "workspace" / "train.py"

@@ -119,7 +119,7 @@ subprocess.run(["true"], env={})
     assert run.outcome == "finished", run.problem
 
 
-def test_processes_of_multiprocessing_train_under_their_own_names(tmp_path: Path) -> None:
+def test_processes_of_multiprocessing_train_under_their_own_names(short_path: Path) -> None:
     script = """
     import multiprocessing, sys
     def work():
@@ -131,7 +131,7 @@ def test_processes_of_multiprocessing_train_under_their_own_names(tmp_path: Path
             process.join()
             assert process.exitcode == 0
     """
-    run = trace_script(tmp_path, {"train.py": script, "model.py": TRAIN})
+    run = trace_script(short_path, {"train.py": script, "model.py": TRAIN})
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     found = {trace.key: trace for trace in run.traces if trace.trained}
     assert sorted(found) == ["by-fork", "by-forkserver", "by-spawn"]
@@ -158,8 +158,8 @@ if __name__ == "__main__":
 """
 
 
-def test_batches_of_forked_and_of_spawned_loader_workers_are_recorded(tmp_path: Path) -> None:
-    run = trace_script(tmp_path, LOADER)
+def test_batches_of_forked_and_of_spawned_loader_workers_are_recorded(short_path: Path) -> None:
+    run = trace_script(short_path, LOADER)
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     trace = trained(run)
     assert [names(trace, "batch", step) for step in range(4)] == [["x", "noise", "index"]] * 4
@@ -183,8 +183,8 @@ dist.destroy_process_group()
 """
 
 
-def test_torchrun_gives_one_trace_for_each_rank(tmp_path: Path) -> None:
-    run = trace_script(tmp_path, DDP, command=f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py")
+def test_torchrun_gives_one_trace_for_each_rank(short_path: Path) -> None:
+    run = trace_script(short_path, DDP, command=f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py")
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     ranks = [trace for trace in run.traces if trace.trained]
     assert [trace.key for trace in ranks] == ["rank0", "rank1"]

@@ -31,9 +31,9 @@ dist.destroy_process_group()
 SHARDS = (("0.weight", "float32", (3, 4)), ("0.bias", "float32", (3,)), ("2.weight", "float32", (1, 6)), ("2.bias", "float32", (1,)))
 
 
-def test_each_rank_records_and_keeps_its_local_shards_under_the_models_names(tmp_path: Path) -> None:
+def test_each_rank_records_and_keeps_its_local_shards_under_the_models_names(short_path: Path) -> None:
     command = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py"
-    run = trace_script(tmp_path, FSDP2, command=command, keep_final=True)
+    run = trace_script(short_path, FSDP2, command=command, keep_final=True)
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     ranks = [trace for trace in run.traces if trace.trained]
     assert [(trace.key, len(trace.steps), trace.notes) for trace in ranks] == [("rank0", 2, []), ("rank1", 2, [])]
@@ -41,7 +41,7 @@ def test_each_rank_records_and_keeps_its_local_shards_under_the_models_names(tmp
         assert blocks(trace, "parameter", -1)[0].rows == blocks(trace, "parameter", 1)[0].rows == SHARDS
         assert set(blocks(trace, "gradient", 0)[0].rows) == set(SHARDS)
         assert "2.weight.exp_avg_sq" in names(trace, "optimizer", 1)
-        saved = torch.load(tmp_path / "place" / "workspace" / f"{trace.key}.pt", weights_only=True)
+        saved = torch.load(short_path / "place" / "workspace" / f"{trace.key}.pt", weights_only=True)
         [kept] = [load_file(run.folder / name) for _, name in trace.kept if name.endswith("final.parameter.safetensors")]
         assert all(torch.equal(kept[name], shard) for (name, _, _), shard in zip(SHARDS, saved, strict=True))
     one, two = (blocks(trace, "parameter", 1)[0].digests for trace in ranks)

@@ -1,0 +1,69 @@
+"""Claims about `benchmarks/`: each measurement runs with tiny settings and gives figures of the right form. Never a claim about a time."""
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from benchmarks import digest_speed, gate_overhead, probe_memory, run, step_overhead
+from benchmarks.figure import Figure, show, to_json, write_results
+
+
+def well_formed(figures: list[Figure], rounds: int) -> None:
+    assert figures
+    assert len({figure.name for figure in figures}) == len(figures)
+    for figure in figures:
+        assert len(figure.values) == rounds
+        assert all(math.isfinite(value) for value in figure.values)
+        assert figure.unit in ("ratio", "MiB", "GB/s")
+        assert figure.unit == "MiB" or figure.median > 0
+        json.dumps(to_json(figure), allow_nan=False)
+
+
+@pytest.mark.e2e
+def test_the_gate_is_held_against_its_bare_runs() -> None:
+    figures = gate_overhead.measure(gate_overhead.QUICK)
+    well_formed(figures, gate_overhead.QUICK.rounds)
+    assert [figure.goal for figure in figures] == [gate_overhead.GOAL]
+
+
+@pytest.mark.e2e
+def test_step_times_are_taken_for_a_model_of_24_tensors_and_one_of_200() -> None:
+    figures = step_overhead.measure(step_overhead.QUICK)
+    well_formed(figures, step_overhead.QUICK.rounds)
+    assert [figure.name.rpartition(", ")[2] for figure in figures] == ["24 tensors", "24 tensors", "200 tensors", "200 tensors"]
+
+
+def test_the_digest_is_held_against_three_peers_at_each_size() -> None:
+    figures = digest_speed.measure(digest_speed.QUICK)
+    well_formed(figures, digest_speed.QUICK.rounds)
+    peers = [figure.name.partition(" over ")[2] for figure in figures]
+    assert peers.count("clone") == peers.count("hashlib.sha256") == len(digest_speed.QUICK.sizes)
+
+
+@pytest.mark.e2e
+def test_memory_is_taken_for_both_runs_of_a_pair_and_for_the_gate() -> None:
+    figures = probe_memory.measure(probe_memory.QUICK)
+    well_formed(figures, probe_memory.QUICK.rounds)
+    assert [figure.goal for figure in figures] == [64, 64, None, None, 66, 66, None, None]
+    assert all(figure.median > 0 for figure in figures if figure.goal is None)
+
+
+def test_every_measurement_is_run_by_the_one_command() -> None:
+    files = {path.stem for path in Path(run.__file__).parent.glob("*.py")} - {"__init__", "run", "figure", "arms", "gpu"}
+    assert set(run.CPU) == files
+
+
+def test_a_figure_is_shown_and_written_with_its_spread_and_goal(tmp_path: Path) -> None:
+    figure = Figure("step", "ratio", (1.0, 1.2, 1.1), 1.05, {"bare_ms": [9.87654321]})
+    assert "1.100 ratio" in show(figure)
+    assert "(1.000 … 1.200, n=3)" in show(figure)
+    assert "goal ≤ 1.05: NOT met" in show(figure)
+    write_results(tmp_path / "results" / "cpu.json", True, {"cpu": "x"}, {"step_overhead": [figure]})
+    written = json.loads((tmp_path / "results" / "cpu.json").read_text(encoding="utf-8"))
+    assert written["machine"] == {"cpu": "x"}
+    assert written["figures"]["step_overhead"] == [
+        {"name": "step", "unit": "ratio", "median": 1.1, "min": 1.0, "max": 1.2, "values": [1.0, 1.2, 1.1], "goal": 1.05, "met": False,
+         "beside": {"bare_ms": [9.87654]}}]

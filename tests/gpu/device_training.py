@@ -1,0 +1,45 @@
+"""Runs a training on the device under the real probe: `trace_script` with what a GPU machine's processes need."""
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from repro_gate.analysis.compare import compare_runs
+from repro_gate.analysis.model import Comparison
+from repro_gate.runs import conditions
+from repro_gate.runs.conditions import Condition
+from repro_gate.runs.launch import Run
+from tests.tracing import trace_script
+
+DETERMINISTIC = conditions.deterministic(42, frozenset(), None)
+DEFAULT = conditions.default(42, frozenset(), None)
+OUTER = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "CC") if name in os.environ}
+
+
+def train(tmp_path: Path, source: str, condition: Condition = DETERMINISTIC, name: str = "run", env: Mapping[str, str] | None = None,
+          command: str = "python3 train.py") -> Run:
+    """One run on the device; `bad` ones come back too."""
+    return trace_script(tmp_path / name, source, command=command, condition=condition, name=name, timeout=240, env={**OUTER, **(env or {})})
+
+
+def pair(tmp_path: Path, source: str, condition: Condition = DETERMINISTIC, **more: str) -> tuple[Run, Run, Comparison]:
+    """Two runs of one condition that came to their end, and their comparison."""
+    first, second = (train(tmp_path, source, condition, f"{condition.name}-{number}", **more) for number in (1, 2))
+    for run in (first, second):
+        assert run.good, (run.outcome, run.problem, run.ended.tail)
+    return first, second, compare_runs(first.traces, second.traces)
+
+
+def differing(comparison_of: tuple[Run, Run, Comparison], kind: str) -> set[str]:
+    """Names whose digests differ anywhere between two runs, of one kind."""
+    first, second, _ = comparison_of
+    found: set[str] = set()
+    for a, b in zip((trace for trace in first.traces if trace.trained), (trace for trace in second.traces if trace.trained), strict=True):
+        for left, right in zip(a.blocks, b.blocks, strict=True):
+            if left.kind == kind:
+                assert left.rows == right.rows
+                for at, row in enumerate(left.rows):
+                    if left.digests[16 * at:16 * at + 16] != right.digests[16 * at:16 * at + 16]:
+                        found.add(row[0])
+    return found

@@ -1,0 +1,207 @@
+"""Claims about a traced training on a GPU: what is recorded, that deterministic runs repeat in each precision, that no bit changes."""
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.device_training import DEFAULT, DETERMINISTIC, OUTER, pair, train
+from tests.tracing import PATH, blocks, names, trained
+
+pytestmark = pytest.mark.gpu
+
+NET = '''
+import json, os, sys, torch, torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+def make():
+    head = nn.Flatten(), nn.Linear(16 * 14 * 14, 10)
+    return nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Dropout(0.2), *head).cuda()
+def batch(step):
+    generator = torch.Generator().manual_seed(step)
+    return torch.randn(8, 3, 16, 16, generator=generator).cuda(), torch.randint(10, (8,), generator=generator).cuda()
+net = make()
+'''
+LOOPS = {
+    "float32": '''
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+for step in range(4):
+    x, y = batch(step)
+    optimizer.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    optimizer.step()
+''',
+    "GradScaler": '''
+optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+scaler = torch.amp.GradScaler("cuda", init_scale=2.0**10)
+for step in range(4):
+    x, y = batch(step)
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = F.cross_entropy(net(x), y)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    print("loss", step, loss.item().hex())
+''',
+    "bf16": '''
+optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+for step in range(4):
+    x, y = batch(step)
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = F.cross_entropy(net(x), y)
+    loss.backward()
+    optimizer.step()
+''',
+    "fused": '''
+optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
+for step in range(4):
+    x, y = batch(step)
+    optimizer.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    optimizer.step()
+''',
+    "compile": '''
+net = torch.compile(net)
+optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+for step in range(4):
+    x, y = batch(step)
+    optimizer.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    optimizer.step()
+''',
+    "fsdp2": '''
+import tempfile
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+meeting = os.path.join(tempfile.mkdtemp(), "meeting")
+dist.init_process_group("nccl", init_method="file://" + meeting, rank=0, world_size=1, device_id=torch.device("cuda:0"))
+torch.cuda.set_device(0)
+fully_shard(net[5])
+fully_shard(net)
+optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+for step in range(4):
+    x, y = batch(step)
+    optimizer.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    optimizer.step()
+dist.destroy_process_group()
+''',
+}
+FINAL = '''
+content = b"".join(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for tensor in net.state_dict().values())
+import hashlib
+open("final.txt", "w").write(hashlib.sha256(content).hexdigest())
+'''
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_deterministic_runs_repeat_and_every_tensor_has_its_name(tmp_path: Path, loop: str) -> None:
+    first, _, comparison = pair(tmp_path, NET + LOOPS[loop])
+    assert comparison.identical, comparison.first_divergence
+    assert comparison.steps == 4
+    trace = trained(first)
+    assert set(names(trace, "parameter", 3)) == {"0.weight", "0.bias", "1.weight", "1.bias", "5.weight", "5.bias"}
+    assert set(names(trace, "gradient", 3)) == set(names(trace, "parameter", 3))
+    assert {"1.running_mean", "1.running_var"} <= set(names(trace, "buffer", 3))
+    assert trace.facts["device"].startswith("cuda: ")
+    assert not trace.notes
+    if loop == "fsdp2":
+        assert trace.key == "rank0"
+
+
+def test_a_scaled_loss_is_recorded_as_the_training_knows_it(tmp_path: Path) -> None:
+    run = train(tmp_path, NET + LOOPS["GradScaler"])
+    assert run.good, run.ended.tail
+    printed = [line.split()[2] for line in run.ended.tail if line.startswith("loss ")]
+    assert [block.values[0] for step in range(4) for block in blocks(trained(run), "loss", step)] == printed
+
+
+def test_the_generator_of_the_device_is_recorded_and_moves(tmp_path: Path) -> None:
+    run = train(tmp_path, NET + LOOPS["float32"])
+    assert run.good, run.ended.tail
+    trace = trained(run)
+    states = []
+    for step in range(4):
+        block = blocks(trace, "rng", step)[-1]
+        at = [row[0] for row in block.rows].index("cuda:0")
+        states.append(block.digests[16 * at:16 * at + 16])
+    assert len(set(states)) == 4  # dropout draws from it at every step
+
+
+def test_the_flags_are_read_back_as_each_condition_set_them(tmp_path: Path) -> None:
+    on, off = (train(tmp_path, NET + LOOPS["float32"], condition, condition.name) for condition in (DETERMINISTIC, DEFAULT))
+    for run in (on, off):
+        assert run.good, run.ended.tail
+    read = [trained(run).settings[trained(run).steps[-1].flags] for run in (on, off)]
+    assert [item["CUBLAS_WORKSPACE_CONFIG"] for item in read] == [":4096:8", None]
+    assert [item["torch.use_deterministic_algorithms"] for item in read] == [True, False]
+    assert [item["torch.backends.cudnn.deterministic"] for item in read] == [True, False]
+
+
+def test_the_probe_changes_no_bit_of_a_training_on_the_device(tmp_path: Path) -> None:
+    """The bare twin gets the flags by its own lines and the same environment, and no probe."""
+    flags = "import torch; torch.use_deterministic_algorithms(True); torch.backends.cudnn.deterministic = True"
+    source = flags + NET + LOOPS["GradScaler"] + FINAL
+    run = train(tmp_path, source)
+    assert run.good, run.ended.tail
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "train.py").write_text(source)
+    environment = {**OUTER, **DETERMINISTIC.environment, "PATH": PATH, "HOME": str(bare)}
+    subprocess.run(["python3", "train.py"], cwd=bare, env=environment, check=True, timeout=240)
+    assert (bare / "final.txt").read_text() == (tmp_path / "run" / "place" / "workspace" / "final.txt").read_text()
+
+
+def test_peak_memory_is_the_trainings_own(tmp_path: Path) -> None:
+    """A model so large beside its activations that the digest's products would set the peak if they were counted."""
+    source = '''
+import os, torch
+w = torch.nn.Parameter(torch.zeros(64 * 1024 * 1024, device="cuda"))
+optimizer = torch.optim.SGD([w], lr=0.1, foreach=False)
+for _ in range(3):
+    optimizer.zero_grad()
+    (w[:10] - 1).square().sum().backward()
+    optimizer.step()
+if "REPRO_GATE_PROBE" not in os.environ:
+    print(torch.cuda.max_memory_allocated())
+'''
+    run = train(tmp_path, source)
+    assert run.good, run.ended.tail
+    environment = {**OUTER, **DETERMINISTIC.environment, "PATH": PATH, "HOME": str(tmp_path)}
+    bare = subprocess.run(["python3", "-c", source], env=environment, capture_output=True, text=True, check=True, timeout=240)
+    assert abs(trained(run).steps[-1].peak_bytes - int(bare.stdout)) < 4 * 1024 * 1024
+
+
+def test_step_times_hold_the_devices_work(tmp_path: Path) -> None:
+    """Kernels are queued, not waited for, by the training; the time of a step must still hold them, and the probe's time must not."""
+    source = '''
+import time, torch
+w = torch.nn.Parameter(torch.randn(4096, 4096, device="cuda"))
+optimizer = torch.optim.SGD([w], lr=0.0)
+for step in range(6):
+    optimizer.zero_grad()
+    x = w
+    for _ in range(20):
+        x = torch.tanh(x @ w)
+    x.mean().backward()
+    optimizer.step()
+torch.cuda.synchronize()
+began = time.perf_counter()
+for _ in range(5):
+    with torch.no_grad():
+        x = w
+        for _ in range(20):
+            x = torch.tanh(x @ w)
+torch.cuda.synchronize()
+print("forward", (time.perf_counter() - began) / 5 * 1e3)
+'''
+    run = train(tmp_path, source)
+    assert run.good, run.ended.tail
+    forward = next(float(line.split()[1]) for line in run.ended.tail if line.startswith("forward "))
+    last = trained(run).steps[-1]
+    assert last.ms > forward  # a backward pass does twice the work of the forward one, so this holds with a wide margin
+

@@ -1,0 +1,78 @@
+"""The command line: what it prints, how it exits, and that it starts without what only a gating needs."""
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from repro_gate import __version__
+from repro_gate.cli import main
+from tests.e2e.gating import command, environment
+
+HEAVY = ("torch", "numpy", "yaml", "jsonschema", "rich", "jinja2", "requests", "psutil", "subprocess", "asyncio")
+
+
+def test_help_imports_nothing_that_only_a_gating_needs() -> None:
+    code = f"import sys; sys.argv = ['repro-gate', '--help']\ntry:\n from repro_gate.cli import main; main()\nexcept SystemExit: pass\n" \
+           f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.rstrip().endswith("[]") and "exit codes:" in done.stdout
+
+
+def test_the_gate_never_imports_torch(tmp_path: Path) -> None:
+    code = "import sys, repro_gate.gate, repro_gate.comparing, repro_gate.report.terminal, repro_gate.report.markdown, repro_gate.spec.init\n" \
+           "print('torch' in sys.modules, 'numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0 and capsys.readouterr().out == f"repro-gate {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["rnu"], ["run", "--sead", "1"], ["run", "--seed", "x"], ["compare", "one"]])
+def test_bad_arguments_are_a_usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == 2 and "usage: repro-gate" in capsys.readouterr().err
+
+
+def test_a_bad_spec_is_said_by_line_and_column_all_at_once(tmp_path: Path) -> None:
+    (tmp_path / "repro.yml").write_text("version: 1\ntrain:\n  run: python train.py\n  stpes: 10\n  warmup: many\ncolour: red\n")
+    done = subprocess.run(command("run", tmp_path / "repro.yml"), env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    for place in ("repro.yml:4:3:", "repro.yml:5:11:", "repro.yml:6:1:", "did you mean `steps`?"):
+        assert place in done.stderr, done.stderr
+
+
+def test_a_report_that_cannot_be_written_is_said_before_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(tmp_path), "--json", str(tmp_path / "no" / "report.json")]) == 2
+    assert "its folder does not exist" in capsys.readouterr().err
+
+
+def test_a_required_gpu_that_is_missing_is_inconclusive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a GPU")
+    (tmp_path / "repro.yml").write_text("version: 1\ntrain: {run: python train.py}\nhardware: {device: cuda}\n")
+    assert main(["run", str(tmp_path)]) == 3
+    assert "shows no GPU" in capsys.readouterr().err
+
+
+def test_init_writes_a_spec_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").write_text("import torch\nloss.backward()\n")
+    assert main(["init", str(tmp_path)]) == 0
+    assert "python train.py" in (tmp_path / "repro.yml").read_text()
+    assert main(["init", str(tmp_path)]) == 2 and "is there already" in capsys.readouterr().err
+    assert main(["init", "--stdout", str(tmp_path)]) == 0
+    assert main(["init", str(tmp_path / "none")]) == 2
+
+
+@pytest.mark.parametrize("arguments", [["schema"], ["schema", "--report"]])
+def test_schema_prints_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["$schema"] == "https://json-schema.org/draft/2020-12/schema"
