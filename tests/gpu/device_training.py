@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from repro_gate.analysis.compare import compare_runs
@@ -17,15 +16,14 @@ DEFAULT = conditions.default(42, frozenset(), None)
 OUTER = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "CC") if name in os.environ}
 
 
-def train(tmp_path: Path, source: str, condition: Condition = DETERMINISTIC, name: str = "run", env: Mapping[str, str] | None = None,
-          command: str = "python3 train.py") -> Run:
+def train(tmp_path: Path, source: str, condition: Condition = DETERMINISTIC, name: str = "run") -> Run:
     """One run on the device; `bad` ones come back too."""
-    return trace_script(tmp_path / name, source, command=command, condition=condition, name=name, timeout=240, env={**OUTER, **(env or {})})
+    return trace_script(tmp_path / name, source, command="python3 train.py", condition=condition, name=name, timeout=240, env=OUTER)
 
 
-def pair(tmp_path: Path, source: str, condition: Condition = DETERMINISTIC, **more: str) -> tuple[Run, Run, Comparison]:
+def pair(tmp_path: Path, source: str, condition: Condition = DETERMINISTIC) -> tuple[Run, Run, Comparison]:
     """Two runs of one condition that came to their end, and their comparison."""
-    first, second = (train(tmp_path, source, condition, f"{condition.name}-{number}", **more) for number in (1, 2))
+    first, second = (train(tmp_path, source, condition, f"{condition.name}-{number}") for number in (1, 2))
     for run in (first, second):
         assert run.good, (run.outcome, run.problem, run.ended.tail)
     return first, second, compare_runs(first.traces, second.traces)

@@ -186,7 +186,7 @@ dist.destroy_process_group()
 def test_torchrun_gives_one_trace_for_each_rank(short_path: Path) -> None:
     run = trace_script(short_path, DDP, command=f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py")
     assert run.outcome == "finished", (run.problem, run.ended.tail)
-    ranks = [trace for trace in run.traces if trace.trained]
+    ranks = sorted((trace for trace in run.traces if trace.trained), key=lambda trace: trace.key)
     assert [trace.key for trace in ranks] == ["rank0", "rank1"]
     assert {tuple(names(trace, "parameter", -1)) for trace in ranks} == {("0.weight", "0.bias", "1.weight", "1.bias")}
     gradients = [[block.digests for block in trace.blocks if block.kind == "gradient"] for trace in ranks]

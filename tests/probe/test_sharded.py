@@ -35,7 +35,7 @@ def test_each_rank_records_and_keeps_its_local_shards_under_the_models_names(sho
     command = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py"
     run = trace_script(short_path, FSDP2, command=command, keep_final=True)
     assert run.outcome == "finished", (run.problem, run.ended.tail)
-    ranks = [trace for trace in run.traces if trace.trained]
+    ranks = sorted((trace for trace in run.traces if trace.trained), key=lambda trace: trace.key)
     assert [(trace.key, len(trace.steps), trace.notes) for trace in ranks] == [("rank0", 2, []), ("rank1", 2, [])]
     for trace in ranks:
         assert blocks(trace, "parameter", -1)[0].rows == blocks(trace, "parameter", 1)[0].rows == SHARDS
