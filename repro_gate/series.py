@@ -191,7 +191,7 @@ class _LiveView:
     def __init__(self, watch: Watch, first: Sequence[Trace], fail_fast: bool) -> None:
         self.watch, self.fail_fast = watch, fail_fast
         self.found: Divergence | None = None
-        alone = [trace for trace in first if trace.trained and sum(other.key == trace.key for other in first) == 1]
+        alone = [trace for trace in first if trace.trained and sum(other.key == trace.key and other.trained for other in first) == 1]
         self._first: dict[str, dict[Key, Block]] = {trace.key: {key_of(block): block for block in trace.blocks} for trace in alone}
         self._taken: dict[Path, int] = {}
 

@@ -1,7 +1,7 @@
 """Digests of tensors: 16 bytes that see dtype, shape, element order, -0.0 against +0.0 and NaN payloads, the same on CPU and GPU.
 
 Name: `sha256-128` over `header | bytes` for tensors up to 64 KiB; above that `sha256-128` over `header | row sums | last bytes`. The
-header is dtype and shape. A row is 32 KiB, read as 4096 64-bit integers x, and summed up four times modulo 2**64: sum(k[i] * x[i]) with
+header is dtype and shape (and layout, scale and zero point of a sparse or quantized tensor). A row is 32 KiB, read as 4096 64-bit integers x, and summed up four times modulo 2**64: sum(k[i] * x[i]) with
 two sets of 64-bit keys, and, with two more sets, over the same bytes read from an offset of 4. A sum modulo 2**64 does not depend on the
 order of additions, so any number of threads gives the same digest. Why four: multilinear hashing (Carter and Wegman 1979; Lemire and
 Kaser, "Strongly universal string hashing is fast", 2014) misses a difference d with probability 2**-(64 - z), z being the trailing zero
@@ -42,14 +42,15 @@ def local(tensor: Any) -> Any:
 def digest_all(torch: Any, tensors: Sequence[Any]) -> bytes:
     """Digests of all tensors, 16 bytes each, in order. Leaves tensors, generators and autograd as they were."""
     out: List[bytes] = [b""] * len(tensors)
-    remote: List[Tuple[int, Any]] = []
+    remote: List[Tuple[int, Any, bytes]] = []
     with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         for index, tensor in enumerate(tensors):
-            tensor = _plain(torch, tensor)
-            if tensor.is_cpu:
-                out[index] = _cpu_digest(torch, tensor)
+            plain = _plain(torch, tensor)
+            form = b"" if plain is tensor else _form(torch, local(tensor))
+            if plain.is_cpu:
+                out[index] = _cpu_digest(torch, plain, form)
             else:
-                remote.append((index, tensor))
+                remote.append((index, plain, form))
         if remote:
             _device_digests(torch, remote, out)
     return b"".join(out)
@@ -65,6 +66,18 @@ def _plain(torch: Any, tensor: Any) -> Any:
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
     return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+
+def _form(torch: Any, tensor: Any) -> bytes:
+    """What a sparse or quantized tensor is beside the bytes that are digested: layout, dtype, shape, scale and zero point. Else nothing."""
+    if tensor.is_quantized:
+        per_channel = tensor.qscheme() in (torch.per_channel_affine, torch.per_channel_symmetric)
+        scale = (tensor.q_per_channel_scales().tolist(), tensor.q_per_channel_zero_points().tolist(), tensor.q_per_channel_axis()) \
+            if per_channel else (tensor.q_scale(), tensor.q_zero_point())
+        return repr((str(tensor.dtype), str(tensor.qscheme()), scale)).encode()
+    if tensor.layout is not torch.strided:
+        return repr((str(tensor.layout), str(tensor.dtype), tuple(tensor.shape))).encode()
+    return b""
 
 
 def _dense_parts(torch: Any, tensor: Any) -> Any:
@@ -92,8 +105,10 @@ def _header(tensor: Any) -> Tuple[Any, Any]:
     return known[0].copy(), known[1]
 
 
-def _cpu_digest(torch: Any, tensor: Any) -> bytes:
+def _cpu_digest(torch: Any, tensor: Any, form: bytes = b"") -> bytes:
     header, array = _header(tensor)
+    if form:
+        header.update(form)
     size = array._length_
     if size:
         content = array.from_address(tensor.data_ptr())
@@ -118,18 +133,19 @@ def _cpu_sums(torch: Any, content: Any, rows: int) -> List[Any]:
     return sums
 
 
-def _device_digests(torch: Any, remote: List[Tuple[int, Any]], out: List[bytes]) -> None:
+def _device_digests(torch: Any, remote: List[Tuple[int, Any, bytes]], out: List[bytes]) -> None:
     """Digest tensors on their device: sums are made there, and one transfer for each device brings them over."""
-    by_device: Dict[Any, List[Tuple[int, Any]]] = {}
-    for index, tensor in remote:
-        by_device.setdefault(tensor.device, []).append((index, tensor))
+    by_device: Dict[Any, List[Tuple[int, Any, bytes]]] = {}
+    for item in remote:
+        by_device.setdefault(item[1].device, []).append(item)
     for items in by_device.values():
-        parts = [_device_part(torch, tensor) for _, tensor in items]
+        parts = [_device_part(torch, tensor) for _, tensor, _ in items]
         flat = torch.cat([part for part in parts if part.numel()] or [parts[0]]).cpu()
         content = ctypes.string_at(flat.data_ptr(), flat.numel()) if flat.numel() else b""
         start = 0
-        for (index, tensor), part in zip(items, parts):
+        for (index, tensor, form), part in zip(items, parts):
             header, _ = _header(tensor)
+            header.update(form)
             header.update(content[start:start + part.numel()])
             start += part.numel()
             out[index] = bytes(header.digest()[:DIGEST_BYTES])

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, List, Optional, Tuple
 
-PIECE = 4 * 1024 * 1024  # elements at a time: 32 MiB as float64
+PIECE = 128 * 1024  # elements at a time: 1 MiB as float64, so that the temporaries stay in the cache
 Figures = Tuple[Optional[float], Optional[int], Optional[float], Optional[float]]
 
 _MAGNITUDE = {"torch.float16": ("int16", 0x7FFF), "torch.bfloat16": ("int16", 0x7FFF), "torch.float32": ("int32", 0x7FFFFFFF),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import mmap
 import os
 import struct
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -75,9 +74,9 @@ def _write_bytes(file: Any, tensor: Any) -> None:
 def _measure(torch: Any, path: str, kind: str, items: Sequence[Item]) -> List[List[Any]]:
     """One row for each tensor that has a twin of its name, dtype and shape in the file at `path`."""
     rows: List[List[Any]] = []
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as content:
-        length = struct.unpack("<Q", content[:8])[0]
-        header = json.loads(content[8:8 + length])
+    with open(path, "rb") as file:
+        length = struct.unpack("<Q", file.read(8))[0]
+        header = json.loads(file.read(length))
         for name, tensor in items:
             _, dtype, shape = describe(name, tensor)
             entry = header.get(name)
@@ -87,8 +86,10 @@ def _measure(torch: Any, path: str, kind: str, items: Sequence[Item]) -> List[Li
             if begin == end:
                 continue
             own = _on_cpu(torch, tensor)
-            count = own.numel()
-            twin = torch.frombuffer(content, dtype=own.dtype, count=count, offset=8 + length + begin).clone().view(own.shape)
+            file.seek(8 + length + begin)
+            content = bytearray(end - begin)  # one tensor at a time
+            file.readinto(content)
+            twin = torch.frombuffer(content, dtype=own.dtype).view(own.shape)
             rows.append([kind, name, dtype, list(shape), *distance.measure(torch, twin, own)])
     return rows
 

@@ -32,6 +32,7 @@ def record(name: str, value: Any, kind: Optional[str] = None) -> None:
         values = [float(item).hex() for _, item in items] if kind == "loss" and single else None
         rows, digests = digest_leaves(items)
         current.block(kind, rows, digests, values)
+        current.recorded()
 
 
 def step() -> None:

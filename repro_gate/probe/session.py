@@ -39,7 +39,8 @@ class Session:
         self.at_close: List[Callable[[], None]] = []  # run once before `end` is written: keeps the final state
         self.synchronize: Callable[[], None] = lambda: None  # waits for the device, set where there is one
         self.read_flags: Callable[[], Dict[str, Any]] = dict
-        self.peak_bytes: Callable[[], int] = _resident_peak
+        self.peak_bytes: Callable[[], int] = resident_peak
+        self.reset_peak: Callable[[], None] = lambda: None
         self.facts: Dict[str, Callable[[], str]] = {
             "python": platform.python_version, "process": _process_key, "interpreter": lambda: sys.executable,
             "device": lambda: "cpu: %s" % platform.machine()}
@@ -50,6 +51,8 @@ class Session:
         self._stops = 0
         self._mark = time.perf_counter()  # when the step in progress began
         self._own = 0.0  # of that, what the probe took
+        self._peak = 0  # bytes, since the last step
+        self._recorded = False  # something is recorded through the SDK that no step has closed yet
         self._depth = 0
         self._connections: Dict[str, None] = {}
         self._thread = threading.get_ident()
@@ -79,12 +82,15 @@ class Session:
             return
         with self._guard():
             self.synchronize()  # work that the training had queued counts as the training's
+            self._peak = max(self._peak, self.peak_bytes())
         began = time.perf_counter()
         self._depth += 1
         try:
             with self._guard():
                 yield
         finally:
+            with self._guard():
+                self.reset_peak()  # what the digests held is not the training's
             self._depth -= 1
             self._own += time.perf_counter() - began
 
@@ -147,6 +153,10 @@ class Session:
         if self._writer is not None:
             self._writer.event(name, **fields)
 
+    def recorded(self) -> None:
+        """Something was recorded through the SDK: a step that closes it is owed."""
+        self._recorded = True
+
     @property
     def stem(self) -> str:
         """The trace file's name without its suffix; files that belong to it start so."""
@@ -161,6 +171,9 @@ class Session:
         """Write what is kept to the end and the last line. Later calls do nothing."""
         if self._closed or self._writer is None:
             return
+        if self._recorded and reason != "exception":
+            with self.own_time():
+                self._write_step(time.perf_counter() - self._mark)  # the last step of a script that only ever records
         if self._steps or self._introduced:
             with self.own_time():
                 for action in self.at_close:
@@ -181,8 +194,9 @@ class Session:
         flags = self._writer.flags(self.read_flags())
         own = min(self._own, elapsed)
         self._writer.event("step", step=self._steps, ms=round((elapsed - own) * 1e3, 6), probe_ms=round(own * 1e3, 6),
-                           peak_bytes=self.peak_bytes(), flags=flags)
+                           peak_bytes=self._peak, flags=flags)
         self._steps += 1
+        self._peak, self._recorded = 0, False
 
     def _introduce(self) -> None:
         """Before the first thing to compare: say what this process is."""
@@ -237,8 +251,8 @@ def reopen_after_fork() -> None:
         parent = _CURRENT[0]
         parent.forget()
         child = open_session(parent.config)
-        child.synchronize, child.read_flags, child.peak_bytes, child.facts = (
-            parent.synchronize, parent.read_flags, parent.peak_bytes, parent.facts)
+        child.synchronize, child.read_flags, child.facts = parent.synchronize, parent.read_flags, parent.facts
+        child.peak_bytes, child.reset_peak = parent.peak_bytes, parent.reset_peak
         child.start(forked=True)
         torch_hooks = sys.modules.get(__package__ + ".torch_hooks")
         if torch_hooks is not None:
@@ -268,7 +282,7 @@ def _arguments() -> List[str]:
     return [str(item).encode("utf-8", "replace").decode() for item in arguments]
 
 
-def _resident_peak() -> int:
+def resident_peak() -> int:
     """Peak resident memory of this process in bytes (Linux counts it in KiB, macOS in bytes)."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)

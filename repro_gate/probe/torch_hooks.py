@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 from ..trace.writer import Row
 from . import flags, keep, names, sdk, seeds
 from .digest import describe, digest_all
-from .session import Session
+from .session import Session, resident_peak
 
 _HOOKS: List["Hooks"] = []
 _RECENT = 64  # steps after which an optimizer that no longer steps is let go
@@ -60,10 +60,9 @@ class Hooks:
         variables = tuple(session.config["variables"])
         session.synchronize = self._synchronize
         session.read_flags = lambda: flags.read(torch, variables)
-        session.peak_bytes = self._peak_bytes
+        session.peak_bytes, session.reset_peak = self._peak_bytes, self._reset_peak
         session.facts.update(_facts(torch))
-        if not session.config.get("reference_written", False):
-            session.at_close.append(self._keep_final)
+        session.at_close.append(self._keep_final)
 
     def attach(self) -> None:
         """Put the hooks into torch, once."""
@@ -315,9 +314,13 @@ class Hooks:
         cuda = self.torch.cuda
         if cuda.is_available() and cuda.is_initialized():
             return int(max(cuda.max_memory_allocated(index) for index in range(cuda.device_count())))
-        from .session import _resident_peak
+        return resident_peak()
 
-        return _resident_peak()
+    def _reset_peak(self) -> None:
+        cuda = self.torch.cuda
+        if cuda.is_available() and cuda.is_initialized():
+            for index in range(cuda.device_count()):
+                cuda.reset_peak_memory_stats(index)
 
 
 def _wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:

@@ -47,7 +47,9 @@ def write_shims(place: Path, outer_path: str) -> None:
     So `PYTHONPATH=src python train.py` in a shell command is traced too. `sys.executable` stays the real interpreter.
     """
     folder = place / "bin"
-    folder.mkdir(exist_ok=True)
+    if folder.exists():
+        return  # the same for every run
+    folder.mkdir()
     names = {"python", "python3"} | {f"python3.{minor}" for minor in range(9, 20)}
     for name in sorted(names):
         real = shutil.which(name, path=outer_path)

@@ -25,6 +25,7 @@ from repro_gate.trace.reader import Trace, TraceError, TraceFollower, read_folde
 
 SNIPPET = "_repro_gate_snippet.py"
 STOP_GRACE = 30.0  # seconds that a training has to leave after its last wanted step
+_SIMPLE = re.compile(r"(?:python[\d.]*|torchrun|accelerate|bash|sh|[\w.-]*/[\w./-]+) [^;&|<>()`\n#]*")
 _NO_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementation")
 
 
@@ -87,7 +88,10 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     _configure(spec, plan, site, folder, nonce)
     write_shims(site.place, spec.train.env.get("PATH", site.outer.get("PATH", os.defpath)))
     watcher = _Watcher(folder, nonce, tick)
-    command = ["/bin/sh", "-c", _command(spec, plan, site)]
+    text = _command(spec, plan, site)
+    if _SIMPLE.fullmatch(text.strip()):
+        text = f"exec {text.strip()}"  # no shell between gate and training: signals and the kernel's notice of the gate's death reach it
+    command = ["/bin/sh", "-c", text]
     environment = training_environment(site.outer, plan.condition, spec.train.env, site.place, spec.hardware.device)
     if not site.cwd.is_dir():
         ended = Ended(None, None, False, "", 0.0, (), 0, False)
@@ -139,7 +143,9 @@ class _Watcher:
         """Take in what is new. Ends the run where its trace is broken, or where it does not leave after its last step."""
         try:
             for path in trace_files(self.folder):
-                self.followers.setdefault(path.name, TraceFollower(path, self.nonce)).poll()
+                follower = self.followers.setdefault(path.name, TraceFollower(path, self.nonce))
+                if follower.trace.end is None:  # what is whole is not opened again
+                    follower.poll()
         except TraceError as error:
             self.trace_problem = str(error)
             return "trace"
@@ -175,7 +181,7 @@ def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watch
     traces: list[Trace] = []
     trace_problem = _failure(folder) or watcher.trace_problem
     try:
-        traces = read_folder(folder, nonce)
+        traces = read_folder(folder, nonce, watcher.followers)
         removed = watcher.followers.keys() - {trace.path.name for trace in traces}
         trace_problem = trace_problem or (f"{min(removed)}: was removed during the run" if removed else None)
     except TraceError as error:

@@ -9,6 +9,7 @@ import collections
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -72,13 +73,8 @@ def _watch(process: subprocess.Popen[bytes], deadline: float, tick: Callable[[li
     due, ticks = time.monotonic() + TICK, 0
     alive: list[psutil.Process] = []
     while True:
-        try:
-            process.wait(timeout=max(0.01, min(due - time.monotonic(), TICK)))
+        if _wait(process, max(0.0, due - time.monotonic())):
             return "", False
-        except subprocess.TimeoutExpired:
-            pass
-        if time.monotonic() < due:
-            continue
         due, ticks = time.monotonic() + TICK, ticks + 1
         if ticks % SCAN_EVERY == 0:
             alive = descendants(before)
@@ -88,6 +84,21 @@ def _watch(process: subprocess.Popen[bytes], deadline: float, tick: Callable[[li
             return reason, False
         if time.monotonic() > deadline:
             return "", True
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether the process has ended, at latest after `seconds`. Through its file descriptor where there is one (Linux): no polling."""
+    if hasattr(os, "pidfd_open"):
+        with contextlib.suppress(OSError):
+            handle = os.pidfd_open(process.pid)
+            try:
+                select.select([handle], [], [], seconds)
+            finally:
+                os.close(handle)
+            return process.poll() is not None
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=max(0.01, seconds))
+    return process.poll() is not None
 
 
 def descendants(before: set[int]) -> list[psutil.Process]:

@@ -34,7 +34,7 @@ END_REASONS = ("steps", "exit", "exception")
 # Limits on what the reader accepts: a trace is written by a stranger's process.
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_FILE_BYTES = 4 * 1024 * 1024 * 1024
-MAX_FILES = 4096
+MAX_FILES = 65_536  # every forked loader worker opens one
 MAX_NAME = 4096
 MAX_ROWS = 1_000_000
 MAX_STEP = 1_000_000_000

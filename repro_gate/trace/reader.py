@@ -275,11 +275,11 @@ class TraceFollower:
         self.trace.end = event["reason"]
 
 
-def read_folder(folder: Path, nonce: str | None) -> list[Trace]:
-    """Every trace in `folder`, whole, ordered by process key and start. Raises TraceError."""
-    followers = [TraceFollower(path, nonce) for path in trace_files(folder)]
+def read_folder(folder: Path, nonce: str | None, followers: Mapping[str, TraceFollower] | None = None) -> list[Trace]:
+    """Every trace in `folder`, whole, in order of their start; `followers` by file name have read some of them already. Raises TraceError."""
     traces = []
-    for follower in followers:
+    for path in trace_files(folder):
+        follower = (followers or {}).get(path.name) or TraceFollower(path, nonce)
         trace = follower.finish()
         if trace.trained and trace.end is None:
             raise TraceError(f"{trace.path.name}: truncated after step {len(trace.steps) - 1}: the process ended without closing its trace")

@@ -4,6 +4,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
+import warnings
 from typing import Any
 
 import pytest
@@ -27,7 +28,8 @@ def of(*tensors: torch.Tensor) -> bytes:
 def of_device(*tensors: torch.Tensor) -> bytes:
     """What the path for devices makes of tensors of the CPU."""
     out = [b""] * len(tensors)
-    digest._device_digests(torch, [(index, digest._plain(torch, tensor)) for index, tensor in enumerate(tensors)], out)
+    digest._device_digests(torch, [
+        (index, digest._plain(torch, tensor), digest._form(torch, digest.local(tensor))) for index, tensor in enumerate(tensors)], out)
     return b"".join(out)
 
 
@@ -220,3 +222,14 @@ def test_the_training_s_modes_do_not_matter(name: str) -> None:
     digest._KEYS.clear()
     with around(name):
         assert of(tensor) == plain == of_device(tensor)
+
+
+def test_a_quantized_tensors_scale_and_a_sparse_tensors_shape_are_seen() -> None:
+    values = torch.randint(0, 10, (6,), dtype=torch.uint8).float()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch deprecates quantized and sparse types by warnings of its own
+        one, other = (torch.quantize_per_tensor(values, scale, 0, torch.quint8) for scale in (1.0, 1.0))
+        scaled = torch._make_per_tensor_quantized_tensor(one.int_repr(), 0.5, 0)
+        sparse = [torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], (size,)) for size in (4, 5)]
+        found = [digest.digest_all(torch, [tensor]) for tensor in (one, other, scaled, *sparse)]
+    assert found[0] == found[1] != found[2] and found[3] != found[4]
