@@ -49,10 +49,12 @@ test: $(FULL) ## every test that this machine can run: unit tests on two process
 
 lint: $(FULL) ## ruff and mypy --strict
 	$(PY) -m ruff check repro_gate benchmarks tests examples
+	$(PY) -m ruff format --check repro_gate benchmarks tests
 	$(PY) -m mypy --strict
 
 format: $(FULL) ## what ruff can mend by itself: imports, spellings, whitespace
 	$(PY) -m ruff check --fix repro_gate benchmarks tests examples
+	$(PY) -m ruff format repro_gate benchmarks tests
 
 bench: $(FULL) ## the gate's own speed and memory, as ratios taken in one run
 	$(PY) -m benchmarks.run $(BENCH)

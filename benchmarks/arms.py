@@ -2,6 +2,7 @@
 
 Both get the environment that the gate would pass on, the same command, and fresh places; the bare one lacks nothing but the probe.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -60,15 +61,23 @@ def run_bare(place: Place, command: str, condition: Condition) -> None:
     del environment[CONFIG_VARIABLE], environment["PYTHONPATH"]
     environment["PATH"] = OUTER["PATH"]
     with tempfile.TemporaryFile() as output:
-        done = subprocess.run(["/bin/sh", "-c", command], cwd=place.workspace, env=environment, stdin=subprocess.DEVNULL, stdout=output,
-                              stderr=subprocess.STDOUT, check=False)
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            cwd=place.workspace,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
         if done.returncode:
             output.seek(0)
             raise RunFailed(f"{command}: exit status {done.returncode}\n" + output.read()[-4000:].decode("utf-8", "replace"))
 
 
-def run_probed(place: Place, command: str, condition: Condition, name: str, *, keep_final: bool = False,
-               reference: Sequence[Trace] = ()) -> Run:
+def run_probed(
+    place: Place, command: str, condition: Condition, name: str, *, keep_final: bool = False, reference: Sequence[Trace] = ()
+) -> Run:
     """Run the same command under the probe; `name` is the folder of its traces. Raises RunFailed."""
     spec = Spec(place.root / "repro.yml", train=Train(run=command))
     site = Site(place.root, place.workspace, place.workspace, place.root / "runs", OUTER)

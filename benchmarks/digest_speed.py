@@ -3,6 +3,7 @@
 A ratio above 1 says how many times faster the digest is. `torch.hash_tensor` is an XOR and sees no permutation; `clone` only copies: it is
 what a probe that kept tensors instead of digests would have to do.
 """
+
 from __future__ import annotations
 
 import hashlib

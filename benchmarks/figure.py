@@ -3,6 +3,7 @@
 Every file of this folder that measures is a module with a frozen `Settings` (its defaults are what is published, `QUICK` is a smoke run)
 and `measure(settings) -> list[Figure]`. Ratios are taken within one round, so that a machine that slows down slows both sides.
 """
+
 from __future__ import annotations
 
 import json
@@ -53,16 +54,29 @@ def show(figure: Figure) -> str:
 
 def to_json(figure: Figure) -> dict[str, Any]:
     """The figure as it stands in a results file; floats keep six significant digits."""
-    return {"name": figure.name, "unit": figure.unit, "median": _rounded(figure.median), "min": _rounded(min(figure.values)),
-            "max": _rounded(max(figure.values)), "values": _rounded(list(figure.values)), "goal": figure.goal, "met": figure.met,
-            "beside": _rounded(dict(figure.beside))}
+    return {
+        "name": figure.name,
+        "unit": figure.unit,
+        "median": _rounded(figure.median),
+        "min": _rounded(min(figure.values)),
+        "max": _rounded(max(figure.values)),
+        "values": _rounded(list(figure.values)),
+        "goal": figure.goal,
+        "met": figure.met,
+        "beside": _rounded(dict(figure.beside)),
+    }
 
 
 def write_results(path: Path, quick: bool, machine: Mapping[str, object], figures: Mapping[str, Sequence[Figure]]) -> None:
     """Write one results file. `figures` holds the figures of each measurement by its module's name."""
     taken = {name: [to_json(figure) for figure in found] for name, found in figures.items()}
-    document = {"taken": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "commit": _commit(), "quick": quick, "machine": machine,
-                "figures": taken}
+    document = {
+        "taken": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "commit": _commit(),
+        "quick": quick,
+        "machine": machine,
+        "figures": taken,
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -72,9 +86,15 @@ def describe_machine() -> dict[str, object]:
     import torch
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return {"cpu": _cpu_model(), "processors": usable_processors(), "memory_gib": round(memory, 1),
-            "load_before": round(os.getloadavg()[0], 2), "system": platform.platform(),
-            "python": platform.python_version(), "torch": torch.__version__}
+    return {
+        "cpu": _cpu_model(),
+        "processors": usable_processors(),
+        "memory_gib": round(memory, 1),
+        "load_before": round(os.getloadavg()[0], 2),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
 
 
 def _cpu_model() -> str:

@@ -3,6 +3,7 @@
 The gate: `repro-gate run` as a person starts it, in a fresh git checkout that holds the example alone. Bare: deterministic, default,
 deterministic, default and the reseeded control of two steps, one after the other, with the same commands and the same environment.
 """
+
 from __future__ import annotations
 
 import json
@@ -67,8 +68,12 @@ def measure(settings: Settings) -> list[Figure]:
             if not number % 2:
                 bares.append(_bare_series(place, settings.epochs))
     ratios = tuple(gate / bare for gate, bare in zip(gates, bares, strict=True))
-    beside = {"steps": settings.epochs, "gate_s": [round(item, 3) for item in gates], "bare_s": [round(item, 3) for item in bares],
-              "gate_outside_its_runs_s": [round(gate - run, 3) for gate, run in zip(gates, inside, strict=True)]}
+    beside = {
+        "steps": settings.epochs,
+        "gate_s": [round(item, 3) for item in gates],
+        "bare_s": [round(item, 3) for item in bares],
+        "gate_outside_its_runs_s": [round(gate - run, 3) for gate, run in zip(gates, inside, strict=True)],
+    }
     return [Figure(f"gate over the same five bare runs, {settings.epochs} steps", "ratio", ratios, GOAL, beside)]
 
 

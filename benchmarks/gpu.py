@@ -2,6 +2,7 @@
 
 The same measurements as on a CPU, with settings for a data-centre GPU: 51 million parameters in 200 tensors, 16,384 tokens a step.
 """
+
 from __future__ import annotations
 
 import shutil
@@ -57,9 +58,16 @@ def describe_gpu() -> dict[str, object]:
     device = torch.cuda.get_device_properties(0)
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     driver = subprocess.run(query, capture_output=True, text=True, check=False).stdout if shutil.which("nvidia-smi") else ""
-    return {"gpu": device.name, "gpus": torch.cuda.device_count(), "gpu_memory_gib": round(device.total_memory / 2**30, 1),
-            "compute_capability": f"{device.major}.{device.minor}", "multiprocessors": device.multi_processor_count,
-            "driver": driver.strip().partition("\n")[0] or "unknown", "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+    return {
+        "gpu": device.name,
+        "gpus": torch.cuda.device_count(),
+        "gpu_memory_gib": round(device.total_memory / 2**30, 1),
+        "compute_capability": f"{device.major}.{device.minor}",
+        "multiprocessors": device.multi_processor_count,
+        "driver": driver.strip().partition("\n")[0] or "unknown",
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+    }
 
 
 if __name__ == "__main__":

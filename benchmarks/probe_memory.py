@@ -3,6 +3,7 @@
 Each process is fresh and reads its own high-water mark (VmHWM) after its last step. As in the gate, the first probed run keeps its final
 state and the second measures its distance to it. Beside it: the trace's size, and what the gate takes to read and compare two such traces.
 """
+
 from __future__ import annotations
 
 import json
@@ -70,11 +71,21 @@ def measure(settings: Settings) -> list[Figure]:
             bare = {"bare_mib": round(statistics.median(item.bare for item in rounds), 1)}
             figures += [
                 Figure(f"probe, {steps} steps, {label}", "MiB", tuple(item.first - item.bare for item in rounds), goal, bare),
-                Figure(f"probe that also measures distances, {steps} steps, {label}", "MiB",
-                       tuple(item.second - item.bare for item in rounds), goal, bare),
+                Figure(
+                    f"probe that also measures distances, {steps} steps, {label}",
+                    "MiB",
+                    tuple(item.second - item.bare for item in rounds),
+                    goal,
+                    bare,
+                ),
                 Figure(f"trace file, {steps} steps, {label}", "MiB", tuple(item.trace for item in rounds)),
-                Figure(f"gate reading and comparing two, {steps} steps, {label}", "MiB", tuple(item.gate for item in rounds), None,
-                       {"without_interpreter_and_modules_mib": round(statistics.median(item.gate_own for item in rounds), 1)}),
+                Figure(
+                    f"gate reading and comparing two, {steps} steps, {label}",
+                    "MiB",
+                    tuple(item.gate for item in rounds),
+                    None,
+                    {"without_interpreter_and_modules_mib": round(statistics.median(item.gate_own for item in rounds), 1)},
+                ),
             ]
     return figures
 

@@ -2,6 +2,7 @@
 
 A smoke run (`--quick`) and a part (`--only`) write nothing unless `--out` names a file; the figures of a smoke run mean nothing.
 """
+
 from __future__ import annotations
 
 import argparse

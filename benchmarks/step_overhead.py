@@ -3,6 +3,7 @@
 The training script times its own steps; bare and probed processes take turns. Two ratios: the whole step, the probe's digests and lines
 included; and the training time that the probe reports, its own taken out, which is what the determinism cost is computed from.
 """
+
 from __future__ import annotations
 
 import json
@@ -54,12 +55,17 @@ def measure(settings: Settings) -> list[Figure]:
         for model in settings.models:
             rounds = [_round(place, settings, model, number) for number in range(settings.rounds)]
             label = f"{model}, {rounds[0].tensors} tensors"
-            beside: dict[str, object] = {"steps": settings.steps, "bare_ms": _rounded(item.bare for item in rounds),
-                                         "probe_ms": _rounded(item.probe for item in rounds)}
+            beside: dict[str, object] = {
+                "steps": settings.steps,
+                "bare_ms": _rounded(item.bare for item in rounds),
+                "probe_ms": _rounded(item.probe for item in rounds),
+            }
             if any(item.device_mib for item in rounds):
                 beside["device_peak_probed_minus_bare_mib"] = _rounded(item.device_mib for item in rounds)
-            figures += [Figure(f"whole step, {label}", "ratio", tuple(item.whole / item.bare for item in rounds), GOAL, beside),
-                        Figure(f"training time as reported, {label}", "ratio", tuple(item.reported / item.bare for item in rounds), GOAL)]
+            figures += [
+                Figure(f"whole step, {label}", "ratio", tuple(item.whole / item.bare for item in rounds), GOAL, beside),
+                Figure(f"training time as reported, {label}", "ratio", tuple(item.reported / item.bare for item in rounds), GOAL),
+            ]
     return figures
 
 
@@ -75,9 +81,9 @@ def _round(place: Place, settings: Settings, model: str, number: int) -> Round:
             run_bare(place, command, condition)
         else:
             run = run_probed(place, command, condition, f"{model}-{number}")
-            marks = next(trace.steps for trace in run.traces if trace.trained)[settings.warmup:]
+            marks = next(trace.steps for trace in run.traces if trace.trained)[settings.warmup :]
         told[arm] = json.loads(out.read_text(encoding="utf-8"))
-    bare, whole = (statistics.median(told[arm]["ms"][settings.warmup:]) for arm in ("bare", "probed"))
+    bare, whole = (statistics.median(told[arm]["ms"][settings.warmup :]) for arm in ("bare", "probed"))
     device = (told["probed"]["device_peak_bytes"] - told["bare"]["device_peak_bytes"]) / 2**20
     reported, probe = statistics.median(mark.ms for mark in marks), statistics.median(mark.probe_ms for mark in marks)
     return Round(bare, whole, reported, probe, told["bare"]["tensors"], device)

@@ -2,6 +2,7 @@
 
 `record` and `step` let a training script that never calls a torch optimizer say what to compare; outside the gate they do nothing.
 """
+
 from __future__ import annotations
 
 import sys

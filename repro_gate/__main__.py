@@ -1,4 +1,5 @@
 """`python -m repro_gate` is `repro-gate`."""
+
 from __future__ import annotations
 
 import sys

@@ -4,6 +4,7 @@ Called by `workspace` and `gate`. Every call of git goes through `_git`: the env
 system monitor, content filters, lazy fetching and prompts are switched off for that call alone, and ownership by somebody else is accepted
 because of that. Nothing is written: not to the repository, not to any configuration.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -19,7 +20,10 @@ from repro_gate.errors import UsageError
 
 _GIT_SECONDS = 300
 _QUIET = {
-    "core.fsmonitor": "false", "core.hooksPath": os.devnull, "core.untrackedCache": "false", "safe.directory": "*",
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.untrackedCache": "false",
+    "safe.directory": "*",
 }
 _FILTER = re.compile(rb"filter\.(.+)\.(clean|smudge|process|required)", re.DOTALL | re.IGNORECASE)
 _REMOTE = re.compile(rb"remote\.(.+)\.url", re.DOTALL | re.IGNORECASE)
@@ -175,7 +179,7 @@ def _pointers(batch: bytes) -> dict[str, re.Match[bytes]]:
         match = _LFS_POINTER.fullmatch(rest[: int(size)])
         if match:
             found[blob] = match
-        batch = rest[int(size) + 1:]
+        batch = rest[int(size) + 1 :]
     return found
 
 
@@ -243,15 +247,27 @@ def _git(root: Path, *arguments: str, given: bytes = b"") -> bytes:
 def _run(root: Path, arguments: Sequence[str], off: Mapping[str, str], given: bytes = b"") -> bytes:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {
-        "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none",
-        "GIT_PAGER": "cat", "GIT_CONFIG_COUNT": str(len(_QUIET) + len(off)), "GIT_NO_REPLACE_OBJECTS": "1",
+        "LC_ALL": "C",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_ALLOW_PROTOCOL": "none",
+        "GIT_PAGER": "cat",
+        "GIT_CONFIG_COUNT": str(len(_QUIET) + len(off)),
+        "GIT_NO_REPLACE_OBJECTS": "1",
     }
     for place, (key, value) in enumerate({**_QUIET, **off}.items()):
         environment |= {f"GIT_CONFIG_KEY_{place}": key, f"GIT_CONFIG_VALUE_{place}": value}
     try:
         done = subprocess.run(
-            ["git", "--no-optional-locks", *arguments], cwd=root, env=environment, input=given, capture_output=True, check=False,
-            timeout=_GIT_SECONDS)
+            ["git", "--no-optional-locks", *arguments],
+            cwd=root,
+            env=environment,
+            input=given,
+            capture_output=True,
+            check=False,
+            timeout=_GIT_SECONDS,
+        )
     except subprocess.TimeoutExpired as error:
         raise _GitError(f"git {arguments[0]} took longer than {_GIT_SECONDS} s", -1) from error
     if done.returncode != 0:

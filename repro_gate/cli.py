@@ -1,4 +1,5 @@
 """The command line: parse, call, print. Errors are printed here and nowhere else; heavy imports wait until a command needs them."""
+
 from __future__ import annotations
 
 import argparse
@@ -41,8 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="repro-gate", description="Fails a pull request when training is not reproducible.", epilog=EPILOG,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="repro-gate",
+        description="Fails a pull request when training is not reproducible.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"repro-gate {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_run(commands)
@@ -50,7 +55,12 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("a", metavar="A", type=Path)
     compare.add_argument("b", metavar="B", type=Path)
     compare.add_argument("--json", metavar="FILE", type=Path, help="write the differences as JSON")
-    compare.add_argument("--python", metavar="PYTHON", default="python3", help="interpreter with torch, to measure how far tensors of two checkpoints are apart")
+    compare.add_argument(
+        "--python",
+        metavar="PYTHON",
+        default="python3",
+        help="interpreter with torch, to measure how far tensors of two checkpoints are apart",
+    )
     compare.set_defaults(action=_compare)
     init = commands.add_parser("init", help="write a commented repro.yml for this checkout")
     init.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=Path("."))
@@ -63,14 +73,24 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    run = commands.add_parser("run", help="gate the training that a repro.yml declares", epilog=EPILOG,
-                              formatter_class=argparse.RawDescriptionHelpFormatter)
-    run.add_argument("spec", metavar="SPEC", nargs="?", default="repro.yml", help="repro.yml, or the folder that holds it (default: repro.yml)")
+    run = commands.add_parser(
+        "run", help="gate the training that a repro.yml declares", epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    run.add_argument(
+        "spec", metavar="SPEC", nargs="?", default="repro.yml", help="repro.yml, or the folder that holds it (default: repro.yml)"
+    )
     run.add_argument("--json", metavar="FILE", type=Path, help="write report.json")
     run.add_argument("--markdown", metavar="FILE", type=Path, help="write the Markdown of the PR comment")
     run.add_argument("--seed", metavar="N", type=int, help="random-state.seed instead of the spec's")
     run.add_argument("--steps", metavar="N", type=int, help="train.steps instead of the spec's")
-    run.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="overrides", help="any key of the spec, the value as YAML; may be given often")
+    run.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="overrides",
+        help="any key of the spec, the value as YAML; may be given often",
+    )
     run.add_argument("--fail-fast", action="store_true", help="stop at the first divergence; noise floor and cost are then not measured")
     run.add_argument("--keep-traces", metavar="FOLDER", type=Path, help="keep the traces of all runs there, for `repro-gate compare`")
     run.add_argument("--quiet", action="store_true", help="no progress, only the report")
@@ -85,11 +105,17 @@ def _run(options: argparse.Namespace) -> int:
 
     for path in (options.json, options.markdown):
         _writable(path)
-    if options.keep_traces is not None and options.keep_traces.exists() and (not options.keep_traces.is_dir() or any(options.keep_traces.iterdir())):
+    if (
+        options.keep_traces is not None
+        and options.keep_traces.exists()
+        and (not options.keep_traces.is_dir() or any(options.keep_traces.iterdir()))
+    ):
         raise UsageError(f"--keep-traces {options.keep_traces}: is there already and is not empty", remedy="name a new folder")
     spec = load_spec(Path(options.spec), options.overrides, seed=options.seed, steps=options.steps)
     chosen = Options(options.spec, tuple(options.overrides), options.fail_fast, options.keep_traces)
-    with watching(sys.stderr, terminal=sys.stderr.isatty(), github=os.environ.get("GITHUB_ACTIONS") == "true", quiet=options.quiet) as watch:
+    with watching(
+        sys.stderr, terminal=sys.stderr.isatty(), github=os.environ.get("GITHUB_ACTIONS") == "true", quiet=options.quiet
+    ) as watch:
         report = run_gate(spec, chosen, watch)
     _show(report, options)
     return EXIT_CODES[report.verdict]
@@ -153,7 +179,10 @@ def _schema(options: argparse.Namespace) -> int:
 def _writable(path: Path | None) -> None:
     """A file that cannot be written is said before the runs, not after them."""
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise UsageError(f"{path}: cannot be written: {'it is a folder' if path.is_dir() else 'its folder does not exist'}", remedy="name a file in a folder that exists")
+        raise UsageError(
+            f"{path}: cannot be written: {'it is a folder' if path.is_dir() else 'its folder does not exist'}",
+            remedy="name a file in a folder that exists",
+        )
 
 
 def _write(path: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 The same code as in `run`: traces by `analysis.compare`, files leaf by leaf by `trace.artifacts`, reports by the fingerprints they carry.
 Exit code 0 where both are the same, 1 where they differ, 2 where one of them cannot be read.
 """
+
 from __future__ import annotations
 
 import json
@@ -51,8 +52,12 @@ def _traces(a: Path, b: Path) -> Comparison:
     for folder in (a, b):
         if not any(folder.glob("*" + SUFFIX)):
             inner = sorted(path.parent.name for path in folder.glob("*/*" + SUFFIX))
-            raise UsageError(f"{folder}: holds no trace", remedy=f"name one run of it, such as {folder / inner[0]}" if inner else
-                             "make traces with `repro-gate run --keep-traces FOLDER`, and name one run's folder in it")
+            raise UsageError(
+                f"{folder}: holds no trace",
+                remedy=f"name one run of it, such as {folder / inner[0]}"
+                if inner
+                else "make traces with `repro-gate run --keep-traces FOLDER`, and name one run's folder in it",
+            )
         try:
             runs.append(read_folder(folder, None))
         except TraceError as error:
@@ -76,12 +81,27 @@ def _reports(a: Mapping[str, Any], b: Mapping[str, Any]) -> Comparison:
     left, right = dict(map(tuple, first["by_step"])), dict(map(tuple, second["by_step"]))
     steps = sorted(left.keys() | right.keys())
     parted = [step for step in steps if left.get(step) != right.get(step)]
-    by_kind = {kind: Tally(1, int(first["by_kind"].get(kind) != second["by_kind"].get(kind))) for kind in sorted(first["by_kind"] | second["by_kind"])}
+    by_kind = {
+        kind: Tally(1, int(first["by_kind"].get(kind) != second["by_kind"].get(kind)))
+        for kind in sorted(first["by_kind"] | second["by_kind"])
+    }
     kinds = [kind for kind, tally in by_kind.items() if tally.differing]
     losses = _losses(a, b)
-    divergence = Divergence(parted[0], kinds[0] if kinds else "parameter", "(any)", detail=f"kinds that differ: {', '.join(kinds)}") if parted else None
-    return Comparison(not parted, max((step for step in steps), default=-1) + 1, len(by_kind), len(kinds), divergence, by_kind,
-                      tuple((step, 1) for step in parted), losses)
+    divergence = (
+        Divergence(parted[0], kinds[0] if kinds else "parameter", "(any)", detail=f"kinds that differ: {', '.join(kinds)}")
+        if parted
+        else None
+    )
+    return Comparison(
+        not parted,
+        max((step for step in steps), default=-1) + 1,
+        len(by_kind),
+        len(kinds),
+        divergence,
+        by_kind,
+        tuple((step, 1) for step in parted),
+        losses,
+    )
 
 
 def _losses(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[tuple[int, float, float], ...]:
@@ -106,17 +126,27 @@ def _distances(a: Path, b: Path, names: Sequence[str], python: str) -> dict[str,
     if not names:
         return {}
     try:
-        done = subprocess.run([python, str(_MEASURE), str(a.resolve()), str(b.resolve())], input="".join(json.dumps(name) + "\n" for name in names),
-                              capture_output=True, text=True, timeout=600, check=False)
+        done = subprocess.run(
+            [python, str(_MEASURE), str(a.resolve()), str(b.resolve())],
+            input="".join(json.dumps(name) + "\n" for name in names),
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
         rows = [json.loads(line) for line in done.stdout.splitlines()]
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return {}
-    return {name: Distance(max_abs, max_ulp, l2, l2 / norm if l2 is not None and norm else None) for name, max_abs, max_ulp, l2, norm in rows}
+    return {
+        name: Distance(max_abs, max_ulp, l2, l2 / norm if l2 is not None and norm else None) for name, max_abs, max_ulp, l2, norm in rows
+    }
 
 
 def _print(comparison: Comparison) -> None:
     if comparison.identical:
-        print(f"same: {comparison.tensors} quantities, {comparison.steps} steps" if comparison.steps else f"same: {comparison.tensors} leaves")
+        print(
+            f"same: {comparison.tensors} quantities, {comparison.steps} steps" if comparison.steps else f"same: {comparison.tensors} leaves"
+        )
         return
     first = comparison.first_divergence
     if first is not None and first.kind != "artifact":

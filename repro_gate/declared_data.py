@@ -2,6 +2,7 @@
 
 Called by `workspace` (which links it in), `gate` (before and after each run) and the data checks. Nothing here changes a byte of it.
 """
+
 from __future__ import annotations
 
 import hashlib

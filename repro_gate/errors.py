@@ -2,6 +2,7 @@
 
 Raised where the cause is known, printed in one place (`cli.main`). Imports nothing of the package.
 """
+
 from __future__ import annotations
 
 

@@ -3,6 +3,7 @@
 Called by `workspace` and `trace.artifacts.collect`. Trees to be removed were written by the training: nested beyond any path length, with
 permissions taken away, full of links to elsewhere. Standard library only.
 """
+
 from __future__ import annotations
 
 import errno
@@ -73,7 +74,7 @@ def _copy_bytes(reader: int, writer: int) -> None:
         while piece := source.read(1 << 20):  # also what copy_file_range left: some file systems report nothing to copy
             view = memoryview(piece)
             while view:
-                view = view[target.write(view):]
+                view = view[target.write(view) :]
 
 
 def copy_link(source: Path, target: Path) -> None:
@@ -108,8 +109,10 @@ def remove_tree(path: Path) -> None:
         os.rmdir(path)
     except OSError as error:
         raise Inconclusive(
-            f"cannot remove {path}: {error.strerror or error}", reason_id="workspace/not-removed",
-            remedy="remove it by hand (as the user who owns what is left in it) and run again") from error
+            f"cannot remove {path}: {error.strerror or error}",
+            reason_id="workspace/not-removed",
+            remedy="remove it by hand (as the user who owns what is left in it) and run again",
+        ) from error
 
 
 def _empty(folder: int, top: int, numbers: Iterator[int], level: int = 0) -> None:

@@ -3,6 +3,7 @@
 A training command goes in, unmodified; it runs in fresh processes under named conditions; the traces are compared; the report says whether
 the runs are the same bits, where they first part, how large the noise is without the flags, and what the flags cost.
 """
+
 from __future__ import annotations
 
 import math
@@ -57,25 +58,69 @@ def run_gate(spec: Spec, options: Options, watch: Watch) -> Report:
         if all(item.actual is not None and item.expected in (None, item.actual) for item in data):
             series.run_all(CONTROL_STEPS)
         comparisons = tuple(SeedResult(seed, comparison) for seed, comparison in series.comparisons.items())
-        evidence = Evidence(spec, checkout.commit, checkout.uncommitted, ground.snapshot.files, tuple(series.runs), series.pair(), series.control,
-                            comparisons[0].comparison if comparisons else None, _against_control(series), data, series.changed_data)
+        evidence = Evidence(
+            spec,
+            checkout.commit,
+            checkout.uncommitted,
+            ground.snapshot.files,
+            tuple(series.runs),
+            series.pair(),
+            series.control,
+            comparisons[0].comparison if comparisons else None,
+            _against_control(series),
+            data,
+            series.changed_data,
+        )
         return _report(spec, options, checkout, series, comparisons, evidence, started, monotonic() - clock)
 
 
-def _report(spec: Spec, options: Options, checkout: Checkout, series: Series, comparisons: tuple[SeedResult, ...], evidence: Evidence,
-            started: datetime, seconds: float) -> Report:
+def _report(
+    spec: Spec,
+    options: Options,
+    checkout: Checkout,
+    series: Series,
+    comparisons: tuple[SeedResult, ...],
+    evidence: Evidence,
+    started: datetime,
+    seconds: float,
+) -> Report:
     checklist = run_checks(evidence, date.today())
     pairs = series.cost_pairs()
     cost = measure_cost(pairs, spec.train.warmup) if pairs else None
     defaults = series.default_pair()
-    verdict, reasons, notes = decide(Findings(spec, comparisons, tuple(series.runs), checklist, cost, series.artifact_notes, series.interrupted,
-                                              series.stopped_early, tuple(series.notes)))
+    verdict, reasons, notes = decide(
+        Findings(
+            spec,
+            comparisons,
+            tuple(series.runs),
+            checklist,
+            cost,
+            series.artifact_notes,
+            series.interrupted,
+            series.stopped_early,
+            tuple(series.notes),
+        )
+    )
     first = next(iter(series.pair()), None)
     report = Report(
-        verdict, __version__, started.strftime("%Y-%m-%dT%H:%M:%SZ"), round(seconds, 3), _subject(spec, options, checkout, series.runs),
-        reasons, notes, comparisons, _settings(first), _non_finite(first), noise_floor(*defaults) if defaults else None, cost,
-        spec.cost.max_percent, checklist, tuple(_summary(run, series.artifact_counts.get(run.plan.name, 0)) for run in series.runs),
-        fingerprint(first.traces, first.plan.condition.seed) if first else None, spec.determinism.tolerance)
+        verdict,
+        __version__,
+        started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        round(seconds, 3),
+        _subject(spec, options, checkout, series.runs),
+        reasons,
+        notes,
+        comparisons,
+        _settings(first),
+        _non_finite(first),
+        noise_floor(*defaults) if defaults else None,
+        cost,
+        spec.cost.max_percent,
+        checklist,
+        tuple(_summary(run, series.artifact_counts.get(run.plan.name, 0)) for run in series.runs),
+        fingerprint(first.traces, first.plan.condition.seed) if first else None,
+        spec.determinism.tolerance,
+    )
     return replace(report, reproduce=_reproduce(options, report))
 
 
@@ -83,9 +128,11 @@ def _require_device(spec: Spec) -> None:
     """A required GPU that is not there is said before anything long. Raises Inconclusive."""
     present = any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd"))
     if spec.hardware.device == "cuda" and not present:
-        raise Inconclusive("hardware.device: cuda is required, and this machine shows no GPU (no /dev/nvidiactl, /dev/dxg or /dev/kfd)",
-                           remedy="run on a GPU machine (in a container: start it with --gpus all), or take `device: cuda` out of the spec",
-                           reason_id="hardware/missing-device")
+        raise Inconclusive(
+            "hardware.device: cuda is required, and this machine shows no GPU (no /dev/nvidiactl, /dev/dxg or /dev/kfd)",
+            remedy="run on a GPU machine (in a container: start it with --gpus all), or take `device: cuda` out of the spec",
+            reason_id="hardware/missing-device",
+        )
 
 
 def _against_control(series: Series) -> Comparison | None:
@@ -112,14 +159,29 @@ def _settings(run: Run | None) -> dict[str, object]:
 
 
 def _non_finite(run: Run | None) -> tuple[tuple[int, str], ...]:
-    found = [(step, str(loss)) for trace in (processes(run.traces).values() if run else ()) for step, loss in losses_of(trace).items()
-             if not math.isfinite(loss)]
+    found = [
+        (step, str(loss))
+        for trace in (processes(run.traces).values() if run else ())
+        for step, loss in losses_of(trace).items()
+        if not math.isfinite(loss)
+    ]
     return tuple(found[:10])
 
 
 def _summary(run: Run, artifacts: int) -> RunSummary:
-    return RunSummary(run.plan.name, run.plan.condition.name, run.plan.condition.seed, run.steps, round(run.ended.seconds, 3), run.ended.exit_code,
-                      run.outcome, len(processes(run.traces)), _settings(run), () if run.good else run.ended.tail[-60:], artifacts)
+    return RunSummary(
+        run.plan.name,
+        run.plan.condition.name,
+        run.plan.condition.seed,
+        run.steps,
+        round(run.ended.seconds, 3),
+        run.ended.exit_code,
+        run.outcome,
+        len(processes(run.traces)),
+        _settings(run),
+        () if run.good else run.ended.tail[-60:],
+        artifacts,
+    )
 
 
 def _reproduce(options: Options, report: Report) -> str:

@@ -2,6 +2,7 @@
 
 Everything that comes from the training (names, its output) is escaped for the place it is printed in.
 """
+
 from __future__ import annotations
 
 import secrets
@@ -100,8 +101,17 @@ class Display:
     def __init__(self, console: Any) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-        self._progress = Progress(TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.fields[loss]}"),
-                                  TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=console, transient=True)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[loss]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
         self._task: Any = None
         self._known: int | None = None  # steps of a run to its end, once one has shown how many they are
 
@@ -137,7 +147,9 @@ class Display:
             self._known = run.steps
         self._progress.remove_task(self._task)
         self._task = None
-        self._progress.console.print(Text(f"{'ok ' if run.good else 'bad'} {run.plan.name}: {ended(run)}", style="dim" if run.good else "red"))
+        self._progress.console.print(
+            Text(f"{'ok ' if run.good else 'bad'} {run.plan.name}: {ended(run)}", style="dim" if run.good else "red")
+        )
 
 
 def sentence(divergence: Divergence) -> str:

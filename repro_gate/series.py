@@ -3,6 +3,7 @@
 Deterministic, default, deterministic, default, so that the machine's drift falls on both arms; then the reseeded control; where the two
 deterministic runs part, two short witness runs that keep the tensors of that step, to say how far they are apart. Called by `gate`.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -22,7 +23,17 @@ from repro_gate.runs.launch import Plan, Run, Site, launch
 from repro_gate.spec.model import Spec
 from repro_gate.trace.artifacts import Artifact, LeafDifference, collect, compare_artifacts, read_leaves
 from repro_gate.trace.reader import Block, Trace
-from repro_gate.workspace import Checkout, Snapshot, changed_data, data_path, fresh_workspace, read_data_state, remove_tree, resolve_data, take_snapshot
+from repro_gate.workspace import (
+    Checkout,
+    Snapshot,
+    changed_data,
+    data_path,
+    fresh_workspace,
+    read_data_state,
+    remove_tree,
+    resolve_data,
+    take_snapshot,
+)
 
 MEASURED_KINDS = ("batch", "buffer", "gradient", "parameter", "optimizer")
 
@@ -38,7 +49,7 @@ class Ground:
 
 @contextlib.contextmanager
 def open_ground(spec: Spec, checkout: Checkout, outer: Mapping[str, str], keep_traces: Path | None) -> Iterator[Ground]:
-    """A temporary folder with a snapshot of the checkout; removed at the end whatever happens, after the traces were moved to `keep_traces`."""
+    """A temporary folder with a snapshot of the checkout; removed at the end whatever happens, once `keep_traces` has the traces."""
     place = Path(tempfile.mkdtemp(prefix="repro-gate-")).resolve()
     try:
         snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, spec.path.parent) for item in spec.data])
@@ -85,7 +96,9 @@ class Series:
     def pair(self) -> tuple[Run, ...]:
         """The deterministic runs of the first seed that can be compared."""
         seed = self.spec.random_state.seeds[0]
-        return tuple(run for run in self.runs if run.plan.condition.name == "deterministic" and run.plan.condition.seed == seed and run.good)[:2]
+        return tuple(
+            run for run in self.runs if run.plan.condition.name == "deterministic" and run.plan.condition.seed == seed and run.good
+        )[:2]
 
     def default_pair(self) -> tuple[Sequence[Trace], Sequence[Trace]] | None:
         """The traces of the two default runs, where both came to their end."""
@@ -135,7 +148,9 @@ class Series:
         workspace = fresh_workspace(self.ground.snapshot, place, self.spec.data, folder)
         cwd = Path(os.path.normpath(workspace.directory / self.spec.train.working_directory))
         if not cwd.is_relative_to(workspace.root):
-            raise UsageError(f"train.working-directory {self.spec.train.working_directory!r} leaves the checkout", remedy="name a folder inside it")
+            raise UsageError(
+                f"train.working-directory {self.spec.train.working_directory!r} leaves the checkout", remedy="name a folder inside it"
+            )
         site = Site(place, workspace.root, cwd, place / "runs", self.ground.outer, resolve_data(self.spec.data, folder))
         if record:
             self.watch.run_started(plan.name, len(self.runs) + 1, self._total, plan.condition.steps)
@@ -151,7 +166,9 @@ class Series:
     def _collect(self, plan: Plan, cwd: Path) -> None:
         if self.spec.capture.artifacts and plan.condition.name == "deterministic" and cwd.is_dir():
             found, unmatched = collect(cwd, self.spec.capture.artifacts, self.ground.place / "artifacts" / plan.name)
-            self.artifacts[plan.name] = {item.name: Artifact("refused", note=item.note) if item.note else read_leaves(item.path) for item in found}
+            self.artifacts[plan.name] = {
+                item.name: Artifact("refused", note=item.note) if item.note else read_leaves(item.path) for item in found
+            }
             for name, artifact in self.artifacts[plan.name].items():
                 if artifact.note:
                     self.notes[f"artifact {name}: {artifact.note}"] = None
@@ -164,7 +181,11 @@ class Series:
         found: list[Divergence] = []
         for name in sorted(a.keys() | b.keys()):
             if name not in a or name not in b:
-                found.append(Divergence(-1, "artifact", name, detail="written by the first run only" if name in a else "written by the second run only"))
+                found.append(
+                    Divergence(
+                        -1, "artifact", name, detail="written by the first run only" if name in a else "written by the second run only"
+                    )
+                )
                 continue
             found += (as_divergence(item, -1) for item in compare_artifacts(a[name], b[name], name))
         steps = max((run.steps for run in self.runs), default=0)
@@ -181,7 +202,9 @@ class Series:
             b = self._run(Plan(f"witness-2-seed{seed}", condition, keep_step=first.step, reference=a.traces), record=False) if a.good else a
             if not b.good:
                 continue
-            measured = {(label, item.step, item.kind, item.name): item for label, trace in processes(b.traces).items() for item in trace.distances}
+            measured = {
+                (label, item.step, item.kind, item.name): item for label, trace in processes(b.traces).items() for item in trace.distances
+            }
             self.comparisons[seed] = replace(comparison, first_divergence=with_distance(first, measured))
 
 
@@ -229,8 +252,15 @@ class _Progress:
 
 def as_divergence(item: LeafDifference, step: int) -> Divergence:
     """A differing leaf of an artifact as the report's divergence. Short values are shown, digests of tensors are not."""
-    return Divergence(step, "artifact", item.name, dtype=item.dtype, shape=item.shape, values=item.values if item.shape is None else None,
-                      detail=item.detail)
+    return Divergence(
+        step,
+        "artifact",
+        item.name,
+        dtype=item.dtype,
+        shape=item.shape,
+        values=item.values if item.shape is None else None,
+        detail=item.detail,
+    )
 
 
 def _so_far(first: Run, second: Run, found: Divergence) -> Comparison:

@@ -2,6 +2,7 @@
 
 A proof that training is not reproducible outranks a run that could not be had: where both stand, the verdict is `fail` and both are said.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -54,11 +55,22 @@ def _diverged(findings: Findings) -> list[Reason]:
             continue
         if tolerance is None:
             step = "before the first step" if first.step < 0 else "in artifacts" if first.kind == "artifact" else f"at step {first.step}"
-            reasons.append(Reason("determinism/diverged", f"two runs with seed {item.seed} and every flag on part {step}, in {_named(first)}",
-                                  "find what draws or orders differently there; docs/causes.md lists what to look for"))
+            reasons.append(
+                Reason(
+                    "determinism/diverged",
+                    f"two runs with seed {item.seed} and every flag on part {step}, in {_named(first)}",
+                    "find what draws or orders differently there; docs/causes.md lists what to look for",
+                )
+            )
         else:
-            reasons += [Reason("determinism/outside-tolerance", f"seed {item.seed}: {sentence}", "lower the difference, or raise the tolerance with a reason")
-                        for sentence in outside_tolerance(item.comparison, tolerance)]
+            reasons += [
+                Reason(
+                    "determinism/outside-tolerance",
+                    f"seed {item.seed}: {sentence}",
+                    "lower the difference, or raise the tolerance with a reason",
+                )
+                for sentence in outside_tolerance(item.comparison, tolerance)
+            ]
     return reasons
 
 
@@ -67,58 +79,98 @@ def _named(divergence: Divergence) -> str:
 
 
 def _failed_checks(checklist: Sequence[CheckResult]) -> list[Reason]:
-    return [Reason(item.id, item.message + (f": {item.evidence[0]}" if item.evidence else ""), item.remedy) for item in checklist if item.status == "fail"]
+    return [
+        Reason(item.id, item.message + (f": {item.evidence[0]}" if item.evidence else ""), item.remedy)
+        for item in checklist
+        if item.status == "fail"
+    ]
 
 
 def _over_budget(findings: Findings) -> list[Reason]:
     cost, most = findings.cost, findings.spec.cost.max_percent
     if cost is None or most is None or cost.ci95[0] <= most:
         return []
-    return [Reason("cost/over-budget", f"determinism costs {cost.determinism_cost_pct:+.1f} % (95 % interval {cost.ci95[0]:+.1f} … {cost.ci95[1]:+.1f} %), "
-                   f"{most:g} % is allowed", "find the flag that costs most (often fill_uninitialized_memory) and allow it with a reason, or raise cost.max-percent")]
+    return [
+        Reason(
+            "cost/over-budget",
+            f"determinism costs {cost.determinism_cost_pct:+.1f} % (95 % interval {cost.ci95[0]:+.1f} … {cost.ci95[1]:+.1f} %), "
+            f"{most:g} % is allowed",
+            "find the flag that costs most (often fill_uninitialized_memory) and allow it with a reason, or raise cost.max-percent",
+        )
+    ]
 
 
 def _inconclusive(findings: Findings) -> list[Reason]:
     reasons = []
     if findings.interrupted:
         reasons.append(Reason("run/interrupted", findings.interrupted, "run the gate again"))
-    for run in findings.runs:
-        if not run.good and run.reason_id != "run/ended-early":
-            reasons.append(Reason(run.reason_id, f"run {run.plan.name}: {run.problem}", run.remedy))
+    reasons += [
+        Reason(run.reason_id, f"run {run.plan.name}: {run.problem}", run.remedy)
+        for run in findings.runs
+        if not run.good and run.reason_id != "run/ended-early"
+    ]
     if not reasons and not findings.comparisons and not any(item.status == "fail" for item in findings.checklist):
         reasons.append(Reason("run/nothing-compared", "no two runs could be compared"))
     budget = findings.spec.cost
     if not reasons and budget.measure and budget.max_percent is not None and findings.cost is None and not findings.stopped_early:
-        reasons.append(Reason("cost/not-measured", "cost.max-percent is set, and the cost could not be measured: each run needs 3 steps after its warm-up",
-                              "raise train.steps or lower train.warmup"))
-    reasons += [Reason("artifact/missing", note, "correct capture.artifacts, or leave train.steps out where the file is written at the end")
-                for note in findings.artifact_notes]
+        reasons.append(
+            Reason(
+                "cost/not-measured",
+                "cost.max-percent is set, and the cost could not be measured: each run needs 3 steps after its warm-up",
+                "raise train.steps or lower train.warmup",
+            )
+        )
+    reasons += [
+        Reason("artifact/missing", note, "correct capture.artifacts, or leave train.steps out where the file is written at the end")
+        for note in findings.artifact_notes
+    ]
     return reasons
 
 
 def _uncovered(checklist: Sequence[CheckResult]) -> list[Reason]:
     failed = {item.category for item in checklist if item.status == "fail"}
-    return [Reason("checklist/uncovered", f"nothing was shown for category {category}: it needs a check that passes",
-                   "see its checks in the checklist: each says what it wants") for category in uncovered(checklist) if category not in failed]
+    return [
+        Reason(
+            "checklist/uncovered",
+            f"nothing was shown for category {category}: it needs a check that passes",
+            "see its checks in the checklist: each says what it wants",
+        )
+        for category in uncovered(checklist)
+        if category not in failed
+    ]
 
 
 def _notes(findings: Findings) -> tuple[Reason, ...]:
     notes: dict[Reason, None] = {Reason("gate/remark", note): None for note in findings.remarks}
     for run in findings.runs:
         if run.ended.left_running:
-            notes[Reason("run/left-running", f"run {run.plan.name} left {run.ended.left_running} processes running; they were ended")] = None
+            notes[Reason("run/left-running", f"run {run.plan.name} left {run.ended.left_running} processes running; they were ended")] = (
+                None
+            )
         for trace in run.traces:
             for identifier, message in trace.notes:
                 notes[Reason(f"probe/{identifier}", f"run {run.plan.name}: {message}")] = None
     tolerance = findings.spec.determinism.tolerance
     for item in findings.comparisons:
         if tolerance is not None and not item.comparison.identical and not outside_tolerance(item.comparison, tolerance):
-            notes[Reason("determinism/within-tolerance", f"seed {item.seed}: the runs are not the same bits, but within the tolerance "
-                         f"(loss {tolerance.loss:g}, weights {tolerance.weights:g})")] = None
+            notes[
+                Reason(
+                    "determinism/within-tolerance",
+                    f"seed {item.seed}: the runs are not the same bits, but within the tolerance "
+                    f"(loss {tolerance.loss:g}, weights {tolerance.weights:g})",
+                )
+            ] = None
     if findings.stopped_early:
-        notes[Reason("run/fail-fast", "the runs after the divergence were left out (--fail-fast): noise floor and cost were not measured")] = None
+        notes[
+            Reason("run/fail-fast", "the runs after the divergence were left out (--fail-fast): noise floor and cost were not measured")
+        ] = None
     if findings.cost is None and findings.spec.cost.measure and findings.runs and all(run.good for run in findings.runs):
-        notes[Reason("cost/not-measured", f"the cost was not measured: each run needs 3 steps after the {findings.spec.train.warmup} of its warm-up")] = None
+        notes[
+            Reason(
+                "cost/not-measured",
+                f"the cost was not measured: each run needs 3 steps after the {findings.spec.train.warmup} of its warm-up",
+            )
+        ] = None
     for flag in findings.spec.determinism.allow:
         notes[Reason("determinism/flag-allowed", f"{flag.flag} is left off: {flag.reason}")] = None
     return tuple(notes)

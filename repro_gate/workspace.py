@@ -3,6 +3,7 @@
 Called by `gate`. The snapshot is what git would see at this moment (`checkout` asks it), so an edit made while the gate runs changes
 nothing; a workspace is that snapshot at the same path for every run, with declared data linked in and an empty HOME and TMPDIR.
 """
+
 from __future__ import annotations
 
 import os
@@ -19,8 +20,20 @@ from repro_gate.files import copy_file, copy_link, make_folder, remove_tree
 from repro_gate.spec.model import DataItem
 
 __all__ = [
-    "Checkout", "DataFinding", "DataState", "Snapshot", "Workspace", "changed_data", "data_path", "fresh_workspace", "inspect_checkout",
-    "read_data_state", "remove_tree", "resolve_data", "take_snapshot", "verify_data",
+    "Checkout",
+    "DataFinding",
+    "DataState",
+    "Snapshot",
+    "Workspace",
+    "changed_data",
+    "data_path",
+    "fresh_workspace",
+    "inspect_checkout",
+    "read_data_state",
+    "remove_tree",
+    "resolve_data",
+    "take_snapshot",
+    "verify_data",
 ]
 
 _NOT_COPIED = {".git": "git folder", "__pycache__": "__pycache__", "node_modules": "node_modules", ".venv": "virtual environment"}
@@ -146,10 +159,16 @@ class _Copy:
 
 def _not_copied(name: str, source: Path, error: OSError) -> UsageError | Inconclusive:
     if isinstance(error, PermissionError) and error.filename in (None, os.fspath(source)):
-        return UsageError(f"{name} cannot be read: {error.strerror}", reason_id="workspace/unreadable",
-                          remedy="make it readable, or let git ignore it if the training does not need it")
-    return Inconclusive(f"{name} cannot be copied: {error.strerror or error}", reason_id="workspace/copy",
-                        remedy="make room in the temporary folder (TMPDIR) and run again")
+        return UsageError(
+            f"{name} cannot be read: {error.strerror}",
+            reason_id="workspace/unreadable",
+            remedy="make it readable, or let git ignore it if the training does not need it",
+        )
+    return Inconclusive(
+        f"{name} cannot be copied: {error.strerror or error}",
+        reason_id="workspace/copy",
+        remedy="make room in the temporary folder (TMPDIR) and run again",
+    )
 
 
 def _plain_files(root: Path, notes: list[str]) -> list[str]:
@@ -188,11 +207,17 @@ def _link(item: DataItem, source: Path, spec_dir: Path, inside: str, root: Path)
     if os.path.isabs(item.path):
         name = os.path.relpath(os.path.join(os.path.realpath(original.parent), original.name), source)
     elif _leaves(name):
-        raise UsageError(f"data: {item.path!r} leads out of the checkout {source}", reason_id="data/outside",
-                         remedy="give data outside the checkout by its absolute path")
+        raise UsageError(
+            f"data: {item.path!r} leads out of the checkout {source}",
+            reason_id="data/outside",
+            remedy="give data outside the checkout by its absolute path",
+        )
     if not os.path.exists(original):
-        raise Inconclusive(f"data: {item.path!r} does not exist ({original})", reason_id="data/missing",
-                           remedy="fetch the data before the gate runs, or mend the path")
+        raise Inconclusive(
+            f"data: {item.path!r} does not exist ({original})",
+            reason_id="data/missing",
+            remedy="fetch the data before the gate runs, or mend the path",
+        )
     if _leaves(name):
         return None
     if name == "." or (inside + os.sep).startswith(name + os.sep):

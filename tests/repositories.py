@@ -1,4 +1,5 @@
 """Real git repositories and trees of files for the tests of checkout, workspace, files and declared data."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,5 @@
 """Claims about what git says of a checkout, and that asking it runs nothing."""
+
 from __future__ import annotations
 
 import hashlib
@@ -41,8 +42,7 @@ def test_every_kind_of_uncommitted_change_is_named(repo: Path) -> None:
     write(repo, train_dot_py="print(2)", new__file_dot_py="", ignored_dot_log="")
     (repo / "line\nbreak").touch()
     (repo / os.fsdecode(b"\xff")).touch()
-    assert inspect_checkout(repo).uncommitted == (
-        "gone.py", "line\nbreak", "new/file.py", "staged.py", "train.py", os.fsdecode(b"\xff"))
+    assert inspect_checkout(repo).uncommitted == ("gone.py", "line\nbreak", "new/file.py", "staged.py", "train.py", os.fsdecode(b"\xff"))
 
 
 def test_a_repository_without_a_commit_and_a_detached_head_work(tmp_path: Path, repo: Path) -> None:
@@ -88,8 +88,7 @@ def test_git_variables_of_the_caller_do_not_count(repo: Path, tmp_path: Path, mo
 
 
 @root_only
-def test_a_repository_of_somebody_else_is_read_without_a_trace(
-        repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repository_of_somebody_else_is_read_without_a_trace(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     for path in [repo, *repo.rglob("*")]:
@@ -112,9 +111,15 @@ def test_nothing_that_the_repository_configures_is_run(repo: Path, tmp_path: Pat
     for hook in ("post-index-change", "post-checkout", "fsmonitor-watchman", "reference-transaction"):
         (hooks / hook).symlink_to(script)
     for key, value in {
-        "core.fsmonitor": script, "core.hooksPath": hooks, "filter.evil.clean": script, "filter.evil.smudge": script,
+        "core.fsmonitor": script,
+        "core.hooksPath": hooks,
+        "filter.evil.clean": script,
+        "filter.evil.smudge": script,
         "filter.evil.required": "true",
-        "filter.evil.process": script, "diff.evil.textconv": script, "diff.external": script, "core.pager": script,
+        "filter.evil.process": script,
+        "diff.evil.textconv": script,
+        "diff.external": script,
+        "core.pager": script,
         "core.sshCommand": script,
     }.items():
         git(repo, "config", key, str(value))

@@ -1,4 +1,5 @@
 """The command line: what it prints, how it exits, and that it starts without what only a gating needs."""
+
 from __future__ import annotations
 
 import json
@@ -16,15 +17,19 @@ HEAVY = ("torch", "numpy", "yaml", "jsonschema", "rich", "jinja2", "requests", "
 
 
 def test_help_imports_nothing_that_only_a_gating_needs() -> None:
-    code = f"import sys; sys.argv = ['repro-gate', '--help']\ntry:\n from repro_gate.cli import main; main()\nexcept SystemExit: pass\n" \
-           f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    code = (
+        f"import sys; sys.argv = ['repro-gate', '--help']\ntry:\n from repro_gate.cli import main; main()\nexcept SystemExit: pass\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.rstrip().endswith("[]") and "exit codes:" in done.stdout
 
 
 def test_the_gate_never_imports_torch(tmp_path: Path) -> None:
-    code = "import sys, repro_gate.gate, repro_gate.comparing, repro_gate.report.terminal, repro_gate.report.markdown, repro_gate.spec.init\n" \
-           "print('torch' in sys.modules, 'numpy' in sys.modules)"
+    code = (
+        "import sys, repro_gate.gate, repro_gate.comparing, repro_gate.report.terminal, repro_gate.report.markdown, repro_gate.spec.init\n"
+        "print('torch' in sys.modules, 'numpy' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.split() == ["False", "False"]
 

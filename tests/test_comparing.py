@@ -1,4 +1,5 @@
 """`repro-gate compare`: checkpoints, traces and reports, the same and not the same, and what cannot be read."""
+
 from __future__ import annotations
 
 import json
@@ -100,7 +101,9 @@ def test_a_forged_trace_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     a = trace(tmp_path / "a", b"1" * 16)
     forged = tmp_path / "forged"
     forged.mkdir()
-    (forged / "1-1.trace.jsonl").write_text('{"e":"hello","format":"repro-gate/trace/v1","nonce":"n","pid":1,"key":"main","argv":[],"forked":false}\n{"e":"block","step":"x"}\n')
+    (forged / "1-1.trace.jsonl").write_text(
+        '{"e":"hello","format":"repro-gate/trace/v1","nonce":"n","pid":1,"key":"main","argv":[],"forked":false}\n{"e":"block","step":"x"}\n'
+    )
     assert main(["compare", str(a), str(forged)]) == 2
     assert "1-1.trace.jsonl:2" in capsys.readouterr().err
     assert Trace(forged).blocks == []

@@ -1,4 +1,5 @@
 """Claims about declared data: checksums, and writes to it."""
+
 from __future__ import annotations
 
 import hashlib

@@ -1,4 +1,5 @@
 """Claims about removing what a stranger's process left behind."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,5 @@
 """Who is told how the runs go, in words that neither a terminal nor a workflow's runner obeys."""
+
 from __future__ import annotations
 
 import io
@@ -12,8 +13,17 @@ from repro_gate.progress import Display, Lines, Silent, Watch, sentence, watchin
 from repro_gate.runs.launch import Run
 from tests.analysis.builders import run, training
 
-HOSTILE = ("::error file=a::b", "\n::set-output name=x::y", "  ::add-mask::z", "##[add-path]/tmp", "\x1b[31m\x1b]0;t\x07", "\r::warning::w", "café \u202e…",
-           "::stop-commands::x", "[red]markup[/red]")
+HOSTILE = (
+    "::error file=a::b",
+    "\n::set-output name=x::y",
+    "  ::add-mask::z",
+    "##[add-path]/tmp",
+    "\x1b[31m\x1b]0;t\x07",
+    "\r::warning::w",
+    "café \u202e…",
+    "::stop-commands::x",
+    "[red]markup[/red]",
+)
 GOOD = run("deterministic-1", training())
 COMMAND = re.compile(r"^\s*::|##\[")
 
@@ -49,9 +59,13 @@ def test_no_word_of_the_training_is_a_workflow_command(text: str) -> None:
     token = lines[stop].removeprefix("::stop-commands::")
     go = lines.index(f"::{token}::")
     assert go - stop == 2 + len(HOSTILE)
-    assert [line.partition(":: ")[0].split(" ")[0] for line in lines[:stop] + lines[go + 1:] if COMMAND.search(line)] == [
-        "::group::run", "::endgroup::", "::group::run", "::endgroup::"]
-    assert not [line for line in lines[stop + 1:go] if COMMAND.search(line)]
+    assert [line.partition(":: ")[0].split(" ")[0] for line in lines[:stop] + lines[go + 1 :] if COMMAND.search(line)] == [
+        "::group::run",
+        "::endgroup::",
+        "::group::run",
+        "::endgroup::",
+    ]
+    assert not [line for line in lines[stop + 1 : go] if COMMAND.search(line)]
     assert said(text, github=True)[stop] != lines[stop]  # a fresh token for each use
 
 

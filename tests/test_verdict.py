@@ -1,4 +1,5 @@
 """The verdict: a proof that training is not reproducible outranks what could not be known, and nothing unknown passes."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -36,8 +37,11 @@ def test_equal_runs_and_checks_that_pass_are_a_pass() -> None:
 
 def test_runs_that_part_are_a_fail_that_says_where() -> None:
     assert decided(comparisons=(SAME, PARTED)) == ("fail", ["determinism/diverged"], [])
-    for divergence, says in ((Divergence(-1, "parameter", "w"), "part before the first step, in parameter w"),
-                             (Divergence(2, "artifact", "m.pt"), "part in artifacts, in artifact m.pt"), (Divergence(2, "loss", "l"), "at step 2")):
+    for divergence, says in (
+        (Divergence(-1, "parameter", "w"), "part before the first step, in parameter w"),
+        (Divergence(2, "artifact", "m.pt"), "part in artifacts, in artifact m.pt"),
+        (Divergence(2, "loss", "l"), "at step 2"),
+    ):
         item = SeedResult(7, replace(PARTED.comparison, first_divergence=divergence))
         (reason,) = decide(Findings(spec(), (item,), (), PASSED, None))[1]
         assert says in reason.message
@@ -58,7 +62,11 @@ def test_a_run_that_could_not_be_had_is_inconclusive() -> None:
 
 def test_a_proof_outranks_a_run_that_could_not_be_had_and_both_are_said() -> None:
     assert decided(comparisons=(PARTED,), runs=(CRASHED,)) == ("fail", ["determinism/diverged", "run/crashed"], [])
-    assert decided(checklist=(FAILED,), comparisons=(), runs=()) == ("fail", ["data/x", "checklist/uncovered"] + 3 * ["checklist/uncovered"], [])
+    assert decided(checklist=(FAILED,), comparisons=(), runs=()) == (
+        "fail",
+        ["data/x", "checklist/uncovered"] + 3 * ["checklist/uncovered"],
+        [],
+    )
 
 
 def test_a_category_of_which_nothing_was_shown_is_a_fail_unless_runs_are_missing() -> None:

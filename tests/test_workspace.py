@@ -1,4 +1,5 @@
 """Claims about snapshots and workspaces, on real git repositories."""
+
 from __future__ import annotations
 
 import os
@@ -131,7 +132,11 @@ def test_each_workspace_is_the_snapshot_again_at_the_same_path(repo: Path, tmp_p
     snapshot, place = snapshot_of(repo, tmp_path), tmp_path / "place"
     first = fresh_workspace(snapshot, place, (), repo / "pkg")
     assert (first.root, first.directory, first.home, first.tmp) == (
-        place / "workspace", place / "workspace/pkg", place / "home", place / "tmp")
+        place / "workspace",
+        place / "workspace/pkg",
+        place / "home",
+        place / "tmp",
+    )
     write(first.root, train_dot_py="changed", left="behind")
     write(first.home, _dot_cache="x")
     (first.root / "pkg").chmod(0)
@@ -170,12 +175,17 @@ def test_data_outside_by_absolute_path_needs_no_link(repo: Path, tmp_path: Path)
     assert space.links == ()
 
 
-@pytest.mark.parametrize(("path", "error", "said"), [
-    ("../outside", UsageError, "leads out of the checkout"), ("pkg/../../outside", UsageError, "leads out"),
-    (".", UsageError, "the spec itself"),
-    ("none.bin", Inconclusive, "'none.bin' does not exist"), ("/none/at/all", Inconclusive, "'/none/at/all' does not exist"),
-    ("a\0b", UsageError, "no path"),
-])
+@pytest.mark.parametrize(
+    ("path", "error", "said"),
+    [
+        ("../outside", UsageError, "leads out of the checkout"),
+        ("pkg/../../outside", UsageError, "leads out"),
+        (".", UsageError, "the spec itself"),
+        ("none.bin", Inconclusive, "'none.bin' does not exist"),
+        ("/none/at/all", Inconclusive, "'/none/at/all' does not exist"),
+        ("a\0b", UsageError, "no path"),
+    ],
+)
 def test_data_that_is_not_there_or_escapes_is_named(repo: Path, tmp_path: Path, path: str, error: type[Exception], said: str) -> None:
     write(tmp_path, outside="x")
     with pytest.raises(error, match=said):

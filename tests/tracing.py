@@ -1,4 +1,5 @@
 """Runs a small script under the real probe, in a real process, without the rest of the gate: what the tests of probe and runs stand on."""
+
 from __future__ import annotations
 
 import os
@@ -16,10 +17,23 @@ from repro_gate.trace.reader import Block, Trace
 PATH = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])  # `python` is the interpreter that runs the tests
 
 
-def trace_script(tmp_path: Path, source: str | Mapping[str, str], *, command: str = "python train.py", name: str = "run", condition: Condition | None = None,
-                 steps: int | None = None, every: int = 1, seed: int = 42, keep_final: bool = False, keep_step: int | None = None,
-                 reference: Sequence[Trace] = (), timeout: float = 120.0, env: Mapping[str, str] | None = None) -> Run:
-    """One run of `train.py` (or of several files, by name) under the probe, in `tmp_path`; the condition is `deterministic` unless given."""
+def trace_script(
+    tmp_path: Path,
+    source: str | Mapping[str, str],
+    *,
+    command: str = "python train.py",
+    name: str = "run",
+    condition: Condition | None = None,
+    steps: int | None = None,
+    every: int = 1,
+    seed: int = 42,
+    keep_final: bool = False,
+    keep_step: int | None = None,
+    reference: Sequence[Trace] = (),
+    timeout: float = 120.0,
+    env: Mapping[str, str] | None = None,
+) -> Run:
+    """One run of `train.py` (or several files, by name) under the probe, in `tmp_path`; the condition is `deterministic` unless given."""
     place = tmp_path / "place"
     workspace = place / "workspace"
     for folder in (workspace, place / "home", place / "tmp"):

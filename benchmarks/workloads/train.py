@@ -3,6 +3,7 @@
 FILE gets JSON: `ms` (between the ends of two neighbouring steps, the device waited for), `peak_kib` (VmHWM: of this process alone, where
 `ru_maxrss` would start at the peak of whoever forked it), `device_peak_bytes` (0 on a CPU), `tensors` (how many the optimizer moves).
 """
+
 # It stands for a training script as people write one, so it carries no types.
 # mypy: ignore-errors
 import argparse

@@ -1,1 +1,2 @@
-"""Pure functions over traces, no I/O: `compare` holds two runs against each other, `noise` and `cost` measure, `tolerance` judges looser bars."""
+"""Pure functions over traces, no I/O: `compare` holds two runs against each other, `noise`, `cost` and `fingerprint` measure, `tolerance`
+judges looser bars."""

@@ -3,6 +3,7 @@
 Blocks of two traces are paired by (step, kind, at), rows of two blocks by name, processes of two runs by their key. The live view uses
 `first_difference` on blocks as they arrive; the whole comparison is `compare_runs`. Pure; imports the trace's data types only.
 """
+
 from __future__ import annotations
 
 import math
@@ -46,10 +47,19 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
         by_kind["artifact"] = Tally(max(artifact_leaves, len(names)), len(names))
     tensors = [figures for kind, figures in by_kind.items() if kind not in ("rng", "loss")]
     return Comparison(
-        identical=not found, steps=steps, tensors=sum(item.tensors for item in tensors), differing=sum(item.differing for item in tensors),
-        first_divergence=None if earliest is None else with_distance(earliest, measured), by_kind=by_kind,
-        by_step=tuple(sorted(tally.by_step.items())), losses=_losses(first.get(main), second.get(main)), weights=_weights(second),
-        loss_gaps=_loss_gaps(first, second), unmatched=tally.unmatched, unmeasured=_unmeasured(second, tally))
+        identical=not found,
+        steps=steps,
+        tensors=sum(item.tensors for item in tensors),
+        differing=sum(item.differing for item in tensors),
+        first_divergence=None if earliest is None else with_distance(earliest, measured),
+        by_kind=by_kind,
+        by_step=tuple(sorted(tally.by_step.items())),
+        losses=_losses(first.get(main), second.get(main)),
+        weights=_weights(second),
+        loss_gaps=_loss_gaps(first, second),
+        unmatched=tally.unmatched,
+        unmeasured=_unmeasured(second, tally),
+    )
 
 
 def first_difference(label: str, a: Mapping[Key, Block], block: Block) -> Divergence | None:
@@ -190,7 +200,7 @@ def _all_rows(label: str, block: Block, detail: str) -> Iterator[Divergence]:
 
 
 def _digest(block: Block, index: int) -> bytes:
-    return block.digests[index * DIGEST_BYTES:(index + 1) * DIGEST_BYTES]
+    return block.digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]
 
 
 def losses_of(trace: Trace) -> dict[int, float]:
@@ -223,8 +233,12 @@ def _gap(a: float, b: float) -> float:
 
 
 def _unmeasured(second: Mapping[str, Trace], tally: _Tally) -> int:
-    measured = {(label, item.name) for label, trace in second.items() for item in trace.distances
-                if item.kind == "parameter" and item.step == len(trace.steps) - 1}
+    measured = {
+        (label, item.name)
+        for label, trace in second.items()
+        for item in trace.distances
+        if item.kind == "parameter" and item.step == len(trace.steps) - 1
+    }
     return sum(kind == "parameter" and (label, name) not in measured for label, kind, name in tally.apart)
 
 
@@ -232,8 +246,12 @@ def _weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
     """What was measured at the end and differs: parameters before optimizer state, farthest first (by relative L2, NaN before all)."""
     found = [
         Divergence(item.step, item.kind, item.name, label, item.dtype, item.shape, distance=distance_of(item))
-        for label, trace in second.items() for item in trace.distances
-        if item.step == len(trace.steps) - 1 and item.kind in ("parameter", "optimizer") and (item.max_ulp or item.l2 is None or item.l2 > 0)]
+        for label, trace in second.items()
+        for item in trace.distances
+        if item.step == len(trace.steps) - 1
+        and item.kind in ("parameter", "optimizer")
+        and (item.max_ulp or item.l2 is None or item.l2 > 0)
+    ]
     return tuple(sorted(found, key=_nearness))
 
 
@@ -243,8 +261,17 @@ def _nearness(item: Divergence) -> tuple[bool, float]:
 
 
 def _replace_distance(divergence: Divergence, distance: Distance) -> Divergence:
-    return Divergence(divergence.step, divergence.kind, divergence.name, divergence.process, divergence.dtype, divergence.shape,
-                      divergence.values, divergence.detail, distance)
+    return Divergence(
+        divergence.step,
+        divergence.kind,
+        divergence.name,
+        divergence.process,
+        divergence.dtype,
+        divergence.shape,
+        divergence.values,
+        divergence.detail,
+        distance,
+    )
 
 
 def _loss_distance(divergence: Divergence) -> Distance | None:

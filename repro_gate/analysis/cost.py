@@ -7,6 +7,7 @@ and 97.5th percentile of the figure over 1,000 resamples (Efron and Tibshirani 1
 It is seeded, so one set of times gives one interval. Two pairs say little about how far runs as a whole scatter: where that outweighs the
 scatter of steps, the interval holds the true cost less often than 95 times in 100 (`tests/analysis/test_cost.py` has the counts).
 """
+
 from __future__ import annotations
 
 import math
@@ -36,8 +37,17 @@ def measure_cost(pairs: Sequence[tuple[Sequence[Trace], Sequence[Trace]]], warmu
     figure = percent(on, off)
     low, high = interval(times)
     memory_on, memory_off = (max(peak_bytes(pair[arm]) for pair in pairs) for arm in (0, 1))
-    return Cost(figure, (min(low, figure), max(high, figure)), on, off, sum(len(pair[0]) for pair in times),
-                percent(memory_on, memory_off) if memory_off else None, memory_on or None, memory_off or None, _suspicion(figure))
+    return Cost(
+        figure,
+        (min(low, figure), max(high, figure)),
+        on,
+        off,
+        sum(len(pair[0]) for pair in times),
+        percent(memory_on, memory_off) if memory_off else None,
+        memory_on or None,
+        memory_off or None,
+        _suspicion(figure),
+    )
 
 
 def step_times(traces: Sequence[Trace], warmup: int) -> list[float]:
@@ -57,7 +67,7 @@ def peak_bytes(traces: Sequence[Trace]) -> int:
 def interval(times: Sequence[Pair]) -> tuple[float, float]:
     """The 95 % bootstrap interval of the cost, in percent."""
     generator = random.Random(0)
-    short = [tuple(arm[::-(-len(arm) // MOST_STEPS)] for arm in pair) for pair in times]
+    short = [tuple(arm[:: -(-len(arm) // MOST_STEPS)] for arm in pair) for pair in times]
     rounds = RESAMPLES if max(len(arm) for pair in short for arm in pair) <= 500 else RESAMPLES // 4
     figures = []
     for _ in range(rounds):
@@ -84,12 +94,14 @@ def _blocks(times: Sequence[float], generator: random.Random) -> list[float]:
     drawn: list[float] = []
     while len(drawn) < count:
         start = generator.randrange(count - length + 1)
-        drawn += times[start:start + length]
+        drawn += times[start : start + length]
     return drawn[:count]
 
 
 def _suspicion(figure: float) -> str | None:
     if PLAUSIBLE[0] <= figure <= PLAUSIBLE[1]:
         return None
-    return (f"outside {PLAUSIBLE[0]:+.0f} % … {PLAUSIBLE[1]:+.0f} %: more likely a mistake of measurement (too few steps, another load on the "
-            "machine, autotuning inside the timed steps) than the cost of the flags")
+    return (
+        f"outside {PLAUSIBLE[0]:+.0f} % … {PLAUSIBLE[1]:+.0f} %: more likely a mistake of measurement (too few steps, another load on the "
+        "machine, autotuning inside the timed steps) than the cost of the flags"
+    )

@@ -1,4 +1,5 @@
 """The fingerprint of a run: one short digest for each step and each kind, so that two reports can be held against each other. Pure."""
+
 from __future__ import annotations
 
 import hashlib
@@ -26,8 +27,11 @@ def fingerprint(traces: Sequence[Trace], seed: int) -> Fingerprint:
             content = rfc8785.dumps([label, block.step, block.kind, block.at]) + rows + block.digests
             by_step.setdefault(block.step, hashlib.sha256()).update(content)
             by_kind.setdefault(block.kind, hashlib.sha256()).update(content)
-    return Fingerprint(seed, tuple((step, _short(state)) for step, state in sorted(by_step.items())),
-                       {kind: _short(state) for kind, state in sorted(by_kind.items())})
+    return Fingerprint(
+        seed,
+        tuple((step, _short(state)) for step, state in sorted(by_step.items())),
+        {kind: _short(state) for kind, state in sorted(by_kind.items())},
+    )
 
 
 def _short(state: Any) -> str:

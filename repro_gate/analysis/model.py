@@ -2,6 +2,7 @@
 
 Produced by the pure functions of `analysis`, carried by the report. Imports nothing of the package.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """The noise floor: how far two `default` runs with one seed drift apart. Pure."""
+
 from __future__ import annotations
 
 import math
@@ -10,7 +11,7 @@ from repro_gate.trace.reader import Trace
 
 
 def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
-    """The drift between two runs. `weight_l2` is None where final parameters were not kept or hold NaN, `loss_gap` where no loss was seen."""
+    """The drift between two runs. `weight_l2` is None where final parameters were not kept or hold NaN, `loss_gap` without a loss."""
     comparison = compare_runs(a, b)
     losses = comparison.losses
     gaps = [gap for _, gap in comparison.loss_gaps if math.isfinite(gap)]

@@ -1,4 +1,5 @@
 """The looser bar, where a spec asks for one: losses and final weights within absolute tolerances. Pure."""
+
 from __future__ import annotations
 
 import math
@@ -10,8 +11,9 @@ from repro_gate.spec.model import Tolerance
 def outside_tolerance(comparison: Comparison, tolerance: Tolerance) -> tuple[str, ...]:
     """What lies outside the tolerance, as sentences; empty where everything compared is within it.
 
-    Losses of every process are held against `loss` at every step, final parameters' max_abs against `weights`. NaN on one side, a loss or a tensor that one
-    run lacks, and an artifact that differs are outside any tolerance. State that was not measured cannot pass, and the sentence says so.
+    Losses of every process are held against `loss` at every step, final parameters' max_abs against `weights`. NaN on one side, a loss
+    or a tensor that one run lacks, and an artifact that differs are outside any tolerance. State that was not measured cannot pass, and
+    the sentence says so.
     """
     found = []
     bad = [(gap, step) for step, gap in comparison.loss_gaps if gap > tolerance.loss]
@@ -24,7 +26,9 @@ def outside_tolerance(comparison: Comparison, tolerance: Tolerance) -> tuple[str
         found.append(f"{comparison.unmeasured} parameters differ at the end, and how far could not be measured")
     for item in parameters:
         if item.distance is None or item.distance.max_abs is None or not item.distance.max_abs <= tolerance.weights:
-            far = "an amount that is no number" if item.distance is None or item.distance.max_abs is None else f"{item.distance.max_abs:.3g}"
+            far = (
+                "an amount that is no number" if item.distance is None or item.distance.max_abs is None else f"{item.distance.max_abs:.3g}"
+            )
             found.append(f"{item.name} differs by {far} at the end, {tolerance.weights:g} is allowed")
     missing = comparison.unmatched
     if missing is not None:

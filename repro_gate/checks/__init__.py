@@ -1,5 +1,6 @@
 """The checklist: one file for each category, one interface. `run_checks` executes all of them and applies waivers; `uncovered` says which
 categories nothing was shown for."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -20,7 +21,9 @@ def run_checks(evidence: Evidence, today: date) -> tuple[CheckResult, ...]:
 
 def uncovered(results: Sequence[CheckResult]) -> tuple[str, ...]:
     """Categories without a check that passed or that a person waived. Failures are reported by themselves."""
-    return tuple(category for category in CATEGORIES if not any(item.category == category and item.status in ("pass", "waived") for item in results))
+    return tuple(
+        category for category in CATEGORIES if not any(item.category == category and item.status in ("pass", "waived") for item in results)
+    )
 
 
 def _waived(result: CheckResult, waivers: Sequence[Waiver], today: date) -> CheckResult:

@@ -2,6 +2,7 @@
 
 A check is executed: it looks at the checkout, the process or the trace. A declaration alone never passes.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,5 @@
 """Checks of category `random-state`: were the flags effective, and does the seed steer everything?"""
+
 from __future__ import annotations
 
 from repro_gate.analysis.compare import first_difference, key_of, processes
@@ -18,8 +19,14 @@ def flags_effective(evidence: Evidence) -> CheckResult:
         return CheckResult(name, CATEGORY, "skip", "no step was taken under the flags")
     lines = undone_lines(runs)
     if lines:
-        return CheckResult(name, CATEGORY, "fail", "training code switched a determinism flag off", shortened(lines),
-                           "remove the line; if the flag must stay off, name it under determinism.allow with a reason")
+        return CheckResult(
+            name,
+            CATEGORY,
+            "fail",
+            "training code switched a determinism flag off",
+            shortened(lines),
+            "remove the line; if the flag must stay off, name it under determinism.allow with a reason",
+        )
     return CheckResult(name, CATEGORY, "pass", f"every flag read back as set, at each of {readings} steps")
 
 
@@ -46,8 +53,14 @@ def generators_equal(evidence: Evidence) -> CheckResult:
         return CheckResult(name, CATEGORY, "skip", "no generator state was recorded")
     first = evidence.comparison.first_divergence
     if tally.differing and first is not None and first.kind == "rng":
-        return CheckResult(name, CATEGORY, "fail", f"the {first.name} generator's state differs from step {first.step} on", (f"step {first.step}",),
-                           "something draws a number of values, or seeds, that depends on more than the seed")
+        return CheckResult(
+            name,
+            CATEGORY,
+            "fail",
+            f"the {first.name} generator's state differs from step {first.step} on",
+            (f"step {first.step}",),
+            "something draws a number of values, or seeds, that depends on more than the seed",
+        )
     if tally.differing:
         return CheckResult(name, CATEGORY, "warn", "generator states differ, after the runs had parted for another reason")
     return CheckResult(name, CATEGORY, "pass", f"{tally.tensors} generators were in the same state in both runs, at every step")
@@ -60,9 +73,14 @@ def reseeded_differs(evidence: Evidence) -> CheckResult:
         return CheckResult(name, CATEGORY, "skip", "the reseeded control did not run to its end")
     seed = evidence.control.plan.condition.seed
     if not any(_bits_differ(run, evidence.control) for run in evidence.pair[:1]):
-        return CheckResult(name, CATEGORY, "warn", f"a run with another seed ({seed}) gave the same bits: the seed does not reach the training",
-                           remedy="the script sets a seed of its own, or draws nothing at random: take the seed from the command line and "
-                                  "write `{seed}` into train.run, so that reproducing under one seed says something about others")
+        return CheckResult(
+            name,
+            CATEGORY,
+            "warn",
+            f"a run with another seed ({seed}) gave the same bits: the seed does not reach the training",
+            remedy="the script sets a seed of its own, or draws nothing at random: take the seed from the command line and "
+            "write `{seed}` into train.run, so that reproducing under one seed says something about others",
+        )
     return CheckResult(name, CATEGORY, "pass", f"another seed ({seed}) gave other bits, as it must")
 
 
@@ -70,8 +88,11 @@ def _bits_differ(run: Run, control: Run) -> bool:
     """Whether anything but the generators' states differs of what both runs recorded. What one lacks is no difference: the short control
     ends with digests that `capture.every` leaves out of the long run."""
     first = {label: {key_of(block): block for block in trace.blocks} for label, trace in processes(run.traces).items()}
-    return any(block.kind != "rng" and first_difference(label, first.get(label, {}), block) is not None
-               for label, trace in processes(control.traces).items() for block in trace.blocks)
+    return any(
+        block.kind != "rng" and first_difference(label, first.get(label, {}), block) is not None
+        for label, trace in processes(control.traces).items()
+        for block in trace.blocks
+    )
 
 
 CHECKS: tuple[Check, ...] = (flags_effective, generators_equal, reseeded_differs)

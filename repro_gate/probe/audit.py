@@ -2,6 +2,7 @@
 
 Declared data is linked into the workspace; the link itself cannot forbid a write to the one original, least of all to root.
 """
+
 from __future__ import annotations
 
 import os
@@ -26,7 +27,7 @@ def install(config: Dict[str, Any]) -> None:
         elif event == "socket.connect":
             _connected(args[1])
         elif event in _REPLACE and protected:
-            for path in args[:_REPLACE[event]]:
+            for path in args[: _REPLACE[event]]:
                 if isinstance(path, (str, bytes)) and (event == "os.truncate" or not os.path.islink(path)):  # a link itself may go
                     _refuse(os.path.realpath(os.fsdecode(path)), protected)
 

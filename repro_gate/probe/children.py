@@ -4,6 +4,7 @@ Python's `subprocess` and `multiprocessing` hand the environment to `_posixsubpr
 `posix_spawn` take a mapping. In both, our folder goes back to the front of PYTHONPATH and the configuration's path back in. A child that
 runs `python -I` or clears its environment from a shell cannot be reached from here: the gate sees such a process from outside.
 """
+
 from __future__ import annotations
 
 import os
@@ -26,7 +27,7 @@ def pass_on(inject: str) -> None:
 
     _patch_fork_exec(restore)
     _patch_mapping("execve", 2, restore)
-    os.execv = lambda path, args: os.execve(path, args, os.environ)  # type: ignore[assignment,misc]  it may have changed its own
+    os.execv = lambda path, args: os.execve(path, args, os.environ)  # it may have changed its own
     for name in ("posix_spawn", "posix_spawnp"):
         if hasattr(os, name):
             _patch_mapping(name, 2, restore)
@@ -59,7 +60,7 @@ def _patch_mapping(name: str, position: int, restore: Callable[[MutableMapping[A
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if len(args) > position and args[position] is not None:
-            args = args[:position] + (restore(args[position]),) + args[position + 1:]
+            args = args[:position] + (restore(args[position]),) + args[position + 1 :]
         elif kwargs.get("env") is not None:
             kwargs["env"] = restore(kwargs["env"])
         return original(*args, **kwargs)

@@ -1,13 +1,15 @@
 """Digests of tensors: 16 bytes that see dtype, shape, element order, -0.0 against +0.0 and NaN payloads, the same on CPU and GPU.
 
 Name: `sha256-128` over `header | bytes` for tensors up to 64 KiB; above that `sha256-128` over `header | row sums | last bytes`. The
-header is dtype and shape (and layout, scale and zero point of a sparse or quantized tensor). A row is 32 KiB, read as 4096 64-bit integers x, and summed up four times modulo 2**64: sum(k[i] * x[i]) with
-two sets of 64-bit keys, and, with two more sets, over the same bytes read from an offset of 4. A sum modulo 2**64 does not depend on the
-order of additions, so any number of threads gives the same digest. Why four: multilinear hashing (Carter and Wegman 1979; Lemire and
-Kaser, "Strongly universal string hashing is fast", 2014) misses a difference d with probability 2**-(64 - z), z being the trailing zero
-bits of d; read at offsets 0 and 4, every 32-bit word is once the low half of its integer, so z <= 31 in one of the two readings, and two
-independent keys give at most 2**-66 for each row that differs. The keys are fixed: this finds accidents, not forgers, who own the process anyway.
+header is dtype and shape (and layout, scale and zero point of a sparse or quantized tensor). A row is 32 KiB, read as 4096 64-bit integers
+x, and summed up four times modulo 2**64: sum(k[i] * x[i]) with two sets of 64-bit keys, and, with two more sets, over the same bytes read
+from an offset of 4. A sum modulo 2**64 does not depend on the order of additions, so any number of threads gives the same digest. Why
+four: multilinear hashing (Carter and Wegman 1979; Lemire and Kaser, "Strongly universal string hashing is fast", 2014) misses a difference
+d with probability 2**-(64 - z), z being the trailing zero bits of d; read at offsets 0 and 4, every 32-bit word is once the low half of
+its integer, so z <= 31 in one of the two readings, and two independent keys give at most 2**-66 for each row that differs. The keys are
+fixed: this finds accidents, not forgers, who own the process anyway.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -72,8 +74,11 @@ def _form(torch: Any, tensor: Any) -> bytes:
     """What a sparse or quantized tensor is beside the bytes that are digested: layout, dtype, shape, scale and zero point. Else nothing."""
     if tensor.is_quantized:
         per_channel = tensor.qscheme() in (torch.per_channel_affine, torch.per_channel_symmetric)
-        scale = (tensor.q_per_channel_scales().tolist(), tensor.q_per_channel_zero_points().tolist(), tensor.q_per_channel_axis()) \
-            if per_channel else (tensor.q_scale(), tensor.q_zero_point())
+        scale = (
+            (tensor.q_per_channel_scales().tolist(), tensor.q_per_channel_zero_points().tolist(), tensor.q_per_channel_axis())
+            if per_channel
+            else (tensor.q_scale(), tensor.q_zero_point())
+        )
         return repr((str(tensor.dtype), str(tensor.qscheme()), scale)).encode()
     if tensor.layout is not torch.strided:
         return repr((str(tensor.layout), str(tensor.dtype), tuple(tensor.shape))).encode()
@@ -94,7 +99,7 @@ def _dense_parts(torch: Any, tensor: Any) -> Any:
 
 
 def _header(tensor: Any) -> Tuple[Any, Any]:
-    """A SHA-256 object that has seen dtype and shape, and the ctypes type of the content (a char array; as long as the tensor has bytes)."""
+    """A SHA-256 object that has seen dtype and shape, and the ctypes type of the content (a char array of its bytes)."""
     key = (tensor.dtype, tensor.shape)
     known = _HEADERS.get(key)
     if known is None:
@@ -116,7 +121,7 @@ def _cpu_digest(torch: Any, tensor: Any, form: bytes = b"") -> bytes:
             rows = (size - 4) // ROW
             for part in _cpu_sums(torch, content, rows):
                 header.update(memoryview((ctypes.c_char * (part.numel() * 8)).from_address(part.data_ptr())))
-            content = memoryview(content)[rows * ROW:]
+            content = memoryview(content)[rows * ROW :]
         header.update(content)
     return bytes(header.digest()[:DIGEST_BYTES])
 
@@ -146,7 +151,7 @@ def _device_digests(torch: Any, remote: List[Tuple[int, Any, bytes]], out: List[
         for (index, tensor, form), part in zip(items, parts):
             header, _ = _header(tensor)
             header.update(form)
-            header.update(content[start:start + part.numel()])
+            header.update(content[start : start + part.numel()])
             start += part.numel()
             out[index] = bytes(header.digest()[:DIGEST_BYTES])
 
@@ -166,12 +171,12 @@ def _device_part(torch: Any, tensor: Any) -> Any:
         pieces = []
         for start in range(0, rows, DEVICE_ROWS):
             end = min(start + DEVICE_ROWS, rows)
-            piece = content[start * ROW + offset:end * ROW + offset]
+            piece = content[start * ROW + offset : end * ROW + offset]
             if piece.storage_offset() % 8 or piece.data_ptr() % 8:
                 piece = piece.clone()
             pieces.append((piece.view(torch.int64).view(-1, LANES) * keys[index]).sum(dim=1))
         sums.append(torch.cat(pieces).view(torch.uint8))
-    return torch.cat([*sums, content[rows * ROW:]])
+    return torch.cat([*sums, content[rows * ROW :]])
 
 
 def _keys(torch: Any, device: Any) -> Any:

@@ -2,6 +2,7 @@
 
 Runs in the training's interpreter, since it needs torch: by `keep` in the second run of a pair, and by `measure` for `repro-gate compare`.
 """
+
 from __future__ import annotations
 
 from typing import Any, List, Optional, Tuple
@@ -9,8 +10,12 @@ from typing import Any, List, Optional, Tuple
 PIECE = 128 * 1024  # elements at a time: 1 MiB as float64, so that the temporaries stay in the cache
 Figures = Tuple[Optional[float], Optional[int], Optional[float], Optional[float]]
 
-_MAGNITUDE = {"torch.float16": ("int16", 0x7FFF), "torch.bfloat16": ("int16", 0x7FFF), "torch.float32": ("int32", 0x7FFFFFFF),
-              "torch.float64": ("int64", 0x7FFFFFFFFFFFFFFF)}
+_MAGNITUDE = {
+    "torch.float16": ("int16", 0x7FFF),
+    "torch.bfloat16": ("int16", 0x7FFF),
+    "torch.float32": ("int32", 0x7FFFFFFF),
+    "torch.float64": ("int64", 0x7FFFFFFFFFFFFFFF),
+}
 
 
 def measure(torch: Any, reference: Any, tensor: Any) -> Figures:
@@ -25,7 +30,7 @@ def measure(torch: Any, reference: Any, tensor: Any) -> Figures:
     a, b = reference.reshape(-1), tensor.reshape(-1)
     largest, ulps, squares, norms = 0.0, 0, 0.0, 0.0
     for start in range(0, a.numel(), PIECE):
-        x, y = a[start:start + PIECE], b[start:start + PIECE]
+        x, y = a[start : start + PIECE], b[start : start + PIECE]
         same = torch.equal(x.contiguous().view(torch.uint8), y.contiguous().view(torch.uint8))
         wide = x.to(torch.float64)
         norms += float((wide * wide).sum())
@@ -35,8 +40,12 @@ def measure(torch: Any, reference: Any, tensor: Any) -> Figures:
             largest = max(float(gap.max()), largest) if largest == largest else largest  # in this order a NaN stays one
             squares += float((gap * gap).sum())
             ulps = max(ulps, _ulps(torch, x, y))
-    return _finite(largest), (None if ulps < 0 or str(a.dtype) not in _MAGNITUDE or _finite(squares) is None else ulps), \
-        _finite(squares ** 0.5), _finite(norms ** 0.5)
+    return (
+        _finite(largest),
+        (None if ulps < 0 or str(a.dtype) not in _MAGNITUDE or _finite(squares) is None else ulps),
+        _finite(squares**0.5),
+        _finite(norms**0.5),
+    )
 
 
 def _ulps(torch: Any, x: Any, y: Any) -> int:

@@ -3,11 +3,13 @@
 Called by `torch_hooks` right after torch came in, and at the end of every step. Flags that live in the environment are set by the gate
 before the process starts and only read here. What each does: `docs/flags.md`.
 """
+
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Callable, Dict, Tuple
+from types import FrameType
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from .session import Session
 
@@ -73,7 +75,7 @@ def watch(torch: Any, session: Session, wanted: Dict[str, Any]) -> None:
         watched = _watched(original, flag, wanted[flag], session, home)
         setattr(torch._C, setter, watched)
         backend, name = _PROPERTIES.get(flag, ("", ""))
-        context = vars(type(getattr(torch.backends, backend))).get(name) if backend else None
+        context: Any = vars(type(getattr(torch.backends, backend))).get(name) if backend else None
         if hasattr(context, "setter"):
             context.setter = watched  # `torch.backends.cudnn.deterministic = …` holds a reference of its own
 
@@ -92,7 +94,7 @@ def _watched(original: Callable[..., Any], flag: str, wanted: Any, session: Sess
 
 def _caller(home: str, workspace: str) -> Tuple[str, int]:
     """The nearest line of the workspace on the stack; else the nearest one outside torch."""
-    frame = sys._getframe(2)
+    frame: Optional[FrameType] = sys._getframe(2)
     nearest: Tuple[str, int] = ("", 0)
     here = os.path.dirname(os.path.abspath(__file__))
     while frame is not None:
@@ -101,7 +103,7 @@ def _caller(home: str, workspace: str) -> Tuple[str, int]:
             return os.path.relpath(file, workspace), frame.f_lineno
         if not nearest[0] and not file.startswith((home + os.sep, here + os.sep)):
             nearest = (file, frame.f_lineno)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return nearest
 
 

@@ -2,6 +2,7 @@
 
 Called by `start`. A finder at the head of `sys.meta_path` wraps the loader of just the modules that are waited for, once each.
 """
+
 from __future__ import annotations
 
 import importlib.machinery
@@ -52,10 +53,10 @@ def after_import(name: str, callback: Callable[[Any], None]) -> None:
         callback(sys.modules[name])
         return
     if _Finder not in sys.meta_path:
-        sys.meta_path.insert(0, _Finder)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _Finder)
     _WAITING[name] = callback
 
 
 def provide_sdk() -> None:
     """Let `from repro_gate import record, step` work in every traced process."""
-    sys.meta_path.append(_Sdk)  # type: ignore[arg-type]
+    sys.meta_path.append(_Sdk)

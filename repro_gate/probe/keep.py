@@ -3,6 +3,7 @@
 The first run writes parameters and optimizer state at its end (and, in a witness run, all tensors of one step) as safetensors files
 beside its trace; the second run finds them by name and writes figures instead of tensors, so that a pair costs one copy on disk.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -15,8 +16,21 @@ from . import distance
 from .digest import describe, local
 from .session import Session
 
-_TYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32", "int16": "I16",
-          "int8": "I8", "uint8": "U8", "bool": "BOOL", "complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}
+_TYPES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+    "complex64": "C64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+}
 _HEADROOM = 256 * 1024 * 1024  # bytes of the disk that are left alone
 Item = Tuple[str, Any]
 
@@ -39,7 +53,7 @@ def keep(torch: Any, session: Session, label: str, kind: str, items: Sequence[It
 
 
 def _write(torch: Any, session: Session, name: str, items: Sequence[Item]) -> bool:
-    """Write a safetensors file: 8 bytes of header length, the header as JSON, the bytes of each tensor in order. False where there was no room."""
+    """Write a safetensors file: 8 bytes of header length, the header as JSON, the bytes of each tensor. False where there was no room."""
     header: Dict[str, Any] = {}
     start = 0
     for label, tensor in items:

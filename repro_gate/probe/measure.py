@@ -1,8 +1,9 @@
 """Measures how far the tensors of two checkpoints are apart, in an interpreter that has torch: `python measure.py A B`, run by `comparing`.
 
-Reads names (one for each line) on standard input, writes one JSON row [name, max_abs, max_ulp, l2, reference_l2] for each on standard output.
+Reads names (JSON, one for each line) on standard input and answers each by one JSON row [name, max_abs, max_ulp, l2, reference_l2].
 Checkpoints are loaded with `weights_only=True`, so no pickle is executed.
 """
+
 from __future__ import annotations
 
 import json
@@ -29,7 +30,9 @@ def _tensors(torch: Any, path: str) -> Dict[str, Any]:
         return dict(load_file(path))
     from _repro_gate.probe.names import leaves
 
-    return {name: value for name, value in leaves(torch.load(path, map_location="cpu", weights_only=True)) if isinstance(value, torch.Tensor)}
+    return {
+        name: value for name, value in leaves(torch.load(path, map_location="cpu", weights_only=True)) if isinstance(value, torch.Tensor)
+    }
 
 
 if __name__ == "__main__":

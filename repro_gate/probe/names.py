@@ -3,6 +3,7 @@
 Optimizers know tensors, modules know names. Root modules (those that no other module holds) are found among the objects of the garbage
 collector, once for each set of optimizers; wrappers that only pass a model on (DDP, FSDP, torch.compile) leave no mark in a name.
 """
+
 from __future__ import annotations
 
 import dataclasses

@@ -2,6 +2,7 @@
 
 Reached through `repro_gate/__init__.py`; outside the gate this module is never loaded.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -69,7 +70,7 @@ def digest_leaves(items: List[Tuple[str, Any]]) -> Tuple[Tuple[Row, ...], bytes]
 
         joined = digest_all(torch, tensors)
         for index, place in enumerate(places):
-            digests[place] = joined[index * DIGEST_BYTES:(index + 1) * DIGEST_BYTES]
+            digests[place] = joined[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]
     return tuple(rows), b"".join(digests)
 
 
@@ -81,5 +82,11 @@ def _plain(name: str, value: Any) -> Tuple[Row, bytes]:
         content = repr(value.tolist()).encode("utf-8", "replace") if value.dtype == object else value.tobytes()
     else:
         row = (name, type(value).__name__[:100], ())
-        content = struct.pack("<d", value) if isinstance(value, float) else value if isinstance(value, bytes) else repr(value).encode("utf-8", "replace")
+        content = (
+            struct.pack("<d", value)
+            if isinstance(value, float)
+            else value
+            if isinstance(value, bytes)
+            else repr(value).encode("utf-8", "replace")
+        )
     return row, hashlib.sha256(repr(row[1:]).encode() + content).digest()[:DIGEST_BYTES]

@@ -2,6 +2,7 @@
 
 Seeding happens once, right after the module came in and before the training's own lines, which may seed again as they like.
 """
+
 from __future__ import annotations
 
 import array

@@ -3,6 +3,7 @@
 One session lives in each traced process. `torch_hooks` and `sdk` report to it what happens; it decides what is written, ends the training
 after `train.steps` and keeps the probe's own time apart from the training's. Standard library only.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -42,8 +43,11 @@ class Session:
         self.peak_bytes: Callable[[], int] = resident_peak
         self.reset_peak: Callable[[], None] = lambda: None
         self.facts: Dict[str, Callable[[], str]] = {
-            "python": platform.python_version, "process": _process_key, "interpreter": lambda: sys.executable,
-            "device": lambda: "cpu: %s" % platform.machine()}
+            "python": platform.python_version,
+            "process": _process_key,
+            "interpreter": lambda: sys.executable,
+            "device": lambda: "cpu: %s" % platform.machine(),
+        }
         self._writer: Optional[TraceWriter] = None
         self._introduced = False
         self._closed = False
@@ -59,8 +63,13 @@ class Session:
 
     def start(self, forked: bool = False) -> None:
         """Open the trace of this process."""
-        hello = {"nonce": self.config["nonce"], "pid": os.getpid(), "key": "main", "argv": [item[:MAX_NAME] for item in _arguments()][:1000],
-                 "forked": forked}
+        hello = {
+            "nonce": self.config["nonce"],
+            "pid": os.getpid(),
+            "key": "main",
+            "argv": [item[:MAX_NAME] for item in _arguments()][:1000],
+            "forked": forked,
+        }
         with self._guard():
             self._writer = TraceWriter(self.config["traces"], hello)
 
@@ -193,8 +202,9 @@ class Session:
         self._introduce()
         flags = self._writer.flags(self.read_flags())
         own = min(self._own, elapsed)
-        self._writer.event("step", step=self._steps, ms=round((elapsed - own) * 1e3, 6), probe_ms=round(own * 1e3, 6),
-                           peak_bytes=self._peak, flags=flags)
+        self._writer.event(
+            "step", step=self._steps, ms=round((elapsed - own) * 1e3, 6), probe_ms=round(own * 1e3, 6), peak_bytes=self._peak, flags=flags
+        )
         self._steps += 1
         self._peak, self._recorded = 0, False
 
@@ -286,5 +296,3 @@ def resident_peak() -> int:
     """Peak resident memory of this process in bytes (Linux counts it in KiB, macOS in bytes)."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)
-
-

@@ -2,11 +2,14 @@
 
 Called by `inject/sitecustomize.py` before any line of the user's. It must be quick, since every Python process of a run passes here.
 """
+
 from __future__ import annotations
 
 import atexit
 import json
 import os
+import signal
+import sys
 from typing import Any, Dict
 
 from ..trace.format import CONFIG_VARIABLE
@@ -17,6 +20,7 @@ def start(inject: str) -> None:
     """Start the probe. `inject` is the folder of our `sitecustomize`, which children need on their PYTHONPATH."""
     with open(os.environ[CONFIG_VARIABLE], encoding="utf-8") as file:
         config: Dict[str, Any] = json.load(file)
+    _die_with(config.get("gate"))
     current = session.open_session(config)
     seeds.seed_python(config["seed"])
     imports.after_import("numpy", lambda module: seeds.seed_numpy(module, config["seed"]))
@@ -34,6 +38,14 @@ def _torch_arrived(torch: Any) -> None:
     from . import torch_hooks  # only where the training itself imports torch
 
     torch_hooks.install(torch, session.current())
+
+
+def _die_with(gate: Any) -> None:
+    """Where the gate itself started this process (Linux): be killed with it, if it is killed before it can end us."""
+    if sys.platform == "linux" and os.getppid() == gate:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
 def _close_before_os_exit() -> None:

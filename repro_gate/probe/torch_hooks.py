@@ -4,18 +4,18 @@ Order of what is recorded is the order in which it happens: batch when the DataL
 `backward` is entered; gradients as the optimizer sees them when `step` is entered (after its closure, where it has one), in the order in
 which autograd finished them; parameters, optimizer state, buffers and generator states when `step` returns.
 """
+
 from __future__ import annotations
 
 import functools
-import os
-import sys
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from ..trace.writer import Row
-from . import flags, keep, names, sdk, seeds
+from . import device, flags, keep, names, sdk, seeds
 from .digest import describe, digest_all
-from .session import Session, resident_peak
+from .patch import loss_of, remember_unscaled, wrap
+from .session import Session
 
 _HOOKS: List["Hooks"] = []
 _RECENT = 64  # steps after which an optimizer that no longer steps is let go
@@ -58,10 +58,10 @@ class Hooks:
         self.rows: Dict[Any, Tuple[Row, ...]] = {}
         self.waiting: List[Any] = []  # handles of the hooks that learn the order of gradients
         variables = tuple(session.config["variables"])
-        session.synchronize = self._synchronize
+        session.synchronize = lambda: device.synchronize(torch)
         session.read_flags = lambda: flags.read(torch, variables)
-        session.peak_bytes, session.reset_peak = self._peak_bytes, self._reset_peak
-        session.facts.update(_facts(torch))
+        session.peak_bytes, session.reset_peak = lambda: device.peak_bytes(torch), lambda: device.reset_peak(torch)
+        session.facts.update(device.facts(torch))
         session.at_close.append(self._keep_final)
 
     def attach(self) -> None:
@@ -69,14 +69,14 @@ class Hooks:
         torch = self.torch
         from torch.optim import optimizer as optim
 
-        for hook in (self._before_step, self._after_step):
-            hook.__func__._torchdynamo_disable = True  # type: ignore[attr-defined]
+        for name in ("_before_step", "_after_step"):
+            getattr(Hooks, name)._torchdynamo_disable = True
         optim.register_optimizer_step_pre_hook(self._before_step)
         optim.register_optimizer_step_post_hook(self._after_step)
-        _wrap(optim.Optimizer, "__init__", self._optimizer_made)
+        wrap(optim.Optimizer, "__init__", self._optimizer_made)
         self._wrap_backward()
         self._wrap_loader()
-        _wrap_scaler(torch)
+        remember_unscaled(torch)
 
     # What happens, in the order of a step
 
@@ -128,12 +128,14 @@ class Hooks:
         if not self.session.live:
             return
         roots = [tensors] if isinstance(tensors, self.torch.Tensor) else list(tensors or ())
-        losses = [_loss(root) for root in roots if isinstance(root, self.torch.Tensor) and root.numel() == 1 and root.is_floating_point()]
+        losses = [loss_of(root) for root in roots if isinstance(root, self.torch.Tensor) and root.numel() == 1 and root.is_floating_point()]
         with self.session.own_time():
             if self.session.wants():
                 self.session.block("rng", *seeds.rng_digests())
             if losses:
-                rows = tuple(("loss" if len(losses) == 1 else "loss.%d" % index, describe("", item)[1], ()) for index, item in enumerate(losses))
+                rows = tuple(
+                    ("loss" if len(losses) == 1 else "loss.%d" % index, describe("", item)[1], ()) for index, item in enumerate(losses)
+                )
                 self.session.block("loss", rows, digest_all(self.torch, losses), [float(item).hex() for item in losses])
 
     def _before_step(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Tuple[Any, Any]]:
@@ -162,8 +164,11 @@ class Hooks:
         with session.own_time():
             self._name([optimizer])
             self._forget_order()
-            items = [(self.names.by_id[id(parameter)], parameter.grad, self.order.get(id(parameter), -1))
-                     for parameter in _moved(optimizer) if parameter.grad is not None]
+            items = [
+                (self.names.by_id[id(parameter)], parameter.grad, self.order.get(id(parameter), -1))
+                for parameter in _moved(optimizer)
+                if parameter.grad is not None
+            ]
             if self.order:
                 items.sort(key=lambda item: item[2])
             else:
@@ -234,7 +239,7 @@ class Hooks:
     # Keeping tensors for distances
 
     def _keeps(self) -> bool:
-        return self.session.config["keep"].get("step") == self.session.step
+        return bool(self.session.config["keep"].get("step") == self.session.step)
 
     def _keep(self, kind: str, items: Sequence[Tuple[str, Any]]) -> None:
         keep.keep(self.torch, self.session, "step%d" % self.session.step, kind, items)
@@ -252,6 +257,7 @@ class Hooks:
 
     def _learn_order(self) -> None:
         """Note in which order the first backward finishes gradients; the hooks are taken off again at the first step."""
+
         def finished(parameter: Any) -> None:
             self.order.setdefault(id(parameter), len(self.order))
 
@@ -300,79 +306,10 @@ class Hooks:
                     session.block("rng", *seeds.rng_digests())
             return original(loader)
 
-        _wrap(dataloader._BaseDataLoaderIter, "__next__", following)
-        _wrap(DataLoader, "__iter__", starting)
-
-    # The device
-
-    def _synchronize(self) -> None:
-        cuda = self.torch.cuda
-        if cuda.is_available() and cuda.is_initialized() and not cuda.is_current_stream_capturing():
-            cuda.synchronize()
-
-    def _peak_bytes(self) -> int:
-        cuda = self.torch.cuda
-        if cuda.is_available() and cuda.is_initialized():
-            return int(max(cuda.max_memory_allocated(index) for index in range(cuda.device_count())))
-        return resident_peak()
-
-    def _reset_peak(self) -> None:
-        cuda = self.torch.cuda
-        if cuda.is_available() and cuda.is_initialized():
-            for index in range(cuda.device_count()):
-                cuda.reset_peak_memory_stats(index)
-
-
-def _wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
-    """Replace `owner.name` by a function that calls `around(original, …)`."""
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return around(original, *args, **kwargs)
-
-    wrapper._torchdynamo_disable = True  # type: ignore[attr-defined]
-    setattr(owner, name, wrapper)
-
-
-def _wrap_scaler(torch: Any) -> None:
-    """`GradScaler.scale(loss)` remembers the loss it was given, so that a loss is recorded as a person knows it."""
-    scaler = getattr(torch.amp, "GradScaler", None)
-    if scaler is None:
-        return
-
-    def scale(original: Callable[..., Any], self: Any, outputs: Any) -> Any:
-        scaled = original(self, outputs)
-        if isinstance(scaled, torch.Tensor) and scaled is not outputs:
-            scaled._repro_gate_loss = outputs.detach()
-        return scaled
-
-    _wrap(scaler, "scale", scale)
-
-
-def _loss(root: Any) -> Any:
-    return getattr(root, "_repro_gate_loss", root).detach()
+        wrap(dataloader._BaseDataLoaderIter, "__next__", following)
+        wrap(DataLoader, "__iter__", starting)
 
 
 def _moved(optimizer: Any) -> Iterator[Any]:
     for group in optimizer.param_groups:
         yield from group["params"]
-
-
-def _facts(torch: Any) -> Dict[str, Callable[[], str]]:
-    """What this process is, read when training begins (asking earlier could start CUDA before the training does)."""
-    def device() -> str:
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
-            return "cuda: %s" % torch.cuda.get_device_name()
-        return "cpu: %s" % (torch.backends.cpu.get_cpu_capability() if hasattr(torch.backends, "cpu") else "")
-
-    return {
-        "torch": lambda: torch.__version__,
-        "cuda": lambda: torch.version.cuda or "none",
-        "cudnn": lambda: torch.backends.cudnn.version() if torch.version.cuda and torch.backends.cudnn.is_available() else "none",
-        "device": device,
-        "gpus": lambda: torch.cuda.device_count() if torch.version.cuda else 0,
-        "threads": torch.get_num_threads,  # type: ignore[dict-item]
-        "interpreter": lambda: sys.executable,
-        "processors": lambda: len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),  # type: ignore[dict-item,return-value]
-    }

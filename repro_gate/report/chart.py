@@ -3,6 +3,7 @@
 Called by `report.markdown`. Every word and number in the chart is ours. Mermaid's xychart reads plain decimals only (no exponents), so
 small values are scaled, and the scale stands in the axis title. Pure functions.
 """
+
 from __future__ import annotations
 
 import math
@@ -107,13 +108,15 @@ def _scaled(value: float, exponent: int) -> float:
 def _diagram(title: str, mark: str, points: _Points, axis: str, bounds: tuple[float, float]) -> str:
     """`x-axis` spans a whole number of points, so that Mermaid, which adds up the width of one, meets the last."""
     low, high = bounds if bounds[0] < bounds[1] else (bounds[0], bounds[0] + 1)
-    return "\n".join((
-        "xychart-beta",
-        f'    title "{for_mermaid(title)}"',
-        f'    x-axis "step" {points.first} --> {points.first + points.width * (len(points.values) - 1)}',
-        f'    y-axis "{for_mermaid(axis)}" {_decimal(low)} --> {_decimal(high)}',
-        f"    {mark} [{', '.join(_decimal(value) for value in points.values)}]",
-    ))
+    return "\n".join(
+        (
+            "xychart-beta",
+            f'    title "{for_mermaid(title)}"',
+            f'    x-axis "step" {points.first} --> {points.first + points.width * (len(points.values) - 1)}',
+            f'    y-axis "{for_mermaid(axis)}" {_decimal(low)} --> {_decimal(high)}',
+            f"    {mark} [{', '.join(_decimal(value) for value in points.values)}]",
+        )
+    )
 
 
 def _decimal(value: float) -> str:

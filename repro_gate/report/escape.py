@@ -3,6 +3,7 @@
 Names of tensors, log lines, paths and check messages are hostile until they have passed through here. Called by every face of the
 report, by `github` and by the progress lines of `runs`. Standard library only.
 """
+
 from __future__ import annotations
 
 import re

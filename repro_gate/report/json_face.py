@@ -3,6 +3,7 @@
 Called by `cli` (writing, `schema --report`, `compare`) and by whatever reads a report that came from somewhere else. A report that is read
 is untrusted: it is held to limits before it is held to the schema. What is written here always passes both.
 """
+
 from __future__ import annotations
 
 import json
@@ -26,8 +27,16 @@ SCHEMA_ID = "repro-gate/report/v1"
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 64
 _ROWS = {  # the `maxItems` of the schema
-    "by_step": 10_000, "losses": 10_000, "weights": 1_000, "reasons": 1_000, "checklist": 1_000, "runs": 1_000, "names": 1_000, "log_tail": 200,
-    "evidence": 100}
+    "by_step": 10_000,
+    "losses": 10_000,
+    "weights": 1_000,
+    "reasons": 1_000,
+    "checklist": 1_000,
+    "runs": 1_000,
+    "names": 1_000,
+    "log_tail": 200,
+    "evidence": 100,
+}
 # (characters of one text, entries of one list or mapping), the next only where the document would pass MAX_BYTES. No smaller than what
 # the format itself needs: a commit has 64 characters, the document 16 fields.
 _SHORTER = ((8_192, 10_000), (1_024, 1_000), (64, 100), (64, 24))
@@ -57,15 +66,20 @@ def to_json(report: Report) -> dict[str, Any]:
         "notes": [vars(item) for item in _first("reasons", report.notes)],
         "determinism": _determinism(report),
         "diagnosis": None,
-        "noise_floor": None if report.noise_floor is None else {
-            **vars(report.noise_floor), "first_divergence": _divergence(report.noise_floor.first_divergence),
-            "losses": _first("losses", report.noise_floor.losses)},
+        "noise_floor": None
+        if report.noise_floor is None
+        else {
+            **vars(report.noise_floor),
+            "first_divergence": _divergence(report.noise_floor.first_divergence),
+            "losses": _first("losses", report.noise_floor.losses),
+        },
         "cost": _cost(report.cost, report.cost_budget_pct),
         "checklist": [{**vars(item), "evidence": _first("evidence", item.evidence)} for item in _first("checklist", report.checklist)],
         "content_address": None,
-        "runs": [{**vars(run), "log_tail": run.log_tail[-_ROWS["log_tail"]:]} for run in _first("runs", report.runs)],
-        "fingerprint": None if report.fingerprint is None else {
-            **vars(report.fingerprint), "by_step": _first("by_step", report.fingerprint.by_step)},
+        "runs": [{**vars(run), "log_tail": run.log_tail[-_ROWS["log_tail"] :]} for run in _first("runs", report.runs)],
+        "fingerprint": None
+        if report.fingerprint is None
+        else {**vars(report.fingerprint), "by_step": _first("by_step", report.fingerprint.by_step)},
         "reproduce": report.reproduce,
     }
     plain = _plain(document)
@@ -75,8 +89,14 @@ def to_json(report: Report) -> dict[str, Any]:
 
 def comparison_to_json(pair: Comparison) -> dict[str, Any]:
     """One comparison by itself, as `repro-gate compare --json` writes it: the fields of `determinism` that two runs alone can have."""
-    plain = _plain({**_tallies(pair), "by_kind": {kind: vars(tally) for kind, tally in pair.by_kind.items()},
-                    "weights": [_divergence(item) for item in _first("weights", pair.weights)], "losses": _first("losses", pair.losses)})
+    plain = _plain(
+        {
+            **_tallies(pair),
+            "by_kind": {kind: vars(tally) for kind, tally in pair.by_kind.items()},
+            "weights": [_divergence(item) for item in _first("weights", pair.weights)],
+            "losses": _first("losses", pair.losses),
+        }
+    )
     assert isinstance(plain, dict)  # a dict goes in
     return plain
 
@@ -105,7 +125,8 @@ def validate(document: object) -> None:
     if errors:
         lines = sorted(f"{_pointer(error.absolute_path)}: {_problem(error)}" for error in errors)
         raise ReportError(
-            "not a report of this version: " + "\n  ".join(lines), remedy="`repro-gate schema --report` prints what is expected")
+            "not a report of this version: " + "\n  ".join(lines), remedy="`repro-gate schema --report` prints what is expected"
+        )
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -115,8 +136,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     name = for_terminal(os.fspath(path), 200)
     try:
-        document = json.loads(
-            _read(path, name), object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
+        document = json.loads(_read(path, name), object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
         _check_depth(document)
         validate(document)
     except ReportError as error:
@@ -154,7 +174,10 @@ def _determinism(report: Report) -> dict[str, Any] | None:
 
 def _tallies(pair: Comparison) -> dict[str, Any]:
     return {
-        "identical": pair.identical, "steps": pair.steps, "tensors": pair.tensors, "differing": pair.differing,
+        "identical": pair.identical,
+        "steps": pair.steps,
+        "tensors": pair.tensors,
+        "differing": pair.differing,
         "first_divergence": _divergence(pair.first_divergence),
     }
 
@@ -283,5 +306,3 @@ def _quoted(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**18:
         return "a very large integer"
     return for_terminal(json.dumps(value), 60)
-
-

@@ -3,6 +3,7 @@
 Called by `cli` (`--markdown`) and by `github`. The layout lies in `templates/`; whatever a template prints passes `escape.for_markdown`
 unless a function here has already made it safe, so a forgotten filter shows too much punctuation and never a live mention.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -63,8 +64,14 @@ def to_markdown(report: Report, limit: int = LIMIT) -> str:
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("repro_gate.report", "templates"), autoescape=False, finalize=_finalized, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+        loader=PackageLoader("repro_gate.report", "templates"),
+        autoescape=False,
+        finalize=_finalized,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
     environment.filters.update(duration=figures.duration, thousands="{:,}".format, own=Markup)
     environment.globals.update(marks=MARKS)
     return environment
@@ -97,7 +104,9 @@ def _rendered(report: Report, form: Form) -> str:
         "settings": _pairs(report.settings, form.settings, form),
         "environment": _pairs(_facts(report), form.environment, form),
         "reproduce": _reproduce(report, form),
-        "tool_version": _code(report.tool_version, form), "started": _code(report.started, form), "seconds": report.seconds,
+        "tool_version": _code(report.tool_version, form),
+        "started": _code(report.started, form),
+        "seconds": report.seconds,
         "shortened": form != Form(),
     }
     return _environment().get_template("report.md.j2").render(context)
@@ -113,6 +122,7 @@ def _message(text: str, form: Form) -> Markup:
 
 def _prose(phrase: Phrase, form: Form) -> Markup:
     """A shared sentence: names as code, figures bold, foreign messages made inert, our own words as they are."""
+
     def part(role: str, words: str) -> str:
         if role == "name":
             return _code(words, form)
@@ -185,8 +195,10 @@ def _checks(checklist: Sequence[CheckResult], form: Form) -> list[dict[str, obje
     ordered = sorted(checklist, key=lambda item: order.index(item.status))
     return [
         {
-            "id": _code(item.id, form), "status": item.status,
-            "message": _message(item.message, form), "remedy": _message(item.remedy, form),
+            "id": _code(item.id, form),
+            "status": item.status,
+            "message": _message(item.message, form),
+            "remedy": _message(item.remedy, form),
             "evidence": [_code(text, form) for text in item.evidence[: form.evidence]],
         }
         for item in ordered[: form.checks]
@@ -210,8 +222,12 @@ def _facts(report: Report) -> dict[str, object]:
     subject = report.subject
     changed = ", ".join(subject.uncommitted[:10]) + (", …" if len(subject.uncommitted) > 10 else "")
     return {
-        "spec": subject.spec, "command": subject.command, "commit": subject.commit or "not in git",
-        **({"uncommitted changes": changed} if changed else {}), "isolation": subject.isolation, **subject.versions,
+        "spec": subject.spec,
+        "command": subject.command,
+        "commit": subject.commit or "not in git",
+        **({"uncommitted changes": changed} if changed else {}),
+        "isolation": subject.isolation,
+        **subject.versions,
     }
 
 

@@ -2,6 +2,7 @@
 
 Built by `gate.run_gate`. Field names that reach `report.json` are fixed by the published schema beside this file.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -3,6 +3,7 @@
 Each function returns a Phrase: parts of text with a role, our own words (`say`, `figure`) kept apart from what came out of the training
 (`name`), so that each face can style and escape them in its own way. Pure functions; called by `report.terminal` and `report.markdown`.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -15,8 +16,14 @@ Part = tuple[str, str]  # (role, text): `say` and `figure` are our own words, `n
 Phrase = tuple[Part, ...]
 
 _KIND_WORDS = {
-    "rng": "random state", "batch": "batch", "buffer": "buffer", "loss": "loss", "gradient": "gradient of",
-    "parameter": "parameter", "optimizer": "optimizer state of", "artifact": "artifact",
+    "rng": "random state",
+    "batch": "batch",
+    "buffer": "buffer",
+    "loss": "loss",
+    "gradient": "gradient of",
+    "parameter": "parameter",
+    "optimizer": "optimizer state of",
+    "artifact": "artifact",
 }
 _ENDED_WELL = ("finished", "stopped")
 
@@ -168,6 +175,7 @@ def memory(price: Cost) -> str:
 
 def coverage(checklist: Sequence[CheckResult]) -> tuple[tuple[str, int, int], ...]:
     """(category, checks that passed, checks that were made) in the design's order. A skipped check was not made."""
+
     def tally(category: str) -> tuple[str, int, int]:
         made = [item for item in checklist if item.category == category and item.status != "skip"]
         return category, sum(item.status == "pass" for item in made), len(made)

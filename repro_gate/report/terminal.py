@@ -3,6 +3,7 @@
 Called by `cli`. Readable at 80 columns, without colour and on an ASCII stream; every text from outside passes `escape.for_terminal`. In a
 GitHub log the caller prints it between the lines of `escape.stop_commands`: a wrapped line may start with anything.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -195,8 +196,13 @@ def _runs(runs: Sequence[RunSummary], encoding: str) -> Table:
         table.add_column(title, justify="right" if right else "left", overflow="fold")
     for run in runs[:_ROWS]:
         table.add_row(
-            _text((("name", run.name),), encoding), str(run.seed), f"{run.steps:,}", f"{run.processes:,}", figures.duration(run.seconds),
-            _text((("message", sentences.outcome(run)),), encoding, "bold red" if sentences.ended_badly(run) else ""))
+            _text((("name", run.name),), encoding),
+            str(run.seed),
+            f"{run.steps:,}",
+            f"{run.processes:,}",
+            figures.duration(run.seconds),
+            _text((("message", sentences.outcome(run)),), encoding, "bold red" if sentences.ended_badly(run) else ""),
+        )
     if len(runs) > _ROWS:
         table.add_row(Text(f"and {len(runs) - _ROWS} more", style="dim"))
     return table

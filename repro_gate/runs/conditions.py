@@ -3,6 +3,7 @@
 Pure data and functions; the flags' names are those of `docs/flags.md` and of `determinism.allow` in the spec. Sources: PyTorch's notes on
 reproducibility, NVIDIA's cuBLAS and NCCL documentation, the READMEs of flash-attention, Transformer Engine, mamba and causal-conv1d.
 """
+
 from __future__ import annotations
 
 import os
@@ -40,7 +41,11 @@ ALSO_EFFECTIVE: Mapping[str, frozenset[str]] = {
 }
 # Read back where present; torch._inductor sets its own from TORCHINDUCTOR_DETERMINISTIC once it is loaded.
 ONLY_READ = "torch._inductor.config.deterministic"
-SAME_IN_ALL = ("PYTHONHASHSEED", "OMP_NUM_THREADS", "MKL_NUM_THREADS")  # set under every condition: they are part of the seed and the machine
+SAME_IN_ALL = (
+    "PYTHONHASHSEED",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+)  # set under every condition: they are part of the seed and the machine
 WARN_ONLY = "torch.use_deterministic_algorithms.warn_only"
 FLAGS = (*IN_PROCESS, ONLY_READ, *IN_ENVIRONMENT, *SAME_IN_ALL)
 VARIABLES = (*IN_ENVIRONMENT, *SAME_IN_ALL)
@@ -59,8 +64,13 @@ class Condition:
 
 def deterministic(seed: int, allow: frozenset[str], steps: int | None) -> Condition:
     """Every flag on, but those that the spec leaves off."""
-    return Condition("deterministic", seed, {name: value for name, value in IN_PROCESS.items() if name not in allow},
-                     _seeded(seed, allow) | {name: value for name, value in IN_ENVIRONMENT.items() if name not in allow}, steps)
+    return Condition(
+        "deterministic",
+        seed,
+        {name: value for name, value in IN_PROCESS.items() if name not in allow},
+        _seeded(seed, allow) | {name: value for name, value in IN_ENVIRONMENT.items() if name not in allow},
+        steps,
+    )
 
 
 def default(seed: int, allow: frozenset[str], steps: int | None) -> Condition:

@@ -3,6 +3,7 @@
 No token of any kind passes: what is not named here stays outside, and a name that looks like a secret stays outside even where its prefix
 is named. `train.env` is text of the checkout itself, so it is passed as it stands.
 """
+
 from __future__ import annotations
 
 import os
@@ -17,17 +18,55 @@ from repro_gate.trace.format import CONFIG_VARIABLE
 
 INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
 
-_NAMES = frozenset({
-    "PATH", "LANG", "LANGUAGE", "TZ", "SHELL", "USER", "LOGNAME", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX",
-    "CONDA_DEFAULT_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CC", "CXX",
-})
-_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "ROCR_", "HIP_", "OMP_", "KMP_", "GOMP_", "MKL_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "TRITON_",
-             "CUBLAS_", "CUDNN_", "NCCL_", "GLOO_", "PYENV_")
+_NAMES = frozenset(
+    {
+        "PATH",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "SHELL",
+        "USER",
+        "LOGNAME",
+        "LD_LIBRARY_PATH",
+        "DYLD_LIBRARY_PATH",
+        "VIRTUAL_ENV",
+        "CONDA_PREFIX",
+        "CONDA_DEFAULT_ENV",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+        "OMP_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "CC",
+        "CXX",
+    }
+)
+_PREFIXES = (
+    "LC_",
+    "CUDA_",
+    "NVIDIA_",
+    "ROCR_",
+    "HIP_",
+    "OMP_",
+    "KMP_",
+    "GOMP_",
+    "MKL_",
+    "TORCH_",
+    "TORCHINDUCTOR_",
+    "PYTORCH_",
+    "TRITON_",
+    "CUBLAS_",
+    "CUDNN_",
+    "NCCL_",
+    "GLOO_",
+    "PYENV_",
+)
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH", re.IGNORECASE)
 
 
-def training_environment(outer: Mapping[str, str], condition: Condition, train_env: Mapping[str, str], place: Path,
-                         device: str | None = None) -> dict[str, str]:
+def training_environment(
+    outer: Mapping[str, str], condition: Condition, train_env: Mapping[str, str], place: Path, device: str | None = None
+) -> dict[str, str]:
     """The whole environment of one run. Later layers win: allow-list, condition, device, `train.env`, the run's own places."""
     threads = {name: outer[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in outer}
     environment = {name: value for name, value in outer.items() if _allowed(name) and name not in VARIABLES}
@@ -37,8 +76,16 @@ def training_environment(outer: Mapping[str, str], condition: Condition, train_e
     environment |= train_env
     path = os.pathsep.join([str(place / "bin"), environment.get("PATH", os.defpath)])
     python_path = os.pathsep.join([str(INJECT), *filter(None, [environment.get("PYTHONPATH")])])
-    return environment | {"PATH": path, "PYTHONPATH": python_path, CONFIG_VARIABLE: str(place / "probe.json"), "HOME": str(place / "home"),
-                          "TMPDIR": str(place / "tmp"), "PYTHONUNBUFFERED": "1", "TERM": "dumb", "NO_COLOR": "1"}
+    return environment | {
+        "PATH": path,
+        "PYTHONPATH": python_path,
+        CONFIG_VARIABLE: str(place / "probe.json"),
+        "HOME": str(place / "home"),
+        "TMPDIR": str(place / "tmp"),
+        "PYTHONUNBUFFERED": "1",
+        "TERM": "dumb",
+        "NO_COLOR": "1",
+    }
 
 
 def write_shims(place: Path, outer_path: str) -> None:
@@ -60,7 +107,8 @@ def write_shims(place: Path, outer_path: str) -> None:
             "#!/bin/sh\n"
             f'case ":$PYTHONPATH:" in *":{INJECT}:"*) ;; *) PYTHONPATH="{INJECT}${{PYTHONPATH:+:$PYTHONPATH}}"; export PYTHONPATH ;; esac\n'
             f'{CONFIG_VARIABLE}="{place / "probe.json"}"; export {CONFIG_VARIABLE}\n'
-            f'exec "{os.path.abspath(real)}" "$@"\n')
+            f'exec "{os.path.abspath(real)}" "$@"\n'
+        )
         shim.chmod(stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
 
 

@@ -2,6 +2,7 @@
 
 Called by `gate`. What comes back is data; the workspace is made and removed by the caller.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -95,8 +96,14 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     environment = training_environment(site.outer, plan.condition, spec.train.env, site.place, spec.hardware.device)
     if not site.cwd.is_dir():
         ended = Ended(None, None, False, "", 0.0, (), 0, False)
-        return Run(plan, "crashed", ended, problem=f"train.working-directory {spec.train.working_directory!r} is not in the workspace",
-                   remedy="name a folder that git tracks, relative to the folder that holds the spec", reason_id="run/no-working-directory")
+        return Run(
+            plan,
+            "crashed",
+            ended,
+            problem=f"train.working-directory {spec.train.working_directory!r} is not in the workspace",
+            remedy="name a folder that git tracks, relative to the folder that holds the spec",
+            reason_id="run/no-working-directory",
+        )
     ended = supervise(command, cwd=site.cwd, env=environment, timeout=spec.train.timeout, tick=watcher.look)
     watcher.look([])  # what came after the last tick
     return _judge(spec, plan, folder, nonce, ended, watcher)
@@ -106,8 +113,16 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
     """The probe's configuration, at the same path for every run; and the file that reports a full disk, its blocks taken now."""
     steps = spec.train.steps if plan.condition.steps is None else plan.condition.steps
     config = {
-        "nonce": nonce, "traces": str(folder), "seed": plan.condition.seed, "flags": dict(plan.condition.flags), "variables": list(VARIABLES),
-        "steps": steps, "every": spec.capture.every, "workspace": str(site.workspace), "data": [str(path) for path in site.data],
+        "nonce": nonce,
+        "gate": os.getpid(),
+        "traces": str(folder),
+        "seed": plan.condition.seed,
+        "flags": dict(plan.condition.flags),
+        "variables": list(VARIABLES),
+        "steps": steps,
+        "every": spec.capture.every,
+        "workspace": str(site.workspace),
+        "data": [str(path) for path in site.data],
         "keep": {"final": plan.keep_final, "step": plan.keep_step, "reference": _reference(plan.reference)},
     }
     (site.place / "probe.json").write_text(json.dumps(config), encoding="utf-8")
@@ -175,6 +190,7 @@ class _Watcher:
 
 def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watcher: _Watcher) -> Run:
     """How the run ended, from most to least specific."""
+
     def bad(outcome: str, reason: str, problem: str, remedy: str) -> Run:
         return Run(plan, outcome, ended, tuple(traces), problem, remedy, reason, folder)
 
@@ -188,8 +204,12 @@ def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watch
         trace_problem = trace_problem or str(error)
     steps_done = bool(traces) and any(trace.trained for trace in traces) and all(trace.end == "steps" for trace in traces if trace.trained)
     if ended.timed_out:
-        return bad("timed-out", "run/timeout", f"it was still running after {spec.train.timeout:g} s and was ended",
-                   "raise train.timeout, lower train.steps, or find what it waits for in the log's end")
+        return bad(
+            "timed-out",
+            "run/timeout",
+            f"it was still running after {spec.train.timeout:g} s and was ended",
+            "raise train.timeout, lower train.steps, or find what it waits for in the log's end",
+        )
     if ended.stopped and ended.stopped not in ("trace", "steps"):
         return Run(plan, "interrupted", ended, tuple(traces), ended.stopped, "", "run/ended-early", folder)
     crash = None if ended.stopped == "trace" else _crash(ended)  # that signal was the gate's own
@@ -199,34 +219,58 @@ def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watch
         return bad("untraced", "trace/unreadable", f"its trace cannot be used: {trace_problem}", _trace_remedy(trace_problem))
     if watcher.untraced:
         pid, command = next(iter(watcher.untraced.items()))
-        return bad("untraced", "probe/untraced-process", f"process {pid} had torch loaded and could not be traced: {command}",
-                   "start it without -I, -E or -S and with the environment that it was given, so that PYTHONPATH reaches it")
+        return bad(
+            "untraced",
+            "probe/untraced-process",
+            f"process {pid} had torch loaded and could not be traced: {command}",
+            "start it without -I, -E or -S and with the environment that it was given, so that PYTHONPATH reaches it",
+        )
     errors = [message for trace in traces for identifier, message in trace.notes if identifier == "probe-error"]
     if errors:
         return bad("untraced", "probe/error", f"the probe itself failed: {errors[0]}", "please report this line; training was not affected")
     if any(trace.end == "exception" for trace in traces if trace.trained):
         return bad("crashed", "run/crashed", "the training ended by an exception that its command did not report", "see the log's end")
     if not any(trace.steps for trace in traces):
-        return bad("untraced", "run/nothing-recorded", _nothing(traces), "train with a torch optimizer, or call `from repro_gate import record, step`")
+        return bad(
+            "untraced",
+            "run/nothing-recorded",
+            _nothing(traces),
+            "train with a torch optimizer, or call `from repro_gate import record, step`",
+        )
     return Run(plan, "stopped" if steps_done else "finished", ended, tuple(traces), folder=folder)
 
 
 def _crash(ended: Ended) -> tuple[str, str, str, str] | None:
     """(outcome, reason, problem, remedy) where the command ended badly."""
     if ended.out_of_memory:
-        return "out-of-memory", "run/out-of-memory", "the kernel killed it for want of memory", "lower the batch size or train.steps, or use a larger machine"
+        return (
+            "out-of-memory",
+            "run/out-of-memory",
+            "the kernel killed it for want of memory",
+            "lower the batch size or train.steps, or use a larger machine",
+        )
     if ended.signal is not None:
-        return ("killed", "run/killed", f"it was ended by signal {ended.signal}",
-                "signal 9 is most often the kernel's answer to too little memory: see `dmesg`" if ended.signal == 9 else "see the log's end")
+        return (
+            "killed",
+            "run/killed",
+            f"it was ended by signal {ended.signal}",
+            "signal 9 is most often the kernel's answer to too little memory: see `dmesg`" if ended.signal == 9 else "see the log's end",
+        )
     if not ended.exit_code:
         return None
     blocked = next((found.group(1) for line in reversed(ended.tail) if (found := _NO_DETERMINISTIC.search(line))), None)
     if blocked:
-        return ("crashed", "run/no-deterministic-implementation", f"`{blocked}` has no deterministic implementation on this device, so torch refused to run it",
-                "replace the operator, or name torch.use_deterministic_algorithms under determinism.allow with a reason")
+        return (
+            "crashed",
+            "run/no-deterministic-implementation",
+            f"`{blocked}` has no deterministic implementation on this device, so torch refused to run it",
+            "replace the operator, or name torch.use_deterministic_algorithms under determinism.allow with a reason",
+        )
     remedy = "see the log's end"
     if ended.exit_code in (126, 127):
-        remedy = "the command was not found in the workspace: git-ignored files (a .venv, say) are not copied; put its folder on PATH instead"
+        remedy = (
+            "the command was not found in the workspace: git-ignored files (a .venv, say) are not copied; put its folder on PATH instead"
+        )
     elif any("No module named 'torch'" in line for line in ended.tail):
         remedy = "the `python` on PATH has no torch: activate the environment that you train in"
     return "crashed", "run/crashed", f"it exited with status {ended.exit_code}", remedy

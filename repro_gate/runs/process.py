@@ -3,6 +3,7 @@
 Descendants that leave the group (torchrun's workers start sessions of their own) are found through the process tree: the gate makes itself
 the reaper of orphans (Linux), so that none escapes to init. The end of the output is kept, the rest is read and thrown away.
 """
+
 from __future__ import annotations
 
 import collections
@@ -25,7 +26,7 @@ TICK = 0.2  # seconds between two looks at a run
 SCAN_EVERY = 3  # ticks between two walks through the process tree
 GRACE = 3.0  # seconds that a finished run's helpers (resource trackers, loader workers) have to leave by themselves
 TAIL_LINES, TAIL_BYTES = 200, 64 * 1024
-_PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 36, 1
+_PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ class Ended:
     out_of_memory: bool
 
 
-def supervise(command: list[str], *, cwd: Path, env: Mapping[str, str], timeout: float, tick: Callable[[list[psutil.Process]], str | None]) -> Ended:
+def supervise(
+    command: list[str], *, cwd: Path, env: Mapping[str, str], timeout: float, tick: Callable[[list[psutil.Process]], str | None]
+) -> Ended:
     """Run `command` to its end. `tick(descendants)` is called a few times a second; a text it returns ends the run with that reason.
 
     On any exception, KeyboardInterrupt included, the whole tree is killed before the exception goes on.
@@ -51,8 +54,9 @@ def supervise(command: list[str], *, cwd: Path, env: Mapping[str, str], timeout:
     before = {child.pid for child in psutil.Process().children()}
     kills = _oom_kills()
     began = time.monotonic()
-    process = subprocess.Popen(command, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               start_new_session=True, preexec_fn=_die_with_parent if sys.platform == "linux" else None)
+    process = subprocess.Popen(
+        command, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
     output = _Tail(process)
     seen: dict[int, psutil.Process] = {}
     stopped, timed_out = "", False
@@ -68,8 +72,13 @@ def supervise(command: list[str], *, cwd: Path, env: Mapping[str, str], timeout:
     return Ended(code, number, timed_out, stopped, seconds, tail, left, killed and _oom_kills() > kills)
 
 
-def _watch(process: subprocess.Popen[bytes], deadline: float, tick: Callable[[list[psutil.Process]], str | None],
-           seen: dict[int, psutil.Process], before: set[int]) -> tuple[str, bool]:
+def _watch(
+    process: subprocess.Popen[bytes],
+    deadline: float,
+    tick: Callable[[list[psutil.Process]], str | None],
+    seen: dict[int, psutil.Process],
+    before: set[int],
+) -> tuple[str, bool]:
     due, ticks = time.monotonic() + TICK, 0
     alive: list[psutil.Process] = []
     while True:
@@ -194,17 +203,8 @@ def _adopt_orphans() -> None:
             _libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _die_with_parent() -> None:
-    """In the child before exec: be killed if the gate itself is killed."""
-    assert _LIBC is not None  # only handed to Popen on Linux
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
-
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
-
-
-_LIBC = _libc() if sys.platform == "linux" else None
 
 
 def _oom_kills() -> int:

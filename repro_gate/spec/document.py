@@ -103,7 +103,7 @@ def scalar(text: str) -> str | int | float | bool | None:
 class _Composer(yaml.SafeLoader):
     """PyYAML's composer with limits: it counts nodes as if aliases were written out, and stops before anything is large or deep."""
 
-    yaml_implicit_resolvers = {}  # noqa: RUF012  # PyYAML's own name; what a scalar means is said by `scalar`, not by YAML 1.1
+    yaml_implicit_resolvers = {}  # noqa: RUF012  PyYAML's own name; what a scalar means is said by `scalar`, not by YAML 1.1
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -2,6 +2,7 @@
 
 Built by `spec.loader`, read by everyone. No behaviour lives here; imports nothing of the package.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -61,9 +61,9 @@ def _put(document: Document, path: KeyPath, value: Document, origin: str) -> Doc
     here = data
     done: KeyPath = ()
     made: dict[KeyPath, Place] = {}
-    for depth, part in enumerate(path):
-        _enterable(here, part, done, origin)
-        part = part if isinstance(here, list) else str(part)
+    for depth, name in enumerate(path):
+        _enterable(here, name, done, origin)
+        part = name if isinstance(here, list) else str(name)
         done = (*done, part)
         if isinstance(here, list) and part == len(here):
             here.append(None)

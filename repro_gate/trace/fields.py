@@ -1,4 +1,5 @@
 """Checks on single fields of a trace, which is untrusted: each returns the value in its type or raises ValueError. Called by `reader`."""
+
 from __future__ import annotations
 
 import math

@@ -19,6 +19,7 @@ Every line is a JSON object whose `e` names the event:
 `at` counts the blocks of one (step, kind) from 0, so that blocks of two traces are paired by (step, kind, at). Step -1 is the state
 before the first optimizer step. Digests are described in `probe/digest.py`.
 """
+
 from __future__ import annotations
 
 FORMAT = "repro-gate/trace/v1"

@@ -3,6 +3,7 @@
 `TraceFollower` reads what was appended since it last looked (the live view and the whole reading are the same code); `read_folder` reads
 every trace of a run. Imports only `trace.format`.
 """
+
 from __future__ import annotations
 
 import base64
@@ -20,7 +21,18 @@ from . import format as fmt
 from .fields import Row
 
 __all__ = [
-    "Block", "Measured", "Row", "Settings", "StepMark", "Trace", "TraceError", "TraceFollower", "Undone", "read_folder", "trace_files"]
+    "Block",
+    "Measured",
+    "Row",
+    "Settings",
+    "StepMark",
+    "Trace",
+    "TraceError",
+    "TraceFollower",
+    "Undone",
+    "read_folder",
+    "trace_files",
+]
 
 Settings = Mapping[str, bool | int | float | str | None]
 
@@ -116,8 +128,18 @@ class TraceFollower:
         self._tables: list[tuple[str, tuple[Row, ...]]] = []
         self._at: dict[str, int] = {}  # blocks of each kind so far in the step of the last one
         handlers: list[Callable[[Mapping[str, Any]], None]] = [
-            self._hello, self._facts, self._table, self._block, self._flags, self._undone, self._step, self._kept, self._distance,
-            self._network, self._note, self._end,
+            self._hello,
+            self._facts,
+            self._table,
+            self._block,
+            self._flags,
+            self._undone,
+            self._step,
+            self._kept,
+            self._distance,
+            self._network,
+            self._note,
+            self._end,
         ]
         self._handlers = {handler.__name__[1:]: handler for handler in handlers}
 
@@ -233,17 +255,30 @@ class TraceFollower:
 
     def _undone(self, event: Mapping[str, Any]) -> None:
         if len(self.trace.undone) < 1000:
-            self.trace.undone.append(Undone(
-                fields.text(event["flag"], 200), fields.text(event["value"], 200), fields.text(event["file"], fmt.MAX_NAME),
-                fields.integer(event["line"], 0, 1 << 31), fields.integer(event["step"], -1, fmt.MAX_STEP)))
+            self.trace.undone.append(
+                Undone(
+                    fields.text(event["flag"], 200),
+                    fields.text(event["value"], 200),
+                    fields.text(event["file"], fmt.MAX_NAME),
+                    fields.integer(event["line"], 0, 1 << 31),
+                    fields.integer(event["step"], -1, fmt.MAX_STEP),
+                )
+            )
 
     def _step(self, event: Mapping[str, Any]) -> None:
         step = fields.integer(event["step"], 0, fmt.MAX_STEP)
         if step != len(self.trace.steps):
             raise ValueError(f"step {step} where {len(self.trace.steps)} was due")
         flags = fields.integer(event["flags"], 0, len(self.trace.settings) - 1)
-        self.trace.steps.append(StepMark(step, fields.number(event["ms"], 0, 1e10), fields.number(event["probe_ms"], 0, 1e10),
-                                         fields.integer(event["peak_bytes"], 0, 1 << 60), flags))
+        self.trace.steps.append(
+            StepMark(
+                step,
+                fields.number(event["ms"], 0, 1e10),
+                fields.number(event["probe_ms"], 0, 1e10),
+                fields.integer(event["peak_bytes"], 0, 1 << 60),
+                flags,
+            )
+        )
 
     def _kept(self, event: Mapping[str, Any]) -> None:
         name = fields.text(event["file"], 200)
@@ -256,8 +291,17 @@ class TraceFollower:
         for row in fields.items(event["rows"], fmt.MAX_ROWS):
             kind, name, dtype, shape, max_abs, max_ulp, l2, reference = row
             ulps = None if max_ulp is None else fields.integer(max_ulp, 0, 1 << 65)
-            self.trace.distances.append(Measured(step, fields.kind(kind), *fields.row([name, dtype, shape]), fields.figure(max_abs), ulps,
-                                                 fields.figure(l2), fields.figure(reference)))
+            self.trace.distances.append(
+                Measured(
+                    step,
+                    fields.kind(kind),
+                    *fields.row([name, dtype, shape]),
+                    fields.figure(max_abs),
+                    ulps,
+                    fields.figure(l2),
+                    fields.figure(reference),
+                )
+            )
 
     def _network(self, event: Mapping[str, Any]) -> None:
         if len(self.trace.network) < 1000:
@@ -276,7 +320,7 @@ class TraceFollower:
 
 
 def read_folder(folder: Path, nonce: str | None, followers: Mapping[str, TraceFollower] | None = None) -> list[Trace]:
-    """Every trace in `folder`, whole, in order of their start; `followers` by file name have read some of them already. Raises TraceError."""
+    """Every trace in `folder`, whole, by their start; `followers` by file name have read some of them already. Raises TraceError."""
     traces = []
     for path in trace_files(folder):
         follower = (followers or {}).get(path.name) or TraceFollower(path, nonce)

@@ -2,6 +2,7 @@
 
 Every event is one `os.write`, so that a line is whole or absent whatever happens to the process next.
 """
+
 from __future__ import annotations
 
 import base64
@@ -43,7 +44,7 @@ class TraceWriter:
         line = json.dumps({"e": name, **fields}, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
         try:
             while line:
-                line = line[os.write(self._file, line):]
+                line = line[os.write(self._file, line) :]
         except OSError as error:
             self._fail(error)
 

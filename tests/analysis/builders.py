@@ -1,4 +1,5 @@
 """Traces, runs and evidence of small synthetic trainings: what the tests of analysis, checks, verdict and progress stand on."""
+
 from __future__ import annotations
 
 import hashlib
@@ -36,33 +37,57 @@ def digest(*parts: object) -> bytes:
 def block(step: int, kind: str, rows: Sequence[Row] | None = None, at: int = 0, seed: object = 42, values: Sequence[float] = ()) -> Block:
     """One block whose digests follow from what it is and from the seed."""
     rows = ROWS[kind] if rows is None else tuple(rows)
-    return Block(step, kind, at, rows, b"".join(digest(seed, step, kind, at, row[0]) for row in rows), tuple(value.hex() for value in values))
+    return Block(
+        step, kind, at, rows, b"".join(digest(seed, step, kind, at, row[0]) for row in rows), tuple(value.hex() for value in values)
+    )
 
 
-def training(steps: int = 3, *, key: str = "main", seed: object = 42, times: Sequence[float] = (), facts: Mapping[str, str] = FACTS,
-             settings: Mapping[str, Any] | None = None) -> Trace:
+def training(
+    steps: int = 3,
+    *,
+    key: str = "main",
+    seed: object = 42,
+    times: Sequence[float] = (),
+    facts: Mapping[str, str] = FACTS,
+    settings: Mapping[str, Any] | None = None,
+) -> Trace:
     """One process that trained: initial parameters, then every kind at every step; the loss of step s is 1 / (s + 1)."""
     blocks = [block(-1, "parameter", seed=seed)]
     for step in range(steps):
         blocks += [block(step, kind, seed=seed, values=(1.0 / (step + 1),) if kind == "loss" else ()) for kind in ORDER]
     marks = [StepMark(step, times[step] if times else 10.0, 0.1, 1 << 20, 0) for step in range(steps)]
-    return Trace(Path(f"1-{key}.trace.jsonl"), pid=1, key=key, facts=dict(facts), blocks=blocks, steps=marks, settings=[dict(settings or {})], end="exit")
+    return Trace(
+        Path(f"1-{key}.trace.jsonl"),
+        pid=1,
+        key=key,
+        facts=dict(facts),
+        blocks=blocks,
+        steps=marks,
+        settings=[dict(settings or {})],
+        end="exit",
+    )
 
 
 def timed(times: Sequence[float], key: str = "main", peak: int = 1 << 20) -> Trace:
     """One process of which only step times and peak memory matter."""
-    return Trace(Path(f"1-{key}.trace.jsonl"), key=key, steps=[StepMark(step, ms, 0.0, peak, 0) for step, ms in enumerate(times)], settings=[{}], end="exit")
+    return Trace(
+        Path(f"1-{key}.trace.jsonl"),
+        key=key,
+        steps=[StepMark(step, ms, 0.0, peak, 0) for step, ms in enumerate(times)],
+        settings=[{}],
+        end="exit",
+    )
 
 
 def changed(trace: Trace, place: int, change: Callable[[Block], Block | None]) -> Trace:
     """The trace with its block at `place` changed, or left out where the change gives None."""
     new = change(trace.blocks[place])
-    return replace(trace, blocks=[*trace.blocks[:place], *([] if new is None else [new]), *trace.blocks[place + 1:]])
+    return replace(trace, blocks=[*trace.blocks[:place], *([] if new is None else [new]), *trace.blocks[place + 1 :]])
 
 
 def flip(row: int) -> Callable[[Block], Block]:
     """A change of one row's digest."""
-    return lambda old: replace(old, digests=old.digests[: row * 16] + digest("other", old.step, row) + old.digests[(row + 1) * 16:])
+    return lambda old: replace(old, digests=old.digests[: row * 16] + digest("other", old.step, row) + old.digests[(row + 1) * 16 :])
 
 
 def place_of(trace: Trace, step: int, kind: str) -> int:
@@ -75,8 +100,16 @@ def with_loss(trace: Trace, step: int, value: float) -> Trace:
     return changed(trace, place_of(trace, step, "loss"), lambda old: replace(flip(0)(old), values=(value.hex(),)))
 
 
-def apart(trace: Trace, l2: float | None, max_abs: float | None, *, name: str = "fc.weight", kind: str = "parameter", norm: float | None = 2.0,
-          max_ulp: int | None = 7) -> Trace:
+def apart(
+    trace: Trace,
+    l2: float | None,
+    max_abs: float | None,
+    *,
+    name: str = "fc.weight",
+    kind: str = "parameter",
+    norm: float | None = 2.0,
+    max_ulp: int | None = 7,
+) -> Trace:
     """The trace with one measured distance at its end."""
     rows = {row[0]: row for row in ROWS[kind]}
     item = Measured(len(trace.steps) - 1, kind, name, rows[name][1], rows[name][2], max_abs, max_ulp, l2, norm)
@@ -89,11 +122,20 @@ def condition(name: str = "deterministic", seed: int = 42) -> Condition:
     return conditions.reseeded(seed, frozenset(), 2) if name == "reseeded" else makers[name](seed, frozenset(), None)
 
 
-def run(name: str = "deterministic-1", *traces: Trace, outcome: str = "finished", problem: str = "", reason_id: str = "", tail: Sequence[str] = (),
-        left: int = 0) -> Run:
+def run(
+    name: str = "deterministic-1",
+    *traces: Trace,
+    outcome: str = "finished",
+    problem: str = "",
+    reason_id: str = "",
+    tail: Sequence[str] = (),
+    left: int = 0,
+) -> Run:
     """What came of one run; its condition follows from its name."""
     ended = Ended(0 if outcome in ("finished", "stopped") else 1, None, False, "", 1.5, tuple(tail), left, False)
-    return Run(Plan(name, condition(name.rpartition("-")[0] or name)), outcome, ended, traces, problem, "mend it" if problem else "", reason_id)
+    return Run(
+        Plan(name, condition(name.rpartition("-")[0] or name)), outcome, ended, traces, problem, "mend it" if problem else "", reason_id
+    )
 
 
 def spec(tmp_path: Path = Path("/nowhere"), *, profile: str = "basic", **sections: Any) -> Spec:

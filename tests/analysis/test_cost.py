@@ -1,4 +1,5 @@
 """The cost is the true one, its interval holds it, and where it cannot be known there is none."""
+
 from __future__ import annotations
 
 import random

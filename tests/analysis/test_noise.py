@@ -1,4 +1,5 @@
 """The noise floor is what two runs without the flags are apart: zero, a figure, or nothing where none was measured."""
+
 from __future__ import annotations
 
 import math

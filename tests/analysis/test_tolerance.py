@@ -1,4 +1,5 @@
 """A looser bar passes what lies within it, and nothing that was not measured."""
+
 from __future__ import annotations
 
 import math

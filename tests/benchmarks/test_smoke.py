@@ -1,4 +1,5 @@
 """Claims about `benchmarks/`: each measurement runs with tiny settings and gives figures of the right form. Never a claim about a time."""
+
 from __future__ import annotations
 
 import json
@@ -65,5 +66,15 @@ def test_a_figure_is_shown_and_written_with_its_spread_and_goal(tmp_path: Path) 
     written = json.loads((tmp_path / "results" / "cpu.json").read_text(encoding="utf-8"))
     assert written["machine"] == {"cpu": "x"}
     assert written["figures"]["step_overhead"] == [
-        {"name": "step", "unit": "ratio", "median": 1.1, "min": 1.0, "max": 1.2, "values": [1.0, 1.2, 1.1], "goal": 1.05, "met": False,
-         "beside": {"bare_ms": [9.87654]}}]
+        {
+            "name": "step",
+            "unit": "ratio",
+            "median": 1.1,
+            "min": 1.0,
+            "max": 1.2,
+            "values": [1.0, 1.2, 1.1],
+            "goal": 1.05,
+            "met": False,
+            "beside": {"bare_ms": [9.87654]},
+        }
+    ]

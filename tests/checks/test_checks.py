@@ -1,4 +1,5 @@
 """The checklist as a whole: what a waiver does, and which categories nothing was shown for."""
+
 from __future__ import annotations
 
 from datetime import date
@@ -53,7 +54,9 @@ def test_categories_without_a_check_that_passed_are_uncovered() -> None:
     assert uncovered(run_checks(evidence(runs=(run("deterministic-1", a),)), TODAY)) == ()
     assert uncovered(()) == CATEGORIES
     statuses = ("warn", "fail", "skip", "pass", "waived")
-    assert uncovered([CheckResult(f"{name}/x", name, status, "") for name, status in zip(CATEGORIES, statuses, strict=True)]) == CATEGORIES[:3]
+    assert (
+        uncovered([CheckResult(f"{name}/x", name, status, "") for name, status in zip(CATEGORIES, statuses, strict=True)]) == CATEGORIES[:3]
+    )
 
 
 def test_long_evidence_is_shortened_and_counted() -> None:

@@ -1,4 +1,5 @@
 """Category `code`: is what ran known, and would it run from a clean checkout?"""
+
 from __future__ import annotations
 
 import pytest

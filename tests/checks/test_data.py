@@ -1,4 +1,5 @@
 """Category `data`: did both runs see the same bytes, and only declared ones?"""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -16,8 +17,10 @@ RUNS = (run("deterministic-1", training()), run("deterministic-2", training()))
 PROFILES = pytest.mark.parametrize(("profile", "status"), [("basic", "warn"), ("strict", "fail")])
 
 
-@pytest.mark.parametrize(("expected", "actual", "status"), [
-    ("a" * 64, "a" * 64, "pass"), ("a" * 64, "b" * 64, "fail"), ("a" * 64, None, "fail"), (None, None, "fail"), (None, "b" * 64, "warn")])
+@pytest.mark.parametrize(
+    ("expected", "actual", "status"),
+    [("a" * 64, "a" * 64, "pass"), ("a" * 64, "b" * 64, "fail"), ("a" * 64, None, "fail"), (None, None, "fail"), (None, "b" * 64, "warn")],
+)
 def test_data_is_what_the_spec_states(expected: str | None, actual: str | None, status: str) -> None:
     found = checksums(evidence(spec=spec(data=DECLARED), data=(DataCheck("train.bin", expected, actual, 3),)))
     assert found.status == status

@@ -1,4 +1,5 @@
 """Category `env`: can the software be set up again?"""
+
 from __future__ import annotations
 
 from pathlib import Path

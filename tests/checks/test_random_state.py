@@ -1,4 +1,5 @@
 """Category `random-state`: were the flags effective, and does the seed steer everything?"""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -17,9 +18,18 @@ ON: dict[str, Any] = {**condition().flags, **condition().environment}
 ALGORITHMS = "torch.use_deterministic_algorithms"
 
 
-@pytest.mark.parametrize(("changes", "status"), [
-    ({}, "pass"), ({"CUBLAS_WORKSPACE_CONFIG": ":16:8"}, "pass"), ({"OMP_NUM_THREADS": "1"}, "pass"), ({ALGORITHMS: False}, "fail"),
-    ({WARN_ONLY: True}, "fail"), ({"CUBLAS_WORKSPACE_CONFIG": None}, "fail"), ({"torch.backends.cudnn.benchmark": True}, "fail")])
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({}, "pass"),
+        ({"CUBLAS_WORKSPACE_CONFIG": ":16:8"}, "pass"),
+        ({"OMP_NUM_THREADS": "1"}, "pass"),
+        ({ALGORITHMS: False}, "fail"),
+        ({WARN_ONLY: True}, "fail"),
+        ({"CUBLAS_WORKSPACE_CONFIG": None}, "fail"),
+        ({"torch.backends.cudnn.benchmark": True}, "fail"),
+    ],
+)
 def test_flags_must_read_back_as_set(changes: dict[str, Any], status: str) -> None:
     trace = training(settings={**ON, **changes})
     assert flags_effective(evidence(runs=(run("deterministic-1", trace),))).status == status
@@ -28,8 +38,12 @@ def test_flags_must_read_back_as_set(changes: dict[str, Any], status: str) -> No
 
 def test_a_flag_that_training_code_undid_is_named_with_its_line() -> None:
     trace = training(settings=ON)
-    trace = replace(trace, settings=[ON, {**ON, ALGORITHMS: False}], steps=[*trace.steps[:2], StepMark(2, 1.0, 0.0, 0, 1)],
-                    undone=[Undone(ALGORITHMS, "False", "train.py", 7, 1)])
+    trace = replace(
+        trace,
+        settings=[ON, {**ON, ALGORITHMS: False}],
+        steps=[*trace.steps[:2], StepMark(2, 1.0, 0.0, 0, 1)],
+        undone=[Undone(ALGORITHMS, "False", "train.py", 7, 1)],
+    )
     found = flags_effective(evidence(runs=(run("deterministic-1", training(settings=ON)), run("deterministic-2", trace))))
     assert (found.status, found.evidence) == ("fail", (f"{ALGORITHMS} is False from step 2 on, set at train.py:7",))
 
@@ -48,8 +62,11 @@ def test_generators_that_differ_first_fail_and_later_warn() -> None:
 
 def reseeded(first: Trace, control: Trace) -> CheckResult:
     """The check's result for these two."""
-    return reseeded_differs(evidence(pair=(run("deterministic-1", first),), control=run("reseeded", control),
-                                     control_comparison=compare_runs([first], [control])))
+    return reseeded_differs(
+        evidence(
+            pair=(run("deterministic-1", first),), control=run("reseeded", control), control_comparison=compare_runs([first], [control])
+        )
+    )
 
 
 def test_another_seed_must_give_other_bits() -> None:

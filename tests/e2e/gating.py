@@ -1,4 +1,5 @@
 """Runs the command line of the gate in a real process on a folder, and reads the report that it writes: what the e2e tests stand on."""
+
 from __future__ import annotations
 
 import json
@@ -57,8 +58,15 @@ def command(*arguments: str | Path) -> list[str]:
 def gate(folder: Path, *arguments: str, out: Path, timeout: float = 300, **more: str) -> Gated:
     """Gate the spec in `folder`. The report is held against its schema on the way in."""
     target = out / "report.json"
-    done = subprocess.run(command("run", folder, "--json", target, *arguments), cwd=ROOT, env=environment(**more), capture_output=True, text=True,
-                          timeout=timeout, check=False)
+    done = subprocess.run(
+        command("run", folder, "--json", target, *arguments),
+        cwd=ROOT,
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
     report = load(target) if target.exists() else {}
     return Gated(done.returncode, report, done.stdout, done.stderr)
 

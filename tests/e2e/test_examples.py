@@ -1,4 +1,5 @@
 """Every example passes, and every broken twin fails where its README says it does. Real training, through the command line."""
+
 from __future__ import annotations
 
 import fnmatch

@@ -1,4 +1,5 @@
-"""What the gate says about trainings that go wrong in one way each, and about their clean twins. Real processes, through the command line."""
+"""What the gate says about trainings that go wrong in one way each, and about their clean twins. Real processes, real command line."""
+
 from __future__ import annotations
 
 import os
@@ -43,12 +44,15 @@ def test_clean_training_passes_and_leaves_nothing_behind(tmp_path: Path) -> None
     assert gated.check("data/batches")["status"] == "pass"
 
 
-@pytest.mark.parametrize(("line", "step", "kind"), [
-    ("x = x + 1e-6 * torch.randn(x.shape, generator=torch.Generator().manual_seed(__import__('time').time_ns()))", 0, "loss"),
-    ("if step == 2: torch.seed()", 2, "rng"),
-    ("if step == 2: model[0].weight.data[3, 5] += 1e-2 * (__import__('os').getpid() % 1000 + 1)", 2, "loss"),
-    ("optimizer.param_groups[0]['lr'] = 1e-3 + (1e-9 * (__import__('time').time_ns() % 10**6) if step == 1 else 0)", 1, "parameter"),
-])
+@pytest.mark.parametrize(
+    ("line", "step", "kind"),
+    [
+        ("x = x + 1e-6 * torch.randn(x.shape, generator=torch.Generator().manual_seed(__import__('time').time_ns()))", 0, "loss"),
+        ("if step == 2: torch.seed()", 2, "rng"),
+        ("if step == 2: model[0].weight.data[3, 5] += 1e-2 * (__import__('os').getpid() % 1000 + 1)", 2, "loss"),
+        ("optimizer.param_groups[0]['lr'] = 1e-3 + (1e-9 * (__import__('time').time_ns() % 10**6) if step == 1 else 0)", 1, "parameter"),
+    ],
+)
 def test_one_unseeded_line_is_found_at_its_step(line: str, step: int, kind: str, tmp_path: Path) -> None:
     gated = gate(training(tmp_path / "code", with_line(line)), out=tmp_path)
     assert gated.exit_code == 1, gated.stdout + gated.stderr
@@ -98,7 +102,8 @@ def test_a_training_that_steps_no_optimizer_is_inconclusive(tmp_path: Path) -> N
 
 
 def test_record_and_step_compare_what_a_script_names(tmp_path: Path) -> None:
-    source = "import random\nfrom repro_gate import record, step\nw = 0.0\nfor i in range(4):\n    w += random.random()\n    record('w', w)\n    step()\n"
+    source = "import random\nfrom repro_gate import record, step\nw = 0.0\nfor i in range(4):\n    w += random.random()\n"
+    source += "    record('w', w)\n    step()\n"
     assert gate(training(tmp_path / "good", source), out=tmp_path).exit_code == 0
     gated = gate(training(tmp_path / "bad", source.replace("random.random()", "random.SystemRandom().random()")), out=tmp_path)
     assert gated.exit_code == 1 and (gated.first["step"], gated.first["kind"], gated.first["name"]) == (0, "loss", "w")
@@ -111,7 +116,8 @@ def test_losses_that_are_nan_are_reported_even_when_they_repeat(tmp_path: Path) 
 
 def test_a_tolerance_passes_what_lies_within_it(tmp_path: Path) -> None:
     line = "model[0].weight.data[0, 0] += 1e-7 * (__import__('os').getpid() % 7 + 1)"
-    spec = "version: 1\ntrain: {{run: python train.py, steps: 4}}\ncost: {{measure: false}}\ndeterminism: {{compare: {{loss: {0}, weights: {0}}}}}\n"
+    spec = "version: 1\ntrain: {{run: python train.py, steps: 4}}\ncost: {{measure: false}}\n"
+    spec += "determinism: {{compare: {{loss: {0}, weights: {0}}}}}\n"
     wide = gate(training(tmp_path / "wide", with_line(line), spec.format("1.0e-2")), out=tmp_path)
     assert wide.exit_code == 0 and not wide.report["determinism"]["identical"], wide.stdout
     narrow = gate(training(tmp_path / "narrow", with_line(line), spec.format("1.0e-12")), out=tmp_path)
@@ -120,7 +126,11 @@ def test_a_tolerance_passes_what_lies_within_it(tmp_path: Path) -> None:
 
 def test_artifacts_are_compared_leaf_by_leaf(tmp_path: Path) -> None:
     spec = "version: 1\ntrain: {run: python train.py}\ncost: {measure: false}\ncapture: {artifacts: [out/*]}\n"
-    save = CLEAN + "import os, json, time\nos.makedirs('out')\ntorch.save(model.state_dict(), 'out/model.pt')\njson.dump({'loss': loss.item(), 'at': AT}, open('out/m.json', 'w'))\n"
+    save = (
+        CLEAN
+        + "import os, json, time\nos.makedirs('out')\ntorch.save(model.state_dict(), 'out/model.pt')\n"
+        + "json.dump({'loss': loss.item(), 'at': AT}, open('out/m.json', 'w'))\n"
+    )
     good = gate(training(tmp_path / "good", save.replace("AT", "1"), spec), out=tmp_path)
     assert good.exit_code == 0 and good.report["determinism"]["by_kind"]["artifact"]["tensors"] > 8
     bad = gate(training(tmp_path / "bad", save.replace("AT", "time.time()"), spec), out=tmp_path)
@@ -129,16 +139,32 @@ def test_artifacts_are_compared_leaf_by_leaf(tmp_path: Path) -> None:
 
 def test_seeds_are_gated_each(tmp_path: Path) -> None:
     spec = "version: 1\ntrain: {run: python train.py, steps: 2}\ncost: {measure: false}\nrandom-state: {seeds: [1, 2]}\n"
-    line = "x = x + 1e-3 * (torch.initial_seed() == 2) * torch.randn(x.shape, generator=torch.Generator().manual_seed(__import__('time').time_ns()))"
-    gated = gate(training(tmp_path / "code", with_line(line).replace("torch.initial_seed()\n", "torch.initial_seed()\n", 1), spec), out=tmp_path)
+    line = (
+        "x = x + (torch.initial_seed() == 2) * torch.randn(x.shape, generator=torch.Generator().manual_seed(__import__('time').time_ns()))"
+    )
+    gated = gate(
+        training(tmp_path / "code", with_line(line).replace("torch.initial_seed()\n", "torch.initial_seed()\n", 1), spec), out=tmp_path
+    )
     assert gated.exit_code == 1
     assert [(item["seed"], item["identical"]) for item in gated.report["determinism"]["seeds"]] == [(1, True), (2, False)]
 
 
 def test_no_token_reaches_the_training(tmp_path: Path) -> None:
-    source = CLEAN + "import os\nassert not [n for n in os.environ if 'TOKEN' in n or n.startswith(('GITHUB', 'ACTIONS', 'INPUT'))], os.environ\n"
-    gated = gate(training(tmp_path / "code", source, run="python train.py"), "--set", "train.steps=100", out=tmp_path, GITHUB_TOKEN="ghs_x",
-                 ACTIONS_RUNTIME_TOKEN="y", INPUT_TOKEN="z", CUDA_TOKEN="w", HF_TOKEN="v")
+    source = (
+        CLEAN
+        + "import os\nassert not [n for n in os.environ if 'TOKEN' in n or n.startswith(('GITHUB', 'ACTIONS', 'INPUT'))], os.environ\n"
+    )
+    gated = gate(
+        training(tmp_path / "code", source, run="python train.py"),
+        "--set",
+        "train.steps=100",
+        out=tmp_path,
+        GITHUB_TOKEN="ghs_x",
+        ACTIONS_RUNTIME_TOKEN="y",
+        INPUT_TOKEN="z",
+        CUDA_TOKEN="w",
+        HF_TOKEN="v",
+    )
     assert gated.exit_code == 0, gated.stdout
 
 

@@ -1,4 +1,5 @@
 """What every test of this folder needs: a CUDA device. Without one each is skipped, with the reason."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,5 @@
 """Runs a training on the device under the real probe: `trace_script` with what a GPU machine's processes need."""
+
 from __future__ import annotations
 
 import os
@@ -38,6 +39,6 @@ def differing(comparison_of: tuple[Run, Run, Comparison], kind: str) -> set[str]
             if left.kind == kind:
                 assert left.rows == right.rows
                 for at, row in enumerate(left.rows):
-                    if left.digests[16 * at:16 * at + 16] != right.digests[16 * at:16 * at + 16]:
+                    if left.digests[16 * at : 16 * at + 16] != right.digests[16 * at : 16 * at + 16]:
                         found.add(row[0])
     return found

@@ -1,4 +1,5 @@
 """Claims about `probe.digest` on a device: the same 16 bytes as on a CPU, whatever the dtype, size and layout, and nothing left behind."""
+
 from __future__ import annotations
 
 import random
@@ -10,8 +11,22 @@ from repro_gate.probe.digest import DEVICE_ROWS, ROW, SMALL, digest_all
 torch = pytest.importorskip("torch", reason="tests/gpu needs torch")
 pytestmark = pytest.mark.gpu
 
-DTYPES = ["float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128", "int8", "uint8", "int16",
-          "int32", "int64", "bool"]
+DTYPES = [
+    "float32",
+    "float64",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "complex64",
+    "complex128",
+    "int8",
+    "uint8",
+    "int16",
+    "int32",
+    "int64",
+    "bool",
+]
 SIZES = [0, 1, 3, 4, 7, SMALL - 1, SMALL, SMALL + 1, SMALL + 4, SMALL + 5, 3 * ROW, 3 * ROW + 5, 35 * ROW + 17, DEVICE_ROWS * ROW + 5]
 
 
@@ -38,8 +53,13 @@ def test_many_tensors_in_one_call_keep_their_order() -> None:
 
 def test_layout_and_alignment_do_not_show() -> None:
     whole = noise(4 * 1024 * 1024, "float32").view(1024, 1024)
-    for cut in (lambda x: x.t(), lambda x: x[:, ::2], lambda x: x.reshape(-1)[1:], lambda x: x.reshape(-1).view(torch.uint8)[3:],
-                lambda x: x.view(2, 512, 32, 32).to(memory_format=torch.channels_last)):
+    for cut in (
+        lambda x: x.t(),
+        lambda x: x[:, ::2],
+        lambda x: x.reshape(-1)[1:],
+        lambda x: x.reshape(-1).view(torch.uint8)[3:],
+        lambda x: x.view(2, 512, 32, 32).to(memory_format=torch.channels_last),
+    ):
         assert digest_all(torch, [cut(whole.cuda())]) == digest_all(torch, [cut(whole)])
 
 
@@ -47,8 +67,12 @@ def test_layout_and_alignment_do_not_show() -> None:
 def test_conjugates_negatives_and_sparse_tensors_are_read_as_they_are() -> None:
     dense = torch.randn(300, 300, generator=torch.Generator().manual_seed(0))
     few = dense * (dense > 2)
-    for tensor in (torch.complex(dense, dense.t()).conj(), torch.complex(dense, dense).conj().imag, few.to_sparse().coalesce(),
-                   few.to_sparse_csr()):
+    for tensor in (
+        torch.complex(dense, dense.t()).conj(),
+        torch.complex(dense, dense).conj().imag,
+        few.to_sparse().coalesce(),
+        few.to_sparse_csr(),
+    ):
         assert digest_all(torch, [tensor.cuda()]) == digest_all(torch, [tensor])
 
 

@@ -1,4 +1,5 @@
 """Claims about operators whose order of addition is free on a GPU: the gate sees them drift with the flags off and repeat with them on."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -10,7 +11,7 @@ from tests.gpu.device_training import DEFAULT, DETERMINISTIC, differing, pair, t
 pytestmark = pytest.mark.gpu
 
 # One parameter for each operator, so that its gradient's name says which operator drifted.
-OPERATORS = '''
+OPERATORS = """
 import torch, torch.nn.functional as F
 from torch import nn
 
@@ -33,10 +34,10 @@ for _ in range(4):
               (w["matmul"] @ w["matmul"]).square().mean()]
     sum(losses).backward()
     optimizer.step()
-'''
+"""
 # Operators for which torch may have no deterministic kernel: then it refuses, and the gate says which one.
 REFUSED = {
-    "embedding_bag": '''
+    "embedding_bag": """
 import torch
 bag = torch.nn.EmbeddingBag(1000, 32, mode="max").cuda()
 optimizer = torch.optim.SGD(bag.parameters(), lr=0.1)
@@ -45,8 +46,8 @@ for _ in range(3):
     optimizer.zero_grad()
     bag(rows).square().mean().backward()
     optimizer.step()
-''',
-    "ctc_loss": '''
+""",
+    "ctc_loss": """
 import torch, torch.nn.functional as F
 logits = torch.nn.Parameter(torch.randn(50, 16, 20, device="cuda"))
 optimizer = torch.optim.SGD([logits], lr=0.1)
@@ -56,7 +57,7 @@ for _ in range(3):
     optimizer.zero_grad()
     F.ctc_loss(logits.log_softmax(2), targets, *lengths, zero_infinity=True).backward()
     optimizer.step()
-''',
+""",
 }
 
 

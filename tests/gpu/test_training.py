@@ -1,4 +1,5 @@
 """Claims about a traced training on a GPU: what is recorded, that deterministic runs repeat in each precision, that no bit changes."""
+
 from __future__ import annotations
 
 import subprocess
@@ -11,7 +12,7 @@ from tests.tracing import PATH, blocks, names, trained
 
 pytestmark = pytest.mark.gpu
 
-NET = '''
+NET = """
 import json, os, sys, torch, torch.nn.functional as F
 from torch import nn
 
@@ -23,17 +24,17 @@ def batch(step):
     generator = torch.Generator().manual_seed(step)
     return torch.randn(8, 3, 16, 16, generator=generator).cuda(), torch.randint(10, (8,), generator=generator).cuda()
 net = make()
-'''
+"""
 LOOPS = {
-    "float32": '''
+    "float32": """
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
 for step in range(4):
     x, y = batch(step)
     optimizer.zero_grad()
     F.cross_entropy(net(x), y).backward()
     optimizer.step()
-''',
-    "GradScaler": '''
+""",
+    "GradScaler": """
 optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
 scaler = torch.amp.GradScaler("cuda", init_scale=2.0**10)
 for step in range(4):
@@ -45,8 +46,8 @@ for step in range(4):
     scaler.step(optimizer)
     scaler.update()
     print("loss", step, loss.item().hex())
-''',
-    "bf16": '''
+""",
+    "bf16": """
 optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
 for step in range(4):
     x, y = batch(step)
@@ -55,16 +56,16 @@ for step in range(4):
         loss = F.cross_entropy(net(x), y)
     loss.backward()
     optimizer.step()
-''',
-    "fused": '''
+""",
+    "fused": """
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
 for step in range(4):
     x, y = batch(step)
     optimizer.zero_grad()
     F.cross_entropy(net(x), y).backward()
     optimizer.step()
-''',
-    "compile": '''
+""",
+    "compile": """
 net = torch.compile(net)
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
 for step in range(4):
@@ -72,8 +73,8 @@ for step in range(4):
     optimizer.zero_grad()
     F.cross_entropy(net(x), y).backward()
     optimizer.step()
-''',
-    "fsdp2": '''
+""",
+    "fsdp2": """
 import tempfile
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
@@ -89,13 +90,13 @@ for step in range(4):
     F.cross_entropy(net(x), y).backward()
     optimizer.step()
 dist.destroy_process_group()
-''',
+""",
 }
-FINAL = '''
+FINAL = """
 content = b"".join(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for tensor in net.state_dict().values())
 import hashlib
 open("final.txt", "w").write(hashlib.sha256(content).hexdigest())
-'''
+"""
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -128,7 +129,7 @@ def test_the_generator_of_the_device_is_recorded_and_moves(tmp_path: Path) -> No
     for step in range(4):
         block = blocks(trace, "rng", step)[-1]
         at = [row[0] for row in block.rows].index("cuda:0")
-        states.append(block.digests[16 * at:16 * at + 16])
+        states.append(block.digests[16 * at : 16 * at + 16])
     assert len(set(states)) == 4  # dropout draws from it at every step
 
 
@@ -158,7 +159,7 @@ def test_the_probe_changes_no_bit_of_a_training_on_the_device(tmp_path: Path) ->
 
 def test_peak_memory_is_the_trainings_own(tmp_path: Path) -> None:
     """A model so large beside its activations that the digest's products would set the peak if they were counted."""
-    source = '''
+    source = """
 import os, torch
 w = torch.nn.Parameter(torch.zeros(64 * 1024 * 1024, device="cuda"))
 optimizer = torch.optim.SGD([w], lr=0.1, foreach=False)
@@ -168,7 +169,7 @@ for _ in range(3):
     optimizer.step()
 if "REPRO_GATE_PROBE" not in os.environ:
     print(torch.cuda.max_memory_allocated())
-'''
+"""
     run = train(tmp_path, source)
     assert run.good, run.ended.tail
     environment = {**OUTER, **DETERMINISTIC.environment, "PATH": PATH, "HOME": str(tmp_path)}
@@ -178,7 +179,7 @@ if "REPRO_GATE_PROBE" not in os.environ:
 
 def test_step_times_hold_the_devices_work(tmp_path: Path) -> None:
     """Kernels are queued, not waited for, by the training; the time of a step must still hold them, and the probe's time must not."""
-    source = '''
+    source = """
 import time, torch
 w = torch.nn.Parameter(torch.randn(4096, 4096, device="cuda"))
 optimizer = torch.optim.SGD([w], lr=0.0)
@@ -198,10 +199,9 @@ for _ in range(5):
             x = torch.tanh(x @ w)
 torch.cuda.synchronize()
 print("forward", (time.perf_counter() - began) / 5 * 1e3)
-'''
+"""
     run = train(tmp_path, source)
     assert run.good, run.ended.tail
     forward = next(float(line.split()[1]) for line in run.ended.tail if line.startswith("forward "))
     last = trained(run).steps[-1]
     assert last.ms > forward  # a backward pass does twice the work of the forward one, so this holds with a wide margin
-

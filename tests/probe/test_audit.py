@@ -1,4 +1,5 @@
 """Claims about `probe.audit`: declared data can be read and not be changed, and a connection that leaves the machine is noted."""
+
 from __future__ import annotations
 
 import json
@@ -36,9 +37,18 @@ def probed(tmp_path: Path, source: str) -> tuple[list[tuple[str, str]], Trace]:
     (original / "data-of-another").write_bytes(b"x")
     for link in ("data", "one.bin"):
         (place / link).symlink_to(original / link)
-    config = {"nonce": "n", "traces": str(traces), "seed": 1, "flags": {}, "variables": [], "steps": None, "every": 1,
-              "workspace": str(place),
-              "data": [str(place / "data"), str(original / "one.bin")], "keep": {"final": False, "step": None, "reference": None}}
+    config = {
+        "nonce": "n",
+        "traces": str(traces),
+        "seed": 1,
+        "flags": {},
+        "variables": [],
+        "steps": None,
+        "every": 1,
+        "workspace": str(place),
+        "data": [str(place / "data"), str(original / "one.bin")],
+        "keep": {"final": False, "step": None, "reference": None},
+    }
     (tmp_path / "probe.json").write_text(json.dumps(config))
     (place / "script.py").write_text(PREAMBLE + textwrap.dedent(source) + "\nprint(outcomes)\n")
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(INJECT), CONFIG_VARIABLE: str(tmp_path / "probe.json")}
@@ -49,7 +59,9 @@ def probed(tmp_path: Path, source: str) -> tuple[list[tuple[str, str]], Trace]:
 
 
 def test_whatever_would_change_declared_data_is_refused(tmp_path: Path) -> None:
-    outcomes, _ = probed(tmp_path, """
+    outcomes, _ = probed(
+        tmp_path,
+        """
     import numpy
     here = os.getcwd()
     target = os.path.realpath("data/a.bin")
@@ -71,7 +83,8 @@ def test_whatever_would_change_declared_data_is_refused(tmp_path: Path) -> None:
     attempt("copy over", lambda: shutil.copyfile("mine.bin", "one.bin"))
     os.chdir("data")
     attempt("from inside", lambda: open("a.bin", "w"))
-    """)
+    """,
+    )
     assert {name: said for name, said in outcomes if said != "refused"} == {}
     assert len(outcomes) == 16
     original = tmp_path / "original"
@@ -80,7 +93,9 @@ def test_whatever_would_change_declared_data_is_refused(tmp_path: Path) -> None:
 
 
 def test_reading_and_everything_beside_it_is_allowed(tmp_path: Path) -> None:
-    outcomes, trace = probed(tmp_path, """
+    outcomes, trace = probed(
+        tmp_path,
+        """
     import numpy
     attempt("r", lambda: open("data/a.bin").read())
     attempt("rb", lambda: open(os.path.realpath("one.bin"), "rb").read())
@@ -92,14 +107,17 @@ def test_reading_and_everything_beside_it_is_allowed(tmp_path: Path) -> None:
     attempt("own rename", lambda: os.replace("out.bin", "best.bin"))
     attempt("own remove", lambda: os.remove("best.bin"))
     attempt("the link itself", lambda: os.remove("one.bin"))
-    """)
+    """,
+    )
     assert {name: said for name, said in outcomes if said != "done"} == {}
     assert (tmp_path / "original" / "one.bin").exists()
     assert trace.notes == []
 
 
 def test_connections_that_leave_the_machine_are_noted_once_and_others_are_not(tmp_path: Path) -> None:
-    _, trace = probed(tmp_path, """
+    _, trace = probed(
+        tmp_path,
+        """
     import socket
     def connect(address):
         sys.audit("socket.connect", None, address)  # the event alone: nothing is sent
@@ -110,14 +128,18 @@ def test_connections_that_leave_the_machine_are_noted_once_and_others_are_not(tm
         connect(address)
     server = socket.create_server(("127.0.0.1", 0))
     socket.create_connection(server.getsockname()).close()
-    """)
+    """,
+    )
     assert trace.network == ["192.0.2.1:80", "2001:db8::1:443", "files.example.org:443"]
 
 
 @pytest.mark.parametrize("count", [150])
 def test_a_crawler_does_not_flood_the_trace(tmp_path: Path, count: int) -> None:
-    _, trace = probed(tmp_path, f"""
+    _, trace = probed(
+        tmp_path,
+        f"""
     for port in range({count}):
         sys.audit("socket.connect", None, ("192.0.2.1", port + 1))
-    """)
+    """,
+    )
     assert len(trace.network) == 100

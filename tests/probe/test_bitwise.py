@@ -1,4 +1,5 @@
 """The probe never changes a number: a script that seeds itself ends with the same bits when it is run bare and under the probe."""
+
 from __future__ import annotations
 
 import subprocess

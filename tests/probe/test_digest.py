@@ -1,4 +1,5 @@
 """Claims about `probe.digest`: it sees every bit, the dtype, the shape and the order of elements, and it touches nothing."""
+
 from __future__ import annotations
 
 import hashlib
@@ -15,10 +16,41 @@ from hypothesis import strategies as st
 from repro_gate.probe import digest
 from repro_gate.probe.digest import ROW, SMALL
 
-DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
-          torch.complex64, torch.complex128, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.bool]
-SIZES = [1, 3, 4, 5, 7, SMALL - 1, SMALL, SMALL + 1, SMALL + 3, SMALL + 4, SMALL + 5,
-         3 * ROW - 1, 3 * ROW, 3 * ROW + 4, 3 * ROW + 5, 35 * ROW + 17]
+DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.complex64,
+    torch.complex128,
+    torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint16,
+    torch.bool,
+]
+SIZES = [
+    1,
+    3,
+    4,
+    5,
+    7,
+    SMALL - 1,
+    SMALL,
+    SMALL + 1,
+    SMALL + 3,
+    SMALL + 4,
+    SMALL + 5,
+    3 * ROW - 1,
+    3 * ROW,
+    3 * ROW + 4,
+    3 * ROW + 5,
+    35 * ROW + 17,
+]
 
 
 def of(*tensors: torch.Tensor) -> bytes:
@@ -28,8 +60,11 @@ def of(*tensors: torch.Tensor) -> bytes:
 def of_device(*tensors: torch.Tensor) -> bytes:
     """What the path for devices makes of tensors of the CPU."""
     out = [b""] * len(tensors)
-    digest._device_digests(torch, [
-        (index, digest._plain(torch, tensor), digest._form(torch, digest.local(tensor))) for index, tensor in enumerate(tensors)], out)
+    digest._device_digests(
+        torch,
+        [(index, digest._plain(torch, tensor), digest._form(torch, digest.local(tensor))) for index, tensor in enumerate(tensors)],
+        out,
+    )
     return b"".join(out)
 
 
@@ -49,10 +84,10 @@ def in_plain_python(tensor: torch.Tensor) -> bytes:
             for row in range(rows):
                 start, total = row * ROW + 4 * (index // 2), 0
                 for lane in range(0, ROW, 8):
-                    key = int.from_bytes(keys[index * ROW + lane:index * ROW + lane + 8], "little")
-                    total += key * int.from_bytes(content[start + lane:start + lane + 8], "little")
+                    key = int.from_bytes(keys[index * ROW + lane : index * ROW + lane + 8], "little")
+                    total += key * int.from_bytes(content[start + lane : start + lane + 8], "little")
                 state.update((total % 2**64).to_bytes(8, "little"))
-        content = content[rows * ROW:]
+        content = content[rows * ROW :]
     state.update(content)
     return state.digest()[:16]
 
@@ -78,8 +113,9 @@ def test_one_flipped_bit_anywhere_is_seen_on_both_paths(size: int) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(size=st.integers(SMALL - 64, 4 * ROW),
-       changes=st.dictionaries(st.integers(0, SMALL - 65), st.integers(1, 255), min_size=1, max_size=6))
+@given(
+    size=st.integers(SMALL - 64, 4 * ROW), changes=st.dictionaries(st.integers(0, SMALL - 65), st.integers(1, 255), min_size=1, max_size=6)
+)
 def test_any_few_changed_bytes_are_seen(size: int, changes: dict[int, int]) -> None:
     tensor = torch.zeros(size, dtype=torch.uint8)
     changed = tensor.clone()
@@ -107,8 +143,23 @@ def test_dtype_shape_order_zero_signs_and_nan_payloads_are_seen(size: int) -> No
     payload = nan.clone()
     payload.view(torch.int32)[0] |= 1
     ordered = torch.arange(size, dtype=torch.float32)
-    versions = [zeros, -zeros, zeros.double(), zeros.int(), zeros.reshape(2, -1), zeros.reshape(-1, 1), zeros.half(),
-                zeros.bfloat16(), zeros.bool(), torch.zeros(size - 1), nan, payload, ordered, ordered.flip(0), ordered.roll(1)]
+    versions = [
+        zeros,
+        -zeros,
+        zeros.double(),
+        zeros.int(),
+        zeros.reshape(2, -1),
+        zeros.reshape(-1, 1),
+        zeros.half(),
+        zeros.bfloat16(),
+        zeros.bool(),
+        torch.zeros(size - 1),
+        nan,
+        payload,
+        ordered,
+        ordered.flip(0),
+        ordered.roll(1),
+    ]
     assert len({of(version) for version in versions}) == len(versions)
 
 
@@ -135,9 +186,14 @@ def layouts(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
     padded[..., :60] = tensor
     shifted = torch.zeros(tensor.numel() + 1)
     shifted[1:] = tensor.reshape(-1)
-    return {"contiguous": tensor, "channels last": tensor.contiguous(memory_format=torch.channels_last), "padded": padded[..., :60],
-            "transposed": tensor.transpose(0, 3).contiguous().transpose(0, 3), "shifted": shifted[1:].view(tensor.shape),
-            "negated twice": torch._neg_view(-tensor)}
+    return {
+        "contiguous": tensor,
+        "channels last": tensor.contiguous(memory_format=torch.channels_last),
+        "padded": padded[..., :60],
+        "transposed": tensor.transpose(0, 3).contiguous().transpose(0, 3),
+        "shifted": shifted[1:].view(tensor.shape),
+        "negated twice": torch._neg_view(-tensor),
+    }
 
 
 def test_how_elements_lie_in_memory_does_not_matter() -> None:
@@ -210,8 +266,11 @@ def test_the_number_of_threads_does_not_matter(threads: int) -> None:
 
 
 def around(name: str) -> Any:
-    modes = {"default device": torch.device("meta"), "inference mode": torch.inference_mode(),
-             "autocast": torch.autocast("cpu", torch.bfloat16)}
+    modes = {
+        "default device": torch.device("meta"),
+        "inference mode": torch.inference_mode(),
+        "autocast": torch.autocast("cpu", torch.bfloat16),
+    }
     return modes[name]
 
 

@@ -1,4 +1,5 @@
 """Claims about `probe.distance`: its figures are those of a plain reference in Python's exact fractions and struct's own bytes."""
+
 from __future__ import annotations
 
 import math
@@ -12,8 +13,12 @@ from hypothesis import strategies as st
 from repro_gate.probe import distance
 from repro_gate.probe.distance import Figures
 
-FLOATS = {torch.float16: (torch.int16, 16), torch.bfloat16: (torch.int16, 16),
-          torch.float32: (torch.int32, 32), torch.float64: (torch.int64, 64)}
+FLOATS = {
+    torch.float16: (torch.int16, 16),
+    torch.bfloat16: (torch.int16, 16),
+    torch.float32: (torch.int32, 32),
+    torch.float64: (torch.int64, 64),
+}
 INF, NAN = math.inf, math.nan
 
 
@@ -78,10 +83,16 @@ def test_the_widest_gap_of_float64_does_not_overflow() -> None:
     assert distance._ulps(torch, a[:1], -a[:1]) == 2 * 0x7FEFFFFFFFFFFFFF
 
 
-@pytest.mark.parametrize(("a", "b"), [
-    ([NAN, 1.0], [1.0, 1.0]), ([1.0, 1.0], [NAN, 1.0]), ([INF, 1.0], [1.0, 1.0]), ([INF, 1.0], [-INF, 1.0]),
-    ([1.0, 5.0, 1.0], [2.0, 5.0, NAN]),
-])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ([NAN, 1.0], [1.0, 1.0]),
+        ([1.0, 1.0], [NAN, 1.0]),
+        ([INF, 1.0], [1.0, 1.0]),
+        ([INF, 1.0], [-INF, 1.0]),
+        ([1.0, 5.0, 1.0], [2.0, 5.0, NAN]),
+    ],
+)
 def test_a_figure_that_does_not_exist_is_none_and_never_zero(a: list[float], b: list[float]) -> None:
     assert measure(torch.tensor(a), torch.tensor(b))[:3] == (None, None, None)
 
@@ -113,7 +124,7 @@ def test_complex_and_integer_tensors_have_their_figures_too() -> None:
     a = torch.tensor([1 + 1j, 2 + 2j])
     assert measure(a, torch.tensor([1 + 1j, 2 + 2.5j]))[0::2] == (0.5, 0.5)
     assert measure(a.conj(), a)[0] == 4.0
-    assert measure(torch.tensor([1, 2, 3]), torch.tensor([1, 2, 10])) == (7.0, None, 7.0, pytest.approx(14 ** 0.5))
+    assert measure(torch.tensor([1, 2, 3]), torch.tensor([1, 2, 10])) == (7.0, None, 7.0, pytest.approx(14**0.5))
     assert measure(torch.tensor([True, False]), torch.tensor([True, True]))[:2] == (1.0, None)
 
 

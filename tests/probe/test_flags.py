@@ -1,4 +1,5 @@
 """Claims about `probe.flags`: what is set is read back, and the line that undoes a flag is named."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,4 +1,5 @@
 """Claims about how the probe gets in: by every usual way of starting Python, and never silently not at all."""
+
 from __future__ import annotations
 
 import sys
@@ -18,12 +19,15 @@ for _ in range(2):
     opt.step()
     opt.zero_grad()
 """
-LONG = TRAIN + """
+LONG = (
+    TRAIN
+    + """
 import time
 for _ in range(20):  # long enough to be seen from outside
     net(torch.randn(4, 3))
     time.sleep(0.1)
 """
+)
 
 EXEC = """
 import os, sys
@@ -68,8 +72,27 @@ def test_a_training_is_traced_when_it_is_started_by(way: str, tmp_path: Path) ->
     assert (len(trace.steps), trace.key, trace.end) == (2, "main", "exit")
 
 
-OWN_NAMES = ("trace", "probe", "spec", "session", "names", "flags", "keep", "digest", "seeds", "audit", "children", "distance", "resource",
-             "repro_gate_train", "sdk", "start", "writer", "format", "torch_hooks")
+OWN_NAMES = (
+    "trace",
+    "probe",
+    "spec",
+    "session",
+    "names",
+    "flags",
+    "keep",
+    "digest",
+    "seeds",
+    "audit",
+    "children",
+    "distance",
+    "resource",
+    "repro_gate_train",
+    "sdk",
+    "start",
+    "writer",
+    "format",
+    "torch_hooks",
+)
 
 
 def test_a_script_folder_may_hold_files_called_like_ours(tmp_path: Path) -> None:
@@ -110,11 +133,14 @@ def test_an_isolated_child_that_trains_beside_a_traced_main_is_named(tmp_path: P
 
 
 def test_children_that_do_not_train_are_no_trouble(tmp_path: Path) -> None:
-    script = TRAIN + """
+    script = (
+        TRAIN
+        + """
 import subprocess, sys
 subprocess.run([sys.executable, "-I", "-c", "print(1)"], check=True)
 subprocess.run(["true"], env={})
 """
+    )
     run = trace_script(tmp_path, script)
     assert run.outcome == "finished", run.problem
 
@@ -219,11 +245,13 @@ def test_accelerate_launch_is_traced(tmp_path: Path) -> None:
 def test_the_python_of_a_path_in_train_env_is_the_one_that_runs(tmp_path: Path) -> None:
     other = tmp_path / "venv" / "bin"
     other.mkdir(parents=True)
-    (other / "python").write_text(textwrap.dedent(f"""\
+    (other / "python").write_text(
+        textwrap.dedent(f"""\
         #!/bin/sh
         echo the other one
         exec {sys.executable} "$@"
-        """))
+        """)
+    )
     (other / "python").chmod(0o755)
     run = trace_script(tmp_path, TRAIN, env={"PATH": f"{other}:/usr/bin:/bin"})
     assert run.outcome == "finished", (run.problem, run.ended.tail)

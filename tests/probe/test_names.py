@@ -1,4 +1,5 @@
 """Claims about `probe.names`: a tensor is called what a person who wrote the model would call it."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -56,8 +57,14 @@ def test_nested_modules_give_dotted_names_and_buffers_too() -> None:
     net = Net()
     found = names.name_tensors(torch, [sgd(*net.parameters())])
     assert [name for name, _ in found.parameters] == [
-        "scale", "blocks.0.attn.weight", "blocks.0.norm.weight", "blocks.0.norm.bias",
-        "blocks.1.attn.weight", "blocks.1.norm.weight", "blocks.1.norm.bias"]
+        "scale",
+        "blocks.0.attn.weight",
+        "blocks.0.norm.weight",
+        "blocks.0.norm.bias",
+        "blocks.1.attn.weight",
+        "blocks.1.norm.weight",
+        "blocks.1.norm.bias",
+    ]
     buffers = [f"blocks.{index}.norm.{key}" for index in (0, 1) for key in ("running_mean", "running_var", "num_batches_tracked")]
     assert [name for name, _, _ in found.buffers] == buffers
 
@@ -142,18 +149,21 @@ class Slotted:
     __slots__ = ("hidden",)
 
 
-@pytest.mark.parametrize(("batch", "expected"), [
-    (torch.zeros(1), ["value"]),
-    ([torch.zeros(1), torch.zeros(1)], ["0", "1"]),
-    ((torch.zeros(1), {"mask": torch.zeros(1)}), ["0", "1.mask"]),
-    ({"x": torch.zeros(1), "y": None}, ["x"]),
-    (Point(torch.zeros(1), 2), ["0", "1"]),
-    (Sample(torch.zeros(1), 3, ["id-7"]), ["image", "label", "extra.0"]),
-    (UserDict(input_ids=torch.zeros(1), attention_mask=torch.zeros(1)), ["input_ids", "attention_mask"]),  # as BatchEncoding
-    (Plain(), ["edge_index", "count"]),
-    ({1: {"deep": [b"x"]}}, ["1.deep.0"]),
-    (Slotted(), []),
-])
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        (torch.zeros(1), ["value"]),
+        ([torch.zeros(1), torch.zeros(1)], ["0", "1"]),
+        ((torch.zeros(1), {"mask": torch.zeros(1)}), ["0", "1.mask"]),
+        ({"x": torch.zeros(1), "y": None}, ["x"]),
+        (Point(torch.zeros(1), 2), ["0", "1"]),
+        (Sample(torch.zeros(1), 3, ["id-7"]), ["image", "label", "extra.0"]),
+        (UserDict(input_ids=torch.zeros(1), attention_mask=torch.zeros(1)), ["input_ids", "attention_mask"]),  # as BatchEncoding
+        (Plain(), ["edge_index", "count"]),
+        ({1: {"deep": [b"x"]}}, ["1.deep.0"]),
+        (Slotted(), []),
+    ],
+)
 def test_leaves_of_a_batch_are_named_by_their_path(batch: Any, expected: list[str]) -> None:
     assert [name for name, _ in names.leaves(batch)] == expected
 

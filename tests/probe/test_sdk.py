@@ -1,4 +1,5 @@
 """Claims about `record` and `step`: they let a training without a torch optimizer be compared, and do nothing outside the gate."""
+
 from __future__ import annotations
 
 import random
@@ -75,12 +76,23 @@ def digests(value: object) -> bytes:
     return sdk.digest_leaves(list(leaves(value, "x")))[1]
 
 
-@pytest.mark.parametrize(("a", "b"), [
-    (1, 1.0), (1, True), (0.0, -0.0), ("a", b"a"), ([1, 2], [2, 1]), (np.float32(1), np.float64(1)), (np.zeros((2, 3)), np.zeros((3, 2))),
-    (np.array([0.0]), np.array([-0.0])), (np.array([1, 2]), torch.tensor([1, 2])),
-    (np.array(["a", None], dtype=object), np.array(["b", None], dtype=object)),
-    (float("nan"), 0.0), (1e-300, 2e-300),
-])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (1, 1.0),
+        (1, True),
+        (0.0, -0.0),
+        ("a", b"a"),
+        ([1, 2], [2, 1]),
+        (np.float32(1), np.float64(1)),
+        (np.zeros((2, 3)), np.zeros((3, 2))),
+        (np.array([0.0]), np.array([-0.0])),
+        (np.array([1, 2]), torch.tensor([1, 2])),
+        (np.array(["a", None], dtype=object), np.array(["b", None], dtype=object)),
+        (float("nan"), 0.0),
+        (1e-300, 2e-300),
+    ],
+)
 def test_values_that_differ_in_type_shape_order_or_bits_are_told_apart(a: object, b: object) -> None:
     assert digests(a) == digests(a) != digests(b)
 

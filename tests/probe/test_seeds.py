@@ -1,4 +1,5 @@
 """Claims about `probe.seeds`: every generator is seeded before the first line of the training's own, and their states are told apart."""
+
 from __future__ import annotations
 
 import random
@@ -43,7 +44,7 @@ def test_python_numpy_torch_and_hashes_are_seeded_before_the_first_line(tmp_path
 def test_each_generator_shows_in_its_own_digest_and_nothing_is_drawn() -> None:
     def states() -> list[bytes]:
         digests = seeds.rng_digests()[1]
-        return [digests[start:start + 16] for start in range(0, len(digests), 16)]
+        return [digests[start : start + 16] for start in range(0, len(digests), 16)]
 
     seeds.seed_python(5)
     seeds.seed_numpy(np, 2**32 + 5)

@@ -1,4 +1,5 @@
 """Claims about `probe.session`: a training ends after its last wanted step whatever it catches, and a mistake of the probe's is said."""
+
 from __future__ import annotations
 
 import textwrap
@@ -22,14 +23,18 @@ def one():
     done += 1
 """
 LOOPS = {
-    "that catches nothing": ("""
+    "that catches nothing": (
+        """
         try:
             while True:
                 one()
         finally:
             print("finally", done)
-        """, ("finally 2",)),
-    "that catches Exception": ("""
+        """,
+        ("finally 2",),
+    ),
+    "that catches Exception": (
+        """
         while True:
             try:
                 one()
@@ -37,16 +42,22 @@ LOOPS = {
                 print("caught")
             finally:
                 print("finally", done)
-        """, ("finally 1", "finally 2", "finally 2")),
-    "that catches BaseException once": ("""
+        """,
+        ("finally 1", "finally 2", "finally 2"),
+    ),
+    "that catches BaseException once": (
+        """
         try:
             while True:
                 one()
         except BaseException as error:
             print("caught", type(error).__name__, done)
         print("went on")
-        """, ("caught StopTraining 2", "went on")),
-    "that catches everything for ever": ("""
+        """,
+        ("caught StopTraining 2", "went on"),
+    ),
+    "that catches everything for ever": (
+        """
         weights = []
         while True:
             try:
@@ -54,7 +65,9 @@ LOOPS = {
             except BaseException:
                 print("caught", done, torch.equal(weights[-1], net.weight) if weights else "")
                 weights.append(net.weight.detach().clone())
-        """, ("caught 2 ", "caught 2 True")),
+        """,
+        ("caught 2 ", "caught 2 True"),
+    ),
 }
 
 

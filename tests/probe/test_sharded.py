@@ -1,4 +1,5 @@
 """Claims about sharded training: each rank records its own shards of FSDP2's parameters, under the model's names."""
+
 from __future__ import annotations
 
 import sys

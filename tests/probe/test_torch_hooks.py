@@ -2,6 +2,7 @@
 
 The shapes run one after another in forked processes of one run, each with a trace of its own that carries the shape's name.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from repro_gate.runs.launch import Run
 from repro_gate.trace.reader import Trace
 from tests.tracing import blocks, names, trace_script
 
-SHAPES = '''
+SHAPES = """
 import multiprocessing, sys, warnings
 import torch
 from torch import nn
@@ -163,9 +164,25 @@ if __name__ == "__main__":
         process.join()
         if process.exitcode:
             sys.exit("%s failed" % case)
-'''
-CASES = ("plain", "lbfgs", "lightning_closure", "gan", "accumulation", "amp", "foreach", "one_by_one", "fused", "compiled",
-         "compiled_step", "sparse", "frozen", "functional", "optimizer_made_first_weights_changed_after", "unused_in_loss")
+"""
+CASES = (
+    "plain",
+    "lbfgs",
+    "lightning_closure",
+    "gan",
+    "accumulation",
+    "amp",
+    "foreach",
+    "one_by_one",
+    "fused",
+    "compiled",
+    "compiled_step",
+    "sparse",
+    "frozen",
+    "functional",
+    "optimizer_made_first_weights_changed_after",
+    "unused_in_loss",
+)
 NET = ["first.weight", "first.bias", "norm.weight", "norm.bias", "last.weight", "last.bias"]
 NET_BACKWARD = ["last.bias", "last.weight", "norm.bias", "norm.weight", "first.bias", "first.weight"]
 BUFFERS = ["norm.running_mean", "norm.running_var", "norm.num_batches_tracked"]

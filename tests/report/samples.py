@@ -1,5 +1,6 @@
 """Reports that the tests of every face share: a pass, a fail, an inconclusive one, one within a tolerance, one with nothing measured, and
 the worst that training code could make of one."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -14,28 +15,56 @@ HOSTILE = (
 )
 
 SUBJECT = Subject(
-    spec="repro.yml", command="python train.py --seed {seed}", commit="0123456789abcdef0123456789abcdef01234567",
-    uncommitted=("train.py",), seeds=(42,), versions={"python": "3.12.7", "torch": "2.13.0", "device": "cpu"})
+    spec="repro.yml",
+    command="python train.py --seed {seed}",
+    commit="0123456789abcdef0123456789abcdef01234567",
+    uncommitted=("train.py",),
+    seeds=(42,),
+    versions={"python": "3.12.7", "torch": "2.13.0", "device": "cpu"},
+)
 SETTINGS = {"torch.use_deterministic_algorithms": True, "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "cudnn.benchmark": False}
 COST = Cost(
-    determinism_cost_pct=12.4, ci95=(10.1, 14.6), deterministic_step_ms=9.34, default_step_ms=8.31, timed_steps=90,
-    memory_cost_pct=1.5, deterministic_peak_bytes=520_093_696, default_peak_bytes=512_400_000)
+    determinism_cost_pct=12.4,
+    ci95=(10.1, 14.6),
+    deterministic_step_ms=9.34,
+    default_step_ms=8.31,
+    timed_steps=90,
+    memory_cost_pct=1.5,
+    deterministic_peak_bytes=520_093_696,
+    default_peak_bytes=512_400_000,
+)
 NOISE = NoiseFloor(identical=False, loss_gap=3.1e-5, weight_l2=2.4e-3, weight_relative_l2=1.8e-5, first_step=3)
 FIRST = Divergence(
-    step=3, kind="gradient", name="blocks.3.attn.weight", dtype="float32", shape=(64, 32),
-    distance=Distance(max_abs=1.2e-7, max_ulp=3, l2=3.4e-6, relative_l2=1.1e-9))
+    step=3,
+    kind="gradient",
+    name="blocks.3.attn.weight",
+    dtype="float32",
+    shape=(64, 32),
+    distance=Distance(max_abs=1.2e-7, max_ulp=3, l2=3.4e-6, relative_l2=1.1e-9),
+)
 WEIGHTS = (
     replace(FIRST, step=49, kind="parameter", distance=Distance(max_abs=4.5e-4, max_ulp=81_234, l2=2.4e-3, relative_l2=1.8e-5)),
     replace(FIRST, step=49, kind="parameter", name="head.bias", shape=(10,), distance=Distance(max_abs=2.2e-5, max_ulp=912)),
 )
 SAME = Comparison(
-    identical=True, steps=50, tensors=202, differing=0, by_kind={"loss": Tally(1, 0), "gradient": Tally(20, 0)},
-    losses=tuple((step, 2.0 / (step + 1), 2.0 / (step + 1)) for step in range(50)))
+    identical=True,
+    steps=50,
+    tensors=202,
+    differing=0,
+    by_kind={"loss": Tally(1, 0), "gradient": Tally(20, 0)},
+    losses=tuple((step, 2.0 / (step + 1), 2.0 / (step + 1)) for step in range(50)),
+)
 DIFFERENT = Comparison(
-    identical=False, steps=50, tensors=202, differing=14, first_divergence=FIRST,
+    identical=False,
+    steps=50,
+    tensors=202,
+    differing=14,
+    first_divergence=FIRST,
     by_kind={"loss": Tally(1, 1), "gradient": Tally(20, 5), "parameter": Tally(20, 8), "rng": Tally(3, 0)},
     by_step=tuple((step, min(step, 14)) for step in range(3, 50)),
-    losses=tuple((step, 1.0, 1.0 if step < 4 else 1.0 + 1e-9 * 1.3**step) for step in range(50)), weights=WEIGHTS)
+    losses=tuple((step, 1.0, 1.0 if step < 4 else 1.0 + 1e-9 * 1.3**step) for step in range(50)),
+    weights=WEIGHTS,
+)
 CHECKLIST = (
     CheckResult("code/committed", "code", "warn", "train.py has uncommitted changes", ("train.py",), "commit them, then run again"),
     CheckResult("data/checksums", "data", "pass", "1 of 1 files have the declared SHA-256"),
@@ -54,37 +83,91 @@ def run(name: str, **changes: object) -> RunSummary:
 
 
 RUNS = (
-    run("deterministic-1"), run("default-1", seconds=10.9), run("deterministic-2", seconds=12.1), run("default-2", seconds=11.2),
-    run("reseeded", seed=43, steps=2, seconds=3.4))
+    run("deterministic-1"),
+    run("default-1", seconds=10.9),
+    run("deterministic-2", seconds=12.1),
+    run("default-2", seconds=11.2),
+    run("reseeded", seed=43, steps=2, seconds=3.4),
+)
 PASS = Report(
-    verdict="pass", tool_version="0.1.0", started="2026-11-21T05:42:00Z", seconds=64.2, subject=SUBJECT,
-    comparisons=(SeedResult(42, SAME),), settings=SETTINGS, noise_floor=NOISE, cost=COST, cost_budget_pct=30.0, checklist=CHECKLIST,
-    runs=RUNS, reproduce="repro-gate run repro.yml --seed 42 --steps 50",
-    notes=(Reason("workspace/uncommitted", "the run includes 1 uncommitted change: train.py"),))
+    verdict="pass",
+    tool_version="0.1.0",
+    started="2026-11-21T05:42:00Z",
+    seconds=64.2,
+    subject=SUBJECT,
+    comparisons=(SeedResult(42, SAME),),
+    settings=SETTINGS,
+    noise_floor=NOISE,
+    cost=COST,
+    cost_budget_pct=30.0,
+    checklist=CHECKLIST,
+    runs=RUNS,
+    reproduce="repro-gate run repro.yml --seed 42 --steps 50",
+    notes=(Reason("workspace/uncommitted", "the run includes 1 uncommitted change: train.py"),),
+)
 FAIL = replace(
-    PASS, verdict="fail", comparisons=(SeedResult(42, DIFFERENT),), notes=(),
+    PASS,
+    verdict="fail",
+    comparisons=(SeedResult(42, DIFFERENT),),
+    notes=(),
     reasons=(
         Reason(
             "determinism/diverged",
             "Two runs with seed 42 and every flag on are not the same bits: the gradient of blocks.3.attn.weight parts at step 3.",
-            "See what feeds blocks.3.attn.weight: an unseeded generator, a custom kernel or the clock."),
-        Reason("determinism/flag-undone", "train.py:17 sets `torch.backends.cudnn.benchmark` to True.", "Remove line 17 of train.py.")),
-    checklist=(*CHECKLIST[:1], CheckResult("data/checksums", "data", "fail", "data/train.bin is not the declared file", ("data/train.bin",),
-                                          "write the new SHA-256 into repro.yml"), *CHECKLIST[2:]))
+            "See what feeds blocks.3.attn.weight: an unseeded generator, a custom kernel or the clock.",
+        ),
+        Reason("determinism/flag-undone", "train.py:17 sets `torch.backends.cudnn.benchmark` to True.", "Remove line 17 of train.py."),
+    ),
+    checklist=(
+        *CHECKLIST[:1],
+        CheckResult(
+            "data/checksums",
+            "data",
+            "fail",
+            "data/train.bin is not the declared file",
+            ("data/train.bin",),
+            "write the new SHA-256 into repro.yml",
+        ),
+        *CHECKLIST[2:],
+    ),
+)
 INCONCLUSIVE = replace(
-    PASS, verdict="inconclusive", comparisons=(), noise_floor=None, cost=None, checklist=(), notes=(),
+    PASS,
+    verdict="inconclusive",
+    comparisons=(),
+    noise_floor=None,
+    cost=None,
+    checklist=(),
+    notes=(),
     reasons=(Reason("run/crashed", "deterministic-1 crashed at step 3 with exit code 1.", "Mend the training command; its log is below."),),
-    runs=(run("deterministic-1", steps=3, exit_code=1, outcome="crashed", log_tail=(
-        "Traceback (most recent call last):", '  File "train.py", line 41, in <module>', "ValueError: boom")),))
+    runs=(
+        run(
+            "deterministic-1",
+            steps=3,
+            exit_code=1,
+            outcome="crashed",
+            log_tail=("Traceback (most recent call last):", '  File "train.py", line 41, in <module>', "ValueError: boom"),
+        ),
+    ),
+)
 TOLERATED = replace(PASS, comparisons=(SeedResult(42, DIFFERENT),), notes=(Reason("determinism/tolerance", "losses within 1e-06"),))
 NOTHING = Report(
-    verdict="inconclusive", tool_version="0.1.0", started="2026-11-21T05:42:00Z", seconds=0.1, subject=Subject("repro.yml", "true", None))
+    verdict="inconclusive", tool_version="0.1.0", started="2026-11-21T05:42:00Z", seconds=0.1, subject=Subject("repro.yml", "true", None)
+)
 FASTER = replace(
-    PASS, cost=replace(COST, determinism_cost_pct=-72.0, ci95=(-75.0, -70.0), suspicious="-72 % lies outside -50 % to +300 %"),
-    noise_floor=NoiseFloor(True, 0.0, 0.0, 0.0, None), comparisons=(SeedResult(1, SAME), SeedResult(2, SAME)),
-    non_finite=((7, "nan"), (8, "inf")))
+    PASS,
+    cost=replace(COST, determinism_cost_pct=-72.0, ci95=(-75.0, -70.0), suspicious="-72 % lies outside -50 % to +300 %"),
+    noise_floor=NoiseFloor(True, 0.0, 0.0, 0.0, None),
+    comparisons=(SeedResult(1, SAME), SeedResult(2, SAME)),
+    non_finite=((7, "nan"), (8, "inf")),
+)
 ALL = {
-    "pass": PASS, "fail": FAIL, "inconclusive": INCONCLUSIVE, "tolerated": TOLERATED, "nothing": NOTHING, "faster": FASTER,
+    "pass": PASS,
+    "fail": FAIL,
+    "inconclusive": INCONCLUSIVE,
+    "tolerated": TOLERATED,
+    "nothing": NOTHING,
+    "faster": FASTER,
 }
 
 
@@ -93,11 +176,19 @@ def hostile(text: str = HOSTILE) -> Report:
     first = replace(FIRST, name=text, process=text, dtype=text, values=(text, text), detail=text)
     pair = replace(DIFFERENT, first_divergence=first, weights=(first, first))
     return replace(
-        FAIL, comparisons=(SeedResult(42, pair),), settings={text: text}, reproduce=text, reasons=(Reason(text, text, text),),
-        notes=(Reason(text, text, text),), cost=replace(COST, suspicious=text), tool_version=text, started=text,
+        FAIL,
+        comparisons=(SeedResult(42, pair),),
+        settings={text: text},
+        reproduce=text,
+        reasons=(Reason(text, text, text),),
+        notes=(Reason(text, text, text),),
+        cost=replace(COST, suspicious=text),
+        tool_version=text,
+        started=text,
         subject=Subject(text, text, None, (text,), (42,), {text: text}, text),
         checklist=tuple(CheckResult(text, category, "fail", text, (text,), text) for category in ("code", "data")),
-        runs=(run("x", outcome=text, exit_code=1, log_tail=(text, text), settings={text: text}, condition=text), run(text)))
+        runs=(run("x", outcome=text, exit_code=1, log_tail=(text, text), settings={text: text}, condition=text), run(text)),
+    )
 
 
 def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> Report:
@@ -105,5 +196,7 @@ def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> 
     long = "`|<@#" * (name // 5)
     weights = tuple(replace(WEIGHTS[0], name=long) for _ in range(tensors))
     return replace(
-        hostile(long), reasons=tuple(Reason(f"made/up-{index}", long, long) for index in range(reasons)),
-        comparisons=(SeedResult(42, replace(DIFFERENT, weights=weights, first_divergence=replace(FIRST, name=long))),))
+        hostile(long),
+        reasons=tuple(Reason(f"made/up-{index}", long, long) for index in range(reasons)),
+        comparisons=(SeedResult(42, replace(DIFFERENT, weights=weights, first_divergence=replace(FIRST, name=long))),),
+    )

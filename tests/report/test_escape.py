@@ -1,4 +1,5 @@
 """Claims about `report.escape`: whatever text comes in, nothing is live in the place it is printed in, and nothing is lost from sight."""
+
 from __future__ import annotations
 
 import re
@@ -16,11 +17,73 @@ from repro_gate.report import escape
 
 from .samples import HOSTILE
 
-_PIECES = st.sampled_from((
-    "`", "``", "```", "|", "\\", "<", ">", "<b>", "</code>", "<!--", "&lt;", "&#64;", "[", "](", ")", "![", "@user", "#12", "GH-7",
-    ":tada:", "https://e.vil", "www.e.vil", "a@b.co", "*", "_", "~~", "$", "$$", "^", "#", "-", "+", "1.", "---", "===", "\n", "\r\n",
-    "\t", " ", "    ", "\x1b[31m", "\x07", "\u202e", "\u2066", "\u200b", "\ufe0f", "\ud800", "::", "::error::", "##[error]", "%",
-    "%0A", ",", '"', "'", "(", ";", "deadbeef", "0123456789abcdef0123456789abcdef01234567", "word", "model.py", "é", "漢"))
+_PIECES = st.sampled_from(
+    (
+        "`",
+        "``",
+        "```",
+        "|",
+        "\\",
+        "<",
+        ">",
+        "<b>",
+        "</code>",
+        "<!--",
+        "&lt;",
+        "&#64;",
+        "[",
+        "](",
+        ")",
+        "![",
+        "@user",
+        "#12",
+        "GH-7",
+        ":tada:",
+        "https://e.vil",
+        "www.e.vil",
+        "a@b.co",
+        "*",
+        "_",
+        "~~",
+        "$",
+        "$$",
+        "^",
+        "#",
+        "-",
+        "+",
+        "1.",
+        "---",
+        "===",
+        "\n",
+        "\r\n",
+        "\t",
+        " ",
+        "    ",
+        "\x1b[31m",
+        "\x07",
+        "\u202e",
+        "\u2066",
+        "\u200b",
+        "\ufe0f",
+        "\ud800",
+        "::",
+        "::error::",
+        "##[error]",
+        "%",
+        "%0A",
+        ",",
+        '"',
+        "'",
+        "(",
+        ";",
+        "deadbeef",
+        "0123456789abcdef0123456789abcdef01234567",
+        "word",
+        "model.py",
+        "é",
+        "漢",
+    )
+)
 TEXTS = st.one_of(st.text(), st.lists(_PIECES, max_size=12).map("".join))
 _ACTIVE_IN_PROSE = re.compile(r"[@#<>&`|\[\]{}*_~^$\\/=]|:\w|www\.|gh-\d|(?<![0-9A-Za-z])[0-9a-f]{7,40}(?![0-9A-Za-z])", re.IGNORECASE)
 
@@ -85,7 +148,14 @@ def test_a_code_span_shows_the_text_itself(text: str) -> None:
 def test_a_code_block_ends_where_we_end_it(text: str) -> None:
     blocks = MarkdownIt("commonmark", {"html": True}).parse(f"before\n\n{escape.for_code_block(text, 'text')}\n\nafter\n")
     assert [block.type for block in blocks] == [
-        "paragraph_open", "inline", "paragraph_close", "fence", "paragraph_open", "inline", "paragraph_close"]
+        "paragraph_open",
+        "inline",
+        "paragraph_close",
+        "fence",
+        "paragraph_open",
+        "inline",
+        "paragraph_close",
+    ]
     assert blocks[3].info == "text"
 
 
@@ -112,14 +182,17 @@ def test_an_honest_name_is_printed_as_it_is(text: str) -> None:
     assert escape.for_terminal(text) == text
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("the gradient of blocks.3.attn.weight parts at step 3.", "the gradient of `blocks.3.attn.weight` parts at step 3."),
-    ("set CUBLAS_WORKSPACE_CONFIG=:4096:8, then start", "set `CUBLAS_WORKSPACE_CONFIG=:4096:8`, then start"),
-    ("call `torch.seed()` (model.py:41), e.g. twice", "call `torch.seed()` (`model.py:41`), e.g. twice"),
-    ("12.4% slower: 3 ULP, 1.2e-07 and UTF-8", "12.4% slower: 3 ULP, 1.2e-07 and UTF-8"),
-    ("<img src=x> hurts", "`<img src=x>` hurts"),
-    ("1. not a list", "`1`. not a list"),
-])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the gradient of blocks.3.attn.weight parts at step 3.", "the gradient of `blocks.3.attn.weight` parts at step 3."),
+        ("set CUBLAS_WORKSPACE_CONFIG=:4096:8, then start", "set `CUBLAS_WORKSPACE_CONFIG=:4096:8`, then start"),
+        ("call `torch.seed()` (model.py:41), e.g. twice", "call `torch.seed()` (`model.py:41`), e.g. twice"),
+        ("12.4% slower: 3 ULP, 1.2e-07 and UTF-8", "12.4% slower: 3 ULP, 1.2e-07 and UTF-8"),
+        ("<img src=x> hurts", "`<img src=x>` hurts"),
+        ("1. not a list", "`1`. not a list"),
+    ],
+)
 def test_prose_stays_readable(text: str, expected: str) -> None:
     assert escape.for_markdown(text) == expected
 

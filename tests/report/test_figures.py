@@ -1,4 +1,5 @@
 """Claims about `report.figures`: a number reads the same everywhere, keeps its unit, and never breaks on what a float can be."""
+
 from __future__ import annotations
 
 import math
@@ -11,28 +12,52 @@ from hypothesis import strategies as st
 from repro_gate.report import figures
 
 
-@pytest.mark.parametrize(("value", "expected"), [
-    (12.44, "+12.4%"), (-3.0, "-3.0%"), (0.0, "0.0%"), (-0.01, "0.0%"), (99.94, "+99.9%"), (99.97, "+100%"), (746.2, "+746%"),
-    (-1234.5, "-1,234%"), (math.inf, "inf%"), (math.nan, "nan%")])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (12.44, "+12.4%"),
+        (-3.0, "-3.0%"),
+        (0.0, "0.0%"),
+        (-0.01, "0.0%"),
+        (99.94, "+99.9%"),
+        (99.97, "+100%"),
+        (746.2, "+746%"),
+        (-1234.5, "-1,234%"),
+        (math.inf, "inf%"),
+        (math.nan, "nan%"),
+    ],
+)
 def test_a_percentage_carries_its_sign_and_never_a_minus_zero(value: float, expected: str) -> None:
     assert figures.percent(value) == expected
 
 
-@pytest.mark.parametrize(("value", "expected"), [
-    (0.4123, "0.412 ms"), (9.34, "9.34 ms"), (9.996, "10.0 ms"), (83.14, "83.1 ms"), (831.4, "831 ms"),
-    (1234.0, "1.23 s"), (999.6, "1.00 s")])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0.4123, "0.412 ms"),
+        (9.34, "9.34 ms"),
+        (9.996, "10.0 ms"),
+        (83.14, "83.1 ms"),
+        (831.4, "831 ms"),
+        (1234.0, "1.23 s"),
+        (999.6, "1.00 s"),
+    ],
+)
 def test_a_step_time_has_three_digits(value: float, expected: str) -> None:
     assert figures.milliseconds(value) == expected
 
 
-@pytest.mark.parametrize(("value", "expected"), [
-    (0.42, "0.42 s"), (12.34, "12.3 s"), (59.97, "1 min 00 s"), (245, "4 min 05 s"), (3720, "1 h 02 min"), (3599.6, "1 h 00 min")])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0.42, "0.42 s"), (12.34, "12.3 s"), (59.97, "1 min 00 s"), (245, "4 min 05 s"), (3720, "1 h 02 min"), (3599.6, "1 h 00 min")],
+)
 def test_a_duration_never_shows_sixty_of_anything(value: float, expected: str) -> None:
     assert figures.duration(value) == expected
 
 
-@pytest.mark.parametrize(("value", "expected"), [
-    (512, "512 B"), (1024, "1.0 KiB"), (64 * 2**20, "64.0 MiB"), (2**30 - 1, "1.0 GiB"), (3 * 2**50, "3,072.0 TiB")])
+@pytest.mark.parametrize(
+    ("value", "expected"), [(512, "512 B"), (1024, "1.0 KiB"), (64 * 2**20, "64.0 MiB"), (2**30 - 1, "1.0 GiB"), (3 * 2**50, "3,072.0 TiB")]
+)
 def test_a_size_is_in_binary_units(value: int, expected: str) -> None:
     assert figures.size(value) == expected
 

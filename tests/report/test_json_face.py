@@ -1,4 +1,5 @@
 """Claims about `report.json_face`: what we write follows the published schema, and what we read is held to it and to limits."""
+
 from __future__ import annotations
 
 import json
@@ -109,18 +110,21 @@ def test_an_enormous_report_is_still_one_that_we_read(tmp_path: Path) -> None:
     assert found["verdict"] == "fail" and found["determinism"]["differing"] == 14
 
 
-@pytest.mark.parametrize(("pointer", "value", "problem"), [
-    ("/verdict", "great", "expected one of"),
-    ("/schema", "repro-gate/report/v2", 'expected "repro-gate/report/v1"'),
-    ("/seconds", "soon", "breaks `pattern"),
-    ("/seconds", True, "expected number or string, found true"),
-    ("/cost/ci95", [1.0], "breaks `minItems"),
-    ("/determinism/first_divergence/step", -2, "breaks `minimum"),
-    ("/determinism/first_divergence/kind", "vibe", "expected one of"),
-    ("/checklist/0/category", "luck", "expected one of"),
-    ("/runs/1/steps", None, "expected integer, found null"),
-    ("/reasons", {}, "expected array, found an object of 0"),
-])
+@pytest.mark.parametrize(
+    ("pointer", "value", "problem"),
+    [
+        ("/verdict", "great", "expected one of"),
+        ("/schema", "repro-gate/report/v2", 'expected "repro-gate/report/v1"'),
+        ("/seconds", "soon", "breaks `pattern"),
+        ("/seconds", True, "expected number or string, found true"),
+        ("/cost/ci95", [1.0], "breaks `minItems"),
+        ("/determinism/first_divergence/step", -2, "breaks `minimum"),
+        ("/determinism/first_divergence/kind", "vibe", "expected one of"),
+        ("/checklist/0/category", "luck", "expected one of"),
+        ("/runs/1/steps", None, "expected integer, found null"),
+        ("/reasons", {}, "expected array, found an object of 0"),
+    ],
+)
 def test_a_wrong_value_is_named_by_its_pointer(pointer: str, value: object, problem: str) -> None:
     document = json_face.to_json(samples.FAIL)
     holder, last = _at(document, pointer)
@@ -142,28 +146,39 @@ def test_a_missing_field_is_named(name: str) -> None:
 def test_fields_of_a_later_version_are_let_through() -> None:
     digest = "sha256:" + "0" * 64
     document = json_face.to_json(samples.FAIL) | {
-        "added_later": 1, "content_address": {"config_hash": digest, "recipe": digest, "platform": digest, "leaves": {"seed": digest}},
+        "added_later": 1,
+        "content_address": {"config_hash": digest, "recipe": digest, "platform": digest, "leaves": {"seed": digest}},
         "diagnosis": {
-            "cause": "nondeterministic-op", "op": "aten::index_put_", "file": "model.py", "line": 41, "evidence": ["x"], "remedy": "y"}}
+            "cause": "nondeterministic-op",
+            "op": "aten::index_put_",
+            "file": "model.py",
+            "line": 41,
+            "evidence": ["x"],
+            "remedy": "y",
+        },
+    }
     json_face.validate(document)
 
 
-@pytest.mark.parametrize(("text", "problem"), [
-    (b"\xff{}", "not UTF-8 at byte 0"),
-    (b"", "not JSON"),
-    (b'{"verdict": "pass"', "not JSON"),
-    (b'{"verdict": "fail", "verdict": "pass"}', 'the key "verdict" stands twice'),
-    (b'{"cost": {"a": 1, "a\\u001b": 2, "a\\u001b": 3}}', "stands twice"),
-    (b'{"seconds": NaN}', "NaN is not JSON"),
-    (b'{"seconds": -Infinity}', "-Infinity is not JSON"),
-    (b'{"seconds": 1e999}', "too large"),
-    (b'{"seconds": ' + b"9" * 5000 + b"}", "not JSON"),
-    (b"[" * 65 + b"]" * 65, "nested deeper than 64"),
-    (b"[" * 100_000, "nested deeper than 64"),
-    (b"[]", "/: expected object"),
-    (b'"report"', "/: expected object"),
-    (b" " * (json_face.MAX_BYTES + 1), "larger than 16 MiB"),
-])
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"\xff{}", "not UTF-8 at byte 0"),
+        (b"", "not JSON"),
+        (b'{"verdict": "pass"', "not JSON"),
+        (b'{"verdict": "fail", "verdict": "pass"}', 'the key "verdict" stands twice'),
+        (b'{"cost": {"a": 1, "a\\u001b": 2, "a\\u001b": 3}}', "stands twice"),
+        (b'{"seconds": NaN}', "NaN is not JSON"),
+        (b'{"seconds": -Infinity}', "-Infinity is not JSON"),
+        (b'{"seconds": 1e999}', "too large"),
+        (b'{"seconds": ' + b"9" * 5000 + b"}", "not JSON"),
+        (b"[" * 65 + b"]" * 65, "nested deeper than 64"),
+        (b"[" * 100_000, "nested deeper than 64"),
+        (b"[]", "/: expected object"),
+        (b'"report"', "/: expected object"),
+        (b" " * (json_face.MAX_BYTES + 1), "larger than 16 MiB"),
+    ],
+)
 def test_a_hostile_file_is_refused_with_its_name_and_what_is_wrong(text: bytes, problem: str, tmp_path: Path) -> None:
     with pytest.raises(ReportError) as caught:
         _loaded(text, tmp_path)

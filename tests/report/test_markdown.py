@@ -1,4 +1,5 @@
 """Claims about `report.markdown` and `report.chart`: verdict and cost come first, nothing hostile is live, and it always fits."""
+
 from __future__ import annotations
 
 import math
@@ -25,7 +26,9 @@ _MERMAID = re.compile(  # the grammar of mermaid 11's xychart, as far as we use 
     \ +title\ "[^"\n]+"\n
     \ +x-axis\ "[^"\n]+"\ (?P<first>-?\d+)\ -->\ (?P<last>-?\d+)\n
     \ +y-axis\ "[^"\n]+"\ (?P<low>{_NUMBER})\ -->\ (?P<high>{_NUMBER})\n
-    \ +(?P<mark>line|bar)\ \[(?P<values>{_NUMBER}(?:,\ {_NUMBER})*)\]""", re.VERBOSE)
+    \ +(?P<mark>line|bar)\ \[(?P<values>{_NUMBER}(?:,\ {_NUMBER})*)\]""",
+    re.VERBOSE,
+)
 
 
 def _tokens(text: str) -> list[Token]:
@@ -55,10 +58,18 @@ def test_verdict_and_cost_stand_in_the_first_lines(name: str) -> None:
 def test_a_fail_tells_what_parts_why_and_how_to_see_it_again() -> None:
     text = markdown.to_markdown(samples.FAIL)
     for words in (
-        "**step 3**, gradient of `blocks.3.attn.weight`", "**3 ULP**", "**14 of 202** tensors differ", "`determinism/diverged`",
-        "**Remedy:**", "```sh\nrepro-gate run repro.yml --seed 42 --steps 50\n```", "```mermaid\nxychart-beta",
-        "env **1 of 2**", "| `head.bias` |",
-        "| `default-1` |", "| `torch` | `2.13.0` |", "| `CUBLAS_WORKSPACE_CONFIG` | `:4096:8` |",
+        "**step 3**, gradient of `blocks.3.attn.weight`",
+        "**3 ULP**",
+        "**14 of 202** tensors differ",
+        "`determinism/diverged`",
+        "**Remedy:**",
+        "```sh\nrepro-gate run repro.yml --seed 42 --steps 50\n```",
+        "```mermaid\nxychart-beta",
+        "env **1 of 2**",
+        "| `head.bias` |",
+        "| `default-1` |",
+        "| `torch` | `2.13.0` |",
+        "| `CUBLAS_WORKSPACE_CONFIG` | `:4096:8` |",
     ):
         assert words in text, words
 
@@ -165,9 +176,15 @@ def test_without_a_loss_gap_the_differing_tensors_are_drawn() -> None:
     assert values[0] == 2 and values[4] == 5 and sum(values) == 7
 
 
-@pytest.mark.parametrize("pair", [
-    samples.SAME, replace(samples.SAME, losses=()), replace(samples.DIFFERENT, losses=(), by_step=()),
-    replace(samples.DIFFERENT, losses=((0, 1.0, 2.0),), by_step=())])
+@pytest.mark.parametrize(
+    "pair",
+    [
+        samples.SAME,
+        replace(samples.SAME, losses=()),
+        replace(samples.DIFFERENT, losses=(), by_step=()),
+        replace(samples.DIFFERENT, losses=((0, 1.0, 2.0),), by_step=()),
+    ],
+)
 def test_where_there_is_nothing_to_show_there_is_no_chart(pair: Comparison) -> None:
     assert chart.chart(pair) is None
 

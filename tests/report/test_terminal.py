@@ -3,6 +3,7 @@
 The golden files are what a person sees. To refresh them after a wanted change, then read the difference:
 `REPRO_GATE_GOLDEN=write pytest tests/report/test_terminal.py`.
 """
+
 from __future__ import annotations
 
 import io
@@ -79,8 +80,10 @@ def test_a_cost_whose_interval_holds_zero_is_not_called_slower() -> None:
     assert "no measurable difference (+0.7%)" in text and "slower" not in text
 
 
-@pytest.mark.parametrize(("bounds", "words"), [
-    ((10.1, 14.6), "within the budget of 30%"), ((31.0, 40.0), "over the budget of 30%"), ((20.0, 40.0), "30% lies inside the interval")])
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [((10.1, 14.6), "within the budget of 30%"), ((31.0, 40.0), "over the budget of 30%"), ((20.0, 40.0), "30% lies inside the interval")],
+)
 def test_the_whole_interval_decides_about_the_budget(bounds: tuple[float, float], words: str) -> None:
     assert words in " ".join(_plain(replace(samples.PASS, cost=replace(samples.COST, ci95=bounds))).split())
 

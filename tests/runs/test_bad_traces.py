@@ -1,4 +1,5 @@
 """Claims about runs whose trace is cut, forged or cannot be written: each is `untraced`, and one line says what is wrong where."""
+
 from __future__ import annotations
 
 import os
@@ -44,16 +45,22 @@ FORGERIES = {
     "no JSON": ("append(b'hello\\n')", "is no JSON"),
     "bytes that are no text": ("append(b'\\xff\\xfe\\x00\\n')", "is no JSON"),
     "deep nesting": ("append(b'[' * 1_000_000 + b'\\n')", "is no JSON"),
-    "a second hello of another run": ("event(e='hello', format='repro-gate/trace/v1', nonce='other', pid=1, key='main', argv=[])",
-                                  "`hello` must be the first line"),
+    "a second hello of another run": (
+        "event(e='hello', format='repro-gate/trace/v1', nonce='other', pid=1, key='main', argv=[])",
+        "`hello` must be the first line",
+    ),
     "digests that are no base64": ("event(e='block', step=1, kind='loss', table=0, at=0, digests='!!!!')", "digests are no base64"),
     "digests of the wrong length": ("event(e='block', step=1, kind='loss', table=0, at=0, digests='AAAA')", "bytes of digests for"),
     "a table that does not exist": ("event(e='block', step=1, kind='loss', table=99, at=0, digests='')", "`block` is malformed"),
-    "a block of the past": ("event(e='block', step=-1, kind='loss', table=0, at=0, digests=base64.b64encode(bytes(16)).decode())",
-                            "step -1 after step 0"),
+    "a block of the past": (
+        "event(e='block', step=-1, kind='loss', table=0, at=0, digests=base64.b64encode(bytes(16)).decode())",
+        "step -1 after step 0",
+    ),
     "a step out of turn": ("event(e='step', step=7, ms=1.0, probe_ms=0.0, peak_bytes=1, flags=0)", "step 7 where 1 was due"),
-    "a step that took no number": ("append(b'{\"e\":\"step\",\"step\":1,\"ms\":NaN,\"probe_ms\":0,\"peak_bytes\":1,\"flags\":0}\\n')",
-                                   "`step` is malformed"),
+    "a step that took no number": (
+        'append(b\'{"e":"step","step":1,"ms":NaN,"probe_ms":0,"peak_bytes":1,"flags":0}\\n\')',
+        "`step` is malformed",
+    ),
     "an end before the end": ("event(e='end', reason='steps', steps=1)", "a line follows `end`"),
     "a kept file elsewhere": ("event(e='kept', step=0, file='../../etc/passwd')", "lies beside its trace"),
     "a number with too many digits": ("append(b'{\"e\":\"note\",\"id\":' + b'9' * 5000 + b'}\\n')", "is no JSON"),
@@ -78,14 +85,17 @@ def test_a_giant_line_is_refused_without_reading_it_whole(tmp_path: Path) -> Non
     assert "a line is longer than 67108864 bytes" in untraced(run)
 
 
-@pytest.mark.parametrize(("code", "said"), [
-    ("os.truncate(path, os.path.getsize(path) - 5)", "is no JSON"),
-    ("os.truncate(path, 0)", "`hello` must be the first line"),
-    ("time.sleep(1); os.remove(path)", "was removed during the run"),
-    ("os.remove(path); os.symlink('/dev/zero', path)", "cannot be opened"),
-    ("os.remove(path); os.mkfifo(path)", "is no regular file"),
-    ("time.sleep(1); os.truncate(path, 10)", "was cut back while it was read"),
-])
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("os.truncate(path, os.path.getsize(path) - 5)", "is no JSON"),
+        ("os.truncate(path, 0)", "`hello` must be the first line"),
+        ("time.sleep(1); os.remove(path)", "was removed during the run"),
+        ("os.remove(path); os.symlink('/dev/zero', path)", "cannot be opened"),
+        ("os.remove(path); os.mkfifo(path)", "is no regular file"),
+        ("time.sleep(1); os.truncate(path, 10)", "was cut back while it was read"),
+    ],
+)
 def test_a_trace_that_is_cut_removed_or_swapped_is_no_result(code: str, said: str, tmp_path: Path) -> None:
     run = trace_script(tmp_path, HEAD + code + "\ntime.sleep(0.5)\n")
     assert run.outcome == "untraced" and said in untraced(run), (run.outcome, run.problem)

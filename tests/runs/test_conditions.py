@@ -1,4 +1,5 @@
 """Claims about `runs.conditions`: what each condition sets, and which readings count as effective."""
+
 from __future__ import annotations
 
 import pytest
@@ -28,9 +29,15 @@ def test_warn_only_counts_as_off() -> None:
     assert conditions.not_effective({**EFFECTIVE, conditions.WARN_ONLY: True}, ON) == {conditions.WARN_ONLY: True}
 
 
-@pytest.mark.parametrize(("name", "value"), [
-    ("CUBLAS_WORKSPACE_CONFIG", ":16:8"), ("NCCL_ALGO", "Tree"), ("NCCL_PROTO", "LL128"), ("MKL_CBWR", "COMPATIBLE"),
-])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CUBLAS_WORKSPACE_CONFIG", ":16:8"),
+        ("NCCL_ALGO", "Tree"),
+        ("NCCL_PROTO", "LL128"),
+        ("MKL_CBWR", "COMPATIBLE"),
+    ],
+)
 def test_other_values_that_do_the_same_are_effective(name: str, value: str) -> None:
     assert conditions.not_effective({**EFFECTIVE, name: value}, ON) == {}
 

@@ -1,4 +1,5 @@
 """Claims about `runs.environment`: what is not named stays outside, no token passes, and every `python` on PATH brings the probe back."""
+
 from __future__ import annotations
 
 import os
@@ -16,10 +17,29 @@ from repro_gate.trace.format import CONFIG_VARIABLE
 
 PLACE = Path("/place")
 SECRETS = (
-    "GITHUB_TOKEN", "ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL", "HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY",
-    "AWS_ACCESS_KEY_ID", "NVIDIA_API_KEY", "PYTORCH_TOKEN", "CUDA_PASSWORD", "TORCH_AUTH", "LC_SECRET", "NCCL_PRIVATE_KEY", "SSH_AUTH_SOCK",
-    "GIT_ASKPASS", "PIP_INDEX_URL", "HTTPS_PROXY", "INPUT_TOKEN", "REPRO_GATE_TOKEN", "TRITON_COOKIE", "GOOGLE_APPLICATION_CREDENTIALS",
-    "KUBECONFIG", "DOCKER_HOST",
+    "GITHUB_TOKEN",
+    "ACTIONS_RUNTIME_TOKEN",
+    "ACTIONS_ID_TOKEN_REQUEST_URL",
+    "HF_TOKEN",
+    "WANDB_API_KEY",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_ACCESS_KEY_ID",
+    "NVIDIA_API_KEY",
+    "PYTORCH_TOKEN",
+    "CUDA_PASSWORD",
+    "TORCH_AUTH",
+    "LC_SECRET",
+    "NCCL_PRIVATE_KEY",
+    "SSH_AUTH_SOCK",
+    "GIT_ASKPASS",
+    "PIP_INDEX_URL",
+    "HTTPS_PROXY",
+    "INPUT_TOKEN",
+    "REPRO_GATE_TOKEN",
+    "TRITON_COOKIE",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "KUBECONFIG",
+    "DOCKER_HOST",
 )
 
 
@@ -34,8 +54,9 @@ def test_a_known_secret_does_not_pass(name: str) -> None:
 
 WORDS = st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789", max_size=12)
 PREFIXES = st.sampled_from(["", "LC_", "CUDA_", "NVIDIA_", "TORCH_", "PYTORCH_", "NCCL_", "OMP_", "PYENV_", "MY_"])
-MARKS = st.sampled_from(["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS", "API_KEY", "APIKEY", "ACCESS_KEY",
-                         "PRIVATE", "COOKIE", "AUTH"])
+MARKS = st.sampled_from(
+    ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS", "API_KEY", "APIKEY", "ACCESS_KEY", "PRIVATE", "COOKIE", "AUTH"]
+)
 
 
 @given(prefix=PREFIXES, before=WORDS, mark=MARKS, after=WORDS, lower=st.booleans())
@@ -53,8 +74,14 @@ def test_what_is_not_named_stays_outside(outer: dict[str, str]) -> None:
 
 
 def test_what_a_training_needs_passes() -> None:
-    outer = {"LANG": "C.UTF-8", "LC_ALL": "C", "CUDA_VISIBLE_DEVICES": "1", "LD_LIBRARY_PATH": "/cuda",
-             "VIRTUAL_ENV": "/venv", "SSL_CERT_FILE": "/c"}
+    outer = {
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C",
+        "CUDA_VISIBLE_DEVICES": "1",
+        "LD_LIBRARY_PATH": "/cuda",
+        "VIRTUAL_ENV": "/venv",
+        "SSL_CERT_FILE": "/c",
+    }
     assert outer.items() <= environment(outer).items()
 
 

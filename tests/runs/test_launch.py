@@ -1,4 +1,5 @@
 """Claims about `runs.launch`: however a training ends, the run has the right outcome, one clear sentence and a remedy."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -35,13 +36,19 @@ def test_a_crash_at_step_three_keeps_its_steps_and_the_logs_end(tmp_path: Path) 
     assert run.ended.tail[-1] == "ValueError: boom at three" and "Traceback" in run.ended.tail[0]
 
 
-@pytest.mark.parametrize(("command", "problem", "remedy"), [
-    ("python missing.py", "it exited with status 2", "see the log's end"),
-    (".venv/bin/python train.py", "it exited with status 127", "git-ignored files (a .venv, say) are not copied"),
-    ("python -c 'import torch_of_nobody'", "it exited with status 1", "see the log's end"),
-    ("""python -c 'raise ModuleNotFoundError("No module named \\047torch\\047")'""", "it exited with status 1",
-     "activate the environment that you train in"),
-])
+@pytest.mark.parametrize(
+    ("command", "problem", "remedy"),
+    [
+        ("python missing.py", "it exited with status 2", "see the log's end"),
+        (".venv/bin/python train.py", "it exited with status 127", "git-ignored files (a .venv, say) are not copied"),
+        ("python -c 'import torch_of_nobody'", "it exited with status 1", "see the log's end"),
+        (
+            """python -c 'raise ModuleNotFoundError("No module named \\047torch\\047")'""",
+            "it exited with status 1",
+            "activate the environment that you train in",
+        ),
+    ],
+)
 def test_a_command_that_cannot_start_says_what_to_do(command: str, problem: str, remedy: str, tmp_path: Path) -> None:
     run = trace_script(tmp_path, "", command=command)
     assert ending(run) == ("crashed", "run/crashed")
@@ -70,7 +77,9 @@ def test_a_training_killed_after_a_step_is_killed_and_never_a_result(tmp_path: P
 
 
 def test_a_loader_worker_that_is_killed_is_a_crash_of_the_training(tmp_path: Path) -> None:
-    script = TRAIN + """
+    script = (
+        TRAIN
+        + """
 from torch.utils.data import DataLoader
 class Data(torch.utils.data.Dataset):
     def __len__(self):
@@ -81,6 +90,7 @@ one()
 for x in DataLoader(Data(), num_workers=1):
     pass
 """
+    )
     run = trace_script(tmp_path, script)
     assert ending(run) == ("crashed", "run/crashed")
     assert "killed by signal: Killed" in " ".join(run.ended.tail)
@@ -106,10 +116,13 @@ def test_a_command_without_python_could_not_be_traced(tmp_path: Path) -> None:
 
 
 def test_an_operator_without_a_deterministic_form_is_named(tmp_path: Path) -> None:
-    script = TRAIN + """
+    script = (
+        TRAIN
+        + """
 one()
 raise RuntimeError("put_ does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'.")
 """
+    )
     run = trace_script(tmp_path, script)
     assert ending(run) == ("crashed", "run/no-deterministic-implementation")
     assert "`put_` has no deterministic implementation" in run.problem and "determinism.allow" in run.remedy
@@ -122,8 +135,12 @@ def test_a_text_of_the_tick_ends_the_run_early(tmp_path: Path) -> None:
     (place / "workspace" / "train.py").write_text(TRAIN + "for _ in range(600):\n    one()\n    time.sleep(0.1)\n")
     site = Site(place, place / "workspace", place / "workspace", place / "runs", {"PATH": PATH})
     spec = Spec(tmp_path / "repro.yml", train=Train(run="python train.py", timeout=60))
-    run = launch.launch(spec, Plan("one", conditions.default(1, frozenset(), None)), site,
-                        lambda traces: "diverged" if any(len(trace.steps) >= 3 for trace in traces) else None)
+    run = launch.launch(
+        spec,
+        Plan("one", conditions.default(1, frozenset(), None)),
+        site,
+        lambda traces: "diverged" if any(len(trace.steps) >= 3 for trace in traces) else None,
+    )
     assert (run.outcome, run.problem, run.reason_id) == ("interrupted", "diverged", "run/ended-early")
     assert run.ended.seconds < 30
 

@@ -1,4 +1,5 @@
 """Claims about `runs.process`: however a command ends, that is known, the end of its output is kept, nothing is left running."""
+
 from __future__ import annotations
 
 import os
@@ -35,8 +36,14 @@ def left(mark: str) -> list[list[str]]:
     return found
 
 
-def run(tmp_path: Path, mark: str, source: str, *, timeout: float = 60.0,
-        tick: Callable[[list[psutil.Process]], str | None] = lambda alive: None) -> Ended:
+def run(
+    tmp_path: Path,
+    mark: str,
+    source: str,
+    *,
+    timeout: float = 60.0,
+    tick: Callable[[list[psutil.Process]], str | None] = lambda alive: None,
+) -> Ended:
     """Run Python source (isolated, so without site: it starts in 20 ms) to its end."""
     script = tmp_path / f"{mark}.py"
     head = f"import os, signal, subprocess, sys, time\nMARK = {mark!r}\n"
@@ -93,8 +100,9 @@ def test_helpers_that_leave_by_themselves_are_not_counted(tmp_path: Path, mark: 
     assert (ended.exit_code, ended.left_running) == (0, 0)
 
 
-def test_a_killed_child_is_the_commands_own_affair_and_a_killed_leader_takes_its_children_along(tmp_path: Path, mark: str,
-                                                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_child_is_the_commands_own_affair_and_a_killed_leader_takes_its_children_along(
+    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(process, "GRACE", 0.3)
     survived = run(tmp_path, mark, "child = subprocess.Popen(SLEEP); child.kill(); print(child.wait()); sys.exit(3)")
     assert (survived.exit_code, survived.signal, survived.tail) == (3, None, ("-9",))
@@ -141,11 +149,15 @@ def test_processes_that_were_there_before_are_left_alone(tmp_path: Path, mark: s
 def test_the_end_of_much_output_is_kept_in_bounded_memory(tmp_path: Path, mark: str) -> None:
     tracemalloc.start()
     try:
-        ended = run(tmp_path, mark, """
+        ended = run(
+            tmp_path,
+            mark,
+            """
         for _ in range(500):
             os.write(1, (b"x" * 99 + b"\\n") * 1000)
         os.write(1, b"the end \\xff\\n")
-        """)
+        """,
+        )
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -155,11 +167,15 @@ def test_the_end_of_much_output_is_kept_in_bounded_memory(tmp_path: Path, mark: 
 
 
 def test_one_endless_line_and_progress_bars_are_cut_to_the_end_too(tmp_path: Path, mark: str) -> None:
-    ended = run(tmp_path, mark, """
+    ended = run(
+        tmp_path,
+        mark,
+        """
     for n in range(3000):
         sys.stdout.write("\\r%d %%" % n + " " * 80)
     sys.stdout.write("\\n" + "y" * 300_000)
-    """)
+    """,
+    )
     assert sum(map(len, ended.tail)) <= process.TAIL_BYTES
     assert set(ended.tail[-1]) == {"y"}
 

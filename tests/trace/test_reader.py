@@ -1,4 +1,5 @@
 """A trace is written by a stranger's process: what does not follow the format is refused, in words, whatever it is."""
+
 from __future__ import annotations
 
 import json
@@ -68,7 +69,7 @@ def test_a_trace_cut_anywhere_is_never_taken_for_whole(tmp_path: Path) -> None:
         trace = follower.poll()
         assert follower._line == SAMPLE[:size].count(b"\n")
         assert trace.end is None
-        if SAMPLE[:size].endswith(b"\n") and not trace.trained or not size:
+        if (SAMPLE[:size].endswith(b"\n") and not trace.trained) or not size:
             assert not read_folder(tmp_path, NONCE)[0].trained  # cut before anything was recorded: a process that did not train
         else:
             assert re.search("cut off|truncated", refusal(tmp_path, SAMPLE[:size]))
@@ -82,7 +83,7 @@ def test_bytes_that_trickle_in_are_read_as_the_whole_is(tmp_path: Path) -> None:
     while sent < len(SAMPLE):
         size = generator.randrange(1, 300)
         with path.open("ab") as file:
-            file.write(SAMPLE[sent:sent + size])
+            file.write(SAMPLE[sent : sent + size])
         sent += size
         assert len(follower.poll().blocks) >= seen
         seen = len(follower.trace.blocks)
@@ -178,9 +179,17 @@ def test_without_a_nonce_any_run_is_read(tmp_path: Path) -> None:
     assert read_folder(tmp_path, None)[0].end == "exit"
 
 
-@pytest.mark.parametrize(("limit", "small", "says"), [
-    ("MAX_LINE_BYTES", 100, "longer than 100 bytes"), ("MAX_FILE_BYTES", 100, "larger than 100 bytes"), ("MAX_ROWS", 0, "at most 0 items"),
-    ("MAX_TABLES", 0, "numbered from 0"), ("MAX_STEP", 0, "no whole number in 0..0"), ("MAX_FILES", 0, "1 trace files, 0 at most")])
+@pytest.mark.parametrize(
+    ("limit", "small", "says"),
+    [
+        ("MAX_LINE_BYTES", 100, "longer than 100 bytes"),
+        ("MAX_FILE_BYTES", 100, "larger than 100 bytes"),
+        ("MAX_ROWS", 0, "at most 0 items"),
+        ("MAX_TABLES", 0, "numbered from 0"),
+        ("MAX_STEP", 0, "no whole number in 0..0"),
+        ("MAX_FILES", 0, "1 trace files, 0 at most"),
+    ],
+)
 def test_each_limit_is_held(limit: str, small: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = lines(HELLO)[:-1] + b" " * 200 if limit == "MAX_LINE_BYTES" else SAMPLE
     put(tmp_path, SAMPLE)
@@ -194,7 +203,11 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
     outside.write_bytes(SAMPLE)
     path = tmp_path / f"1-1{fmt.SUFFIX}"
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
-    makers: Mapping[str, Callable[[], None]] = {"symlink": lambda: path.symlink_to(outside), "fifo": lambda: os.mkfifo(path), "folder": path.mkdir}
+    makers: Mapping[str, Callable[[], None]] = {
+        "symlink": lambda: path.symlink_to(outside),
+        "fifo": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+    }
     for kind, make in makers.items():
         make()
         says = "cannot be opened" if kind == "symlink" else "no regular file"
@@ -244,8 +257,11 @@ def test_random_bytes_are_a_trace_or_a_refusal(content: bytes, after_hello: bool
     assert isinstance(read_bytes(lines(HELLO) + content if after_hello else content), (Trace, TraceError))
 
 
-JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["loss", "0x1p0"]),
-                    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4), max_leaves=8)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["loss", "0x1p0"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=8,
+)
 
 
 @given(st.data())
@@ -261,4 +277,4 @@ def test_a_mutated_trace_is_a_trace_or_a_refusal(data: st.DataObject) -> None:
 @given(st.integers(0, len(SAMPLE) - 1), st.binary(min_size=1, max_size=3))
 @settings(max_examples=150, deadline=2000)
 def test_a_trace_with_bytes_overwritten_is_a_trace_or_a_refusal(at: int, new: bytes) -> None:
-    assert isinstance(read_bytes(SAMPLE[:at] + new + SAMPLE[at + len(new):]), (Trace, TraceError))
+    assert isinstance(read_bytes(SAMPLE[:at] + new + SAMPLE[at + len(new) :]), (Trace, TraceError))

@@ -1,4 +1,5 @@
 """What the probe appends is what the gate reads; what cannot be written is said."""
+
 from __future__ import annotations
 
 import json
@@ -24,10 +25,12 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
     writer.event("facts", facts={"torch": "2.13.0", "process": "rank0"})
     writer.block(-1, "parameter", ROWS, bytes(range(32)))
     for step in range(steps):
-        writer.block(step, "loss", (("loss", "float32", ()),), bytes(16), [float("nan").hex(), (0.1).hex()][step % 2:][:1])
+        writer.block(step, "loss", (("loss", "float32", ()),), bytes(16), [float("nan").hex(), (0.1).hex()][step % 2 :][:1])
         writer.block(step, "gradient", ROWS, bytes(32))
         writer.block(step, "gradient", ROWS, bytes(range(1, 33)))
-        writer.event("step", step=step, ms=1.5, probe_ms=0.25, peak_bytes=1 << 20, flags=writer.flags({"cudnn.benchmark": False, "MKL_CBWR": None}))
+        writer.event(
+            "step", step=step, ms=1.5, probe_ms=0.25, peak_bytes=1 << 20, flags=writer.flags({"cudnn.benchmark": False, "MKL_CBWR": None})
+        )
     writer.event("undone", flag="cudnn.benchmark", value="True", file="/w/train.py", line=3, step=0)
     writer.event("kept", step=steps - 1, file=f"{writer.stem}.final.parameter.safetensors")
     writer.event("distance", step=steps - 1, rows=[["parameter", "fc.weight", "float32", [2, 8], 0.5, 3, None, 2.0]])
@@ -48,7 +51,14 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     trace = read(tmp_path)
     assert (trace.pid, trace.key, trace.argv, trace.forked, trace.end) == (7, "rank0", ("python", "train.py"), False, "exit")
     assert [(item.step, item.kind, item.at) for item in trace.blocks] == [
-        (-1, "parameter", 0), (0, "loss", 0), (0, "gradient", 0), (0, "gradient", 1), (1, "loss", 0), (1, "gradient", 0), (1, "gradient", 1)]
+        (-1, "parameter", 0),
+        (0, "loss", 0),
+        (0, "gradient", 0),
+        (0, "gradient", 1),
+        (1, "loss", 0),
+        (1, "gradient", 0),
+        (1, "gradient", 1),
+    ]
     assert trace.blocks[0].rows == ROWS
     assert trace.blocks[0].digests == bytes(range(32))
     assert trace.blocks[3].digests == bytes(range(1, 33))

@@ -2,7 +2,7 @@
 `sitecustomize`, if there is one. Nothing it does may stop the interpreter from starting."""
 
 
-def _start():
+def _start() -> None:
     import os
     import sys
 
@@ -11,7 +11,9 @@ def _start():
     if "REPRO_GATE_PROBE" in os.environ and "_repro_gate" not in sys.modules:
         import types
 
-        package = types.ModuleType("_repro_gate")  # a private name: no script folder's `trace.py`, no installed `repro_gate` stands in its way
+        package = types.ModuleType(
+            "_repro_gate"
+        )  # a private name: no script folder's `trace.py`, no installed `repro_gate` stands in its way
         package.__path__ = [os.path.dirname(os.path.dirname(here))]
         sys.modules["_repro_gate"] = package
         try:
@@ -23,7 +25,7 @@ def _start():
 
     own = sys.modules.pop("sitecustomize", None)
     try:
-        import sitecustomize  # noqa: F401  the user's own, now that this folder is off the path
+        import sitecustomize
     except ImportError as error:
         if error.name != "sitecustomize":
             raise

@@ -4,6 +4,7 @@
 `interface` says what a member of the family promises; `torch_zip`, `safetensors`, `npz`, `json_leaves`, `csv_leaves` and `opaque` are the
 members. Used on the gate's side only: the probe imports none of it.
 """
+
 from repro_gate.trace.artifacts.collect import CollectedArtifact, collect
 from repro_gate.trace.artifacts.compare import LeafDifference, compare_artifacts
 from repro_gate.trace.artifacts.interface import Artifact, Leaf

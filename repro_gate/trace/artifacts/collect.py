@@ -3,6 +3,7 @@
 Called by `gate` through the package. What lies in the workspace was left by a stranger's process: links that lead out of it, pipes and
 trees without end are passed over, and said.
 """
+
 from __future__ import annotations
 
 import os
@@ -73,8 +74,10 @@ def _parts(glob: str) -> tuple[str, ...]:
     path = PurePosixPath(glob)
     if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in glob:
         raise UsageError(
-            f"capture.artifacts: {glob!r} is no path below the working directory", reason_id="spec/invalid",
-            remedy="write it relative to train.working-directory, without `..`: `out/*.pt`")
+            f"capture.artifacts: {glob!r} is no path below the working directory",
+            reason_id="spec/invalid",
+            remedy="write it relative to train.working-directory, without `..`: `out/*.pt`",
+        )
     return path.parts
 
 

@@ -2,6 +2,7 @@
 
 Called by `gate` and `cli compare` through the package. A pure function over what `read_leaves` found.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -3,6 +3,7 @@
 Called by `read`. Rows are counted as an editor counts them, the header being row 1. The first row is a header if none of its cells is empty
 or a number; else columns go by number, from 1. Quoting and line ends do not count; a cell's text does, blanks included.
 """
+
 from __future__ import annotations
 
 import csv

@@ -11,6 +11,7 @@ The files were written by a stranger's code, so a member
 
 Standard library only: the gate's side knows neither torch nor numpy.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

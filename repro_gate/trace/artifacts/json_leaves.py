@@ -3,6 +3,7 @@
 Called by `read`. An integer and a float are different (`1` and `1.0`), `-0.0` is not `0.0`, floats are equal when their 64 bits are, `NaN`
 and `Infinity` are taken by name, and a key that comes twice gives two leaves. Layout, the order of keys and escapes do not count.
 """
+
 from __future__ import annotations
 
 import json
@@ -65,8 +66,12 @@ def _text(file: BinaryIO) -> str:
 def _parsed(document: str) -> Any:
     try:
         return json.loads(
-            document, object_pairs_hook=_Pairs, parse_constant=_CONSTANTS.__getitem__,
-            parse_int=lambda spelling: _Number(spelling, True), parse_float=lambda spelling: _Number(spelling, False))
+            document,
+            object_pairs_hook=_Pairs,
+            parse_constant=_CONSTANTS.__getitem__,
+            parse_int=lambda spelling: _Number(spelling, True),
+            parse_float=lambda spelling: _Number(spelling, False),
+        )
     except ValueError as error:
         raise Unreadable("it is no valid JSON") from error
     except RecursionError as error:

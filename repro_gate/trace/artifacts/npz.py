@@ -3,6 +3,7 @@
 Called by `read`. The header is a Python literal, read by `ast.literal_eval` under numpy's own limit of 10,000 characters. Object arrays are
 pickles: they are compared as bytes and never loaded.
 """
+
 from __future__ import annotations
 
 import ast
@@ -65,7 +66,7 @@ def _array(file: BinaryIO, entry: Entry, budget: Budget) -> Leaf:
         prefix += next(chunks, b"")
     header = _header(prefix)
     length = entry.size - header.length
-    rest = _chain(prefix[header.length:], chunks)
+    rest = _chain(prefix[header.length :], chunks)
     if header.dtype is None:
         return _raw(header.description + (" (fortran)" if header.fortran else ""), header.shape, rest)
     layout = (column_major if header.fortran else row_major)(header.shape, header.itemsize)
@@ -101,7 +102,7 @@ def _header(prefix: bytes) -> _Header:
     try:
         with warnings.catch_warnings():  # of escapes that a Python literal should not have
             warnings.simplefilter("ignore")
-            found = ast.literal_eval(prefix[begin: begin + length].decode("utf-8" if prefix[6] == 3 else "latin-1").strip())
+            found = ast.literal_eval(prefix[begin : begin + length].decode("utf-8" if prefix[6] == 3 else "latin-1").strip())
         description, fortran, shape = found["descr"], found["fortran_order"], found["shape"]
         if len(found) != 3 or not isinstance(fortran, bool) or not isinstance(shape, tuple) or len(shape) > 64:
             raise ValueError("shape")

@@ -2,6 +2,7 @@
 
 Called by `torch_tree` (histories and metrics in a checkpoint are often numpy scalars) and by `npz`. Knows numpy's formats, not numpy.
 """
+
 from __future__ import annotations
 
 import re

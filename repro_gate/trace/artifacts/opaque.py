@@ -2,6 +2,7 @@
 
 Called by `read`, for the digest of every file and for the one leaf of a file without (readable) inner structure.
 """
+
 from __future__ import annotations
 
 import hashlib

@@ -4,6 +4,7 @@ Called by `torch_zip`. `pickle.Unpickler` with a guarded `find_class` still buil
 sizes; here a global is two strings, a call is a record of what would have been called, a dict is a list of pairs, and the memo is a dict
 of ours. So nothing is imported, called, hashed or allocated because the file says so. Opcodes are decoded by `pickletools.genops`.
 """
+
 from __future__ import annotations
 
 import io
@@ -85,8 +86,8 @@ class _Machine:
         """Replace the topmost `count` entries by a tuple of them."""
         if len(self.stack) < count:
             raise Unreadable("its pickle is malformed")
-        taken = tuple(self.stack[len(self.stack) - count:])
-        del self.stack[len(self.stack) - count:]
+        taken = tuple(self.stack[len(self.stack) - count :])
+        del self.stack[len(self.stack) - count :]
         self.stack.append(taken)
 
 
@@ -120,10 +121,29 @@ def _opcodes(data: bytes) -> Iterator[tuple[str, Node]]:
             yield opcode.name, argument
 
 
-_VALUES = frozenset((
-    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING",
-    "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8",
-))
+_VALUES = frozenset(
+    (
+        "INT",
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "LONG",
+        "LONG1",
+        "LONG4",
+        "FLOAT",
+        "BINFLOAT",
+        "STRING",
+        "BINSTRING",
+        "SHORT_BINSTRING",
+        "BINBYTES",
+        "SHORT_BINBYTES",
+        "BINBYTES8",
+        "UNICODE",
+        "SHORT_BINUNICODE",
+        "BINUNICODE",
+        "BINUNICODE8",
+    )
+)
 _IGNORED = frozenset(("PROTO", "FRAME"))
 _Action = Callable[[_Machine, Node], None]
 
@@ -236,19 +256,44 @@ def _dict(machine: _Machine, _: Node) -> None:
 
 
 _ACTIONS: dict[str, _Action] = {
-    "NONE": _push(lambda: None), "NEWTRUE": _push(lambda: True), "NEWFALSE": _push(lambda: False),
-    "EMPTY_LIST": _push(list), "EMPTY_TUPLE": _push(tuple), "EMPTY_DICT": _push(Pairs), "EMPTY_SET": _push(Members),
-    "MARK": _mark, "POP": _pop, "POP_MARK": _pop_mark, "DUP": lambda machine, _: machine.stack.append(machine.stack[-1]),
+    "NONE": _push(lambda: None),
+    "NEWTRUE": _push(lambda: True),
+    "NEWFALSE": _push(lambda: False),
+    "EMPTY_LIST": _push(list),
+    "EMPTY_TUPLE": _push(tuple),
+    "EMPTY_DICT": _push(Pairs),
+    "EMPTY_SET": _push(Members),
+    "MARK": _mark,
+    "POP": _pop,
+    "POP_MARK": _pop_mark,
+    "DUP": lambda machine, _: machine.stack.append(machine.stack[-1]),
     "LIST": lambda machine, _: machine.stack.append(machine.since_mark()),
     "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.since_mark())),
-    "TUPLE1": lambda machine, _: machine.tuple_of(1), "TUPLE2": lambda machine, _: machine.tuple_of(2),
-    "TUPLE3": lambda machine, _: machine.tuple_of(3), "DICT": _dict,
+    "TUPLE1": lambda machine, _: machine.tuple_of(1),
+    "TUPLE2": lambda machine, _: machine.tuple_of(2),
+    "TUPLE3": lambda machine, _: machine.tuple_of(3),
+    "DICT": _dict,
     "FROZENSET": lambda machine, _: machine.stack.append(Members(machine.since_mark())),
-    "APPEND": _append, "APPENDS": _appends, "ADDITEMS": _appends, "SETITEM": _set_item,
+    "APPEND": _append,
+    "APPENDS": _appends,
+    "ADDITEMS": _appends,
+    "SETITEM": _set_item,
     "SETITEMS": lambda machine, _: _set_pairs(machine, machine.since_mark()),
-    "GLOBAL": _global, "STACK_GLOBAL": _stack_global, "REDUCE": _reduce, "NEWOBJ": _reduce, "NEWOBJ_EX": _new_extended,
-    "INST": _inst, "OBJ": _obj, "BUILD": _build,
-    "PUT": _put, "BINPUT": _put, "LONG_BINPUT": _put, "MEMOIZE": _memoize, "GET": _get, "BINGET": _get, "LONG_BINGET": _get,
+    "GLOBAL": _global,
+    "STACK_GLOBAL": _stack_global,
+    "REDUCE": _reduce,
+    "NEWOBJ": _reduce,
+    "NEWOBJ_EX": _new_extended,
+    "INST": _inst,
+    "OBJ": _obj,
+    "BUILD": _build,
+    "PUT": _put,
+    "BINPUT": _put,
+    "LONG_BINPUT": _put,
+    "MEMOIZE": _memoize,
+    "GET": _get,
+    "BINGET": _get,
+    "LONG_BINGET": _get,
     "PERSID": lambda machine, argument: machine.stack.append(Persistent(argument)),
     "BINPERSID": lambda machine, _: machine.stack.append(Persistent(machine.stack.pop())),
     "BYTEARRAY8": lambda machine, argument: machine.stack.append(bytearray(argument)),

@@ -3,6 +3,7 @@
 Called by `gate` and `cli compare` through the package. Opens regular files only: a link, a pipe or a device is refused without being
 opened.
 """
+
 from __future__ import annotations
 
 import os
@@ -14,11 +15,18 @@ from repro_gate.trace.artifacts import csv_leaves, json_leaves, npz, opaque, saf
 from repro_gate.trace.artifacts.interface import Artifact, Reader, Unreadable
 
 _MEMBERS: dict[str, tuple[str, Reader]] = {
-    ".pt": ("torch", torch_zip.read), ".pth": ("torch", torch_zip.read), ".ckpt": ("torch", torch_zip.read),
+    ".pt": ("torch", torch_zip.read),
+    ".pth": ("torch", torch_zip.read),
+    ".ckpt": ("torch", torch_zip.read),
     ".bin": ("torch", torch_zip.read),
-    ".safetensors": ("safetensors", safetensors.read), ".npz": ("npz", npz.read), ".npy": ("npy", npz.read_npy),
-    ".json": ("json", json_leaves.read), ".jsonl": ("jsonl", json_leaves.read_lines), ".ndjson": ("jsonl", json_leaves.read_lines),
-    ".csv": ("csv", csv_leaves.read), ".tsv": ("tsv", csv_leaves.read_tsv),
+    ".safetensors": ("safetensors", safetensors.read),
+    ".npz": ("npz", npz.read),
+    ".npy": ("npy", npz.read_npy),
+    ".json": ("json", json_leaves.read),
+    ".jsonl": ("jsonl", json_leaves.read_lines),
+    ".ndjson": ("jsonl", json_leaves.read_lines),
+    ".csv": ("csv", csv_leaves.read),
+    ".tsv": ("tsv", csv_leaves.read_tsv),
 }
 
 
@@ -59,6 +67,12 @@ def _read(file: BinaryIO, suffix: str, size: int) -> Artifact:
 
 
 def _kind(mode: int) -> str:
-    kinds = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
-             stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+    kinds = {
+        stat.S_IFLNK: "a link",
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+    }
     return kinds.get(stat.S_IFMT(mode), "something else")

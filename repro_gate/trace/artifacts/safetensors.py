@@ -2,6 +2,7 @@
 
 Called by `read`. The format is the one of huggingface/safetensors: 8 bytes length (little-endian), header, then the buffer without gaps.
 """
+
 from __future__ import annotations
 
 import json
@@ -16,10 +17,26 @@ from repro_gate.trace.artifacts.tree import Tree, text
 
 MAX_HEADER = 32 * 1024 * 1024  # bytes; the reference implementation allows 100,000,000
 _DTYPES = {  # torch's names, and bits of one item
-    "BOOL": ("bool", 8), "U8": ("uint8", 8), "I8": ("int8", 8), "I16": ("int16", 16), "U16": ("uint16", 16), "F16": ("float16", 16),
-    "BF16": ("bfloat16", 16), "I32": ("int32", 32), "U32": ("uint32", 32), "F32": ("float32", 32), "F64": ("float64", 64),
-    "I64": ("int64", 64), "U64": ("uint64", 64), "C64": ("complex64", 64), "F8_E4M3": ("float8_e4m3fn", 8), "F8_E5M2": ("float8_e5m2", 8),
-    "F8_E8M0": ("float8_e8m0fnu", 8), "F4": ("float4_e2m1fn", 4), "F6_E2M3": ("float6_e2m3fn", 6), "F6_E3M2": ("float6_e3m2fn", 6),
+    "BOOL": ("bool", 8),
+    "U8": ("uint8", 8),
+    "I8": ("int8", 8),
+    "I16": ("int16", 16),
+    "U16": ("uint16", 16),
+    "F16": ("float16", 16),
+    "BF16": ("bfloat16", 16),
+    "I32": ("int32", 32),
+    "U32": ("uint32", 32),
+    "F32": ("float32", 32),
+    "F64": ("float64", 64),
+    "I64": ("int64", 64),
+    "U64": ("uint64", 64),
+    "C64": ("complex64", 64),
+    "F8_E4M3": ("float8_e4m3fn", 8),
+    "F8_E5M2": ("float8_e5m2", 8),
+    "F8_E8M0": ("float8_e8m0fnu", 8),
+    "F4": ("float4_e2m1fn", 4),
+    "F6_E2M3": ("float6_e2m3fn", 6),
+    "F6_E3M2": ("float6_e3m2fn", 6),
 }
 
 

@@ -3,6 +3,7 @@
 Called by `torch_zip`, `torch_tree`, `safetensors` and `npz`. Does in flat memory what `tensor.contiguous().numpy().tobytes()` does, with
 no torch and no numpy: a strided `memoryview` slice is copied by one C loop, so the longest axis is the one that is sliced.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -20,8 +21,18 @@ from repro_gate.trace.artifacts.tree import shown_float
 
 _WORDS: dict[int, Literal["Q", "I", "H", "B"]] = {8: "Q", 4: "I", 2: "H", 1: "B"}
 _SHOWN = {  # how one element is shown: the formats of `struct`
-    "float64": "<d", "float32": "<f", "float16": "<e", "int64": "<q", "int32": "<i", "int16": "<h", "int8": "<b",
-    "uint64": "<Q", "uint32": "<I", "uint16": "<H", "uint8": "<B", "bool": "<?",
+    "float64": "<d",
+    "float32": "<f",
+    "float16": "<e",
+    "int64": "<q",
+    "int32": "<i",
+    "int16": "<h",
+    "int8": "<b",
+    "uint64": "<Q",
+    "uint32": "<I",
+    "uint16": "<H",
+    "uint8": "<B",
+    "bool": "<?",
 }
 _Axis = tuple[int, int]  # size, stride in items
 _Axes = tuple[_Axis, ...]
@@ -76,7 +87,7 @@ class Budget:
 
 def row_major(shape: Sequence[int], itemsize: int) -> Layout:
     """The layout of a contiguous array in C order."""
-    strides = [math.prod(shape[axis + 1:]) for axis in range(len(shape))]
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     return Layout(tuple(shape), tuple(strides), itemsize)
 
 
@@ -121,7 +132,11 @@ def gather(storage: memoryview, layout: Layout) -> Iterator[memoryview]:
 
 def gathered(file: BinaryIO, start: int, length: int, layout: Layout) -> Iterator[memoryview]:
     """`gather` out of a part of a file, which is mapped, not loaded. Nobody else may shorten it meanwhile: `collect` makes copies."""
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view, view[start: start + length] as storage:
+    with (
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as view,
+        view[start : start + length] as storage,
+    ):
         yield from gather(storage, layout)
 
 
@@ -169,7 +184,7 @@ def _block(words: memoryview, offset: int, axes: _Axes, per_item: int) -> memory
     axes = axes or ((1, 1),)
     sizes = [size for size, _ in axes]
     out = memoryview(bytearray(math.prod(sizes) * per_item * words.itemsize)).cast(_WORDS[words.itemsize])
-    dense = [math.prod(sizes[axis + 1:]) for axis in range(len(sizes))]
+    dense = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
     longest = max(range(len(sizes)), key=sizes.__getitem__)
     count, step, gap = sizes[longest], axes[longest][1], dense[longest]
     others = [axis for axis in range(len(sizes)) if axis != longest]
@@ -177,12 +192,12 @@ def _block(words: memoryview, offset: int, axes: _Axes, per_item: int) -> memory
         source = offset + sum(place * axes[axis][1] for place, axis in zip(index, others))
         target = sum(place * dense[axis] for place, axis in zip(index, others))
         for word in range(per_item):
-            span = out[target * per_item + word: (target + (count - 1) * gap) * per_item + word + 1: gap * per_item]
+            span = out[target * per_item + word : (target + (count - 1) * gap) * per_item + word + 1 : gap * per_item]
             first = source * per_item + word
             if step:
-                span[:] = words[first: first + (count - 1) * step * per_item + 1: step * per_item]
+                span[:] = words[first : first + (count - 1) * step * per_item + 1 : step * per_item]
             else:  # an expanded axis: one item, many times
-                span[:] = memoryview(words[first: first + 1].tobytes() * count).cast(_WORDS[words.itemsize])
+                span[:] = memoryview(words[first : first + 1].tobytes() * count).cast(_WORDS[words.itemsize])
     return out.cast("B")
 
 

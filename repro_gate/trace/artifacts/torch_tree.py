@@ -3,6 +3,7 @@
 Called by `torch_zip`. A known constructor (`_rebuild_tensor_v2`, `OrderedDict`, numpy's `_reconstruct`, …) becomes the leaf or container
 that a person knows; anything else becomes a leaf with the name of its class, and below it its arguments, items and state.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -16,16 +17,50 @@ from repro_gate.trace.artifacts.tree import Tree, binary, floating, integer, joi
 
 # Bytes of one item, and of the part of it that a machine of the other byte order turns round. Sub-byte types are compared as storages.
 DTYPES = {
-    "float64": (8, 8), "float32": (4, 4), "float16": (2, 2), "bfloat16": (2, 2), "int64": (8, 8), "int32": (4, 4), "int16": (2, 2),
-    "int8": (1, 1), "uint64": (8, 8), "uint32": (4, 4), "uint16": (2, 2), "uint8": (1, 1), "bool": (1, 1), "complex32": (4, 2),
-    "complex64": (8, 4), "complex128": (16, 8), "float8_e4m3fn": (1, 1), "float8_e5m2": (1, 1), "float8_e4m3fnuz": (1, 1),
-    "float8_e5m2fnuz": (1, 1), "float8_e8m0fnu": (1, 1), "qint8": (1, 1), "quint8": (1, 1), "qint32": (4, 4),
+    "float64": (8, 8),
+    "float32": (4, 4),
+    "float16": (2, 2),
+    "bfloat16": (2, 2),
+    "int64": (8, 8),
+    "int32": (4, 4),
+    "int16": (2, 2),
+    "int8": (1, 1),
+    "uint64": (8, 8),
+    "uint32": (4, 4),
+    "uint16": (2, 2),
+    "uint8": (1, 1),
+    "bool": (1, 1),
+    "complex32": (4, 2),
+    "complex64": (8, 4),
+    "complex128": (16, 8),
+    "float8_e4m3fn": (1, 1),
+    "float8_e5m2": (1, 1),
+    "float8_e4m3fnuz": (1, 1),
+    "float8_e5m2fnuz": (1, 1),
+    "float8_e8m0fnu": (1, 1),
+    "qint8": (1, 1),
+    "quint8": (1, 1),
+    "qint32": (4, 4),
 }
 _STORAGES = {
-    "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16", "LongStorage": "int64",
-    "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8", "ByteStorage": "uint8", "BoolStorage": "bool",
-    "ComplexFloatStorage": "complex64", "ComplexDoubleStorage": "complex128", "QInt8Storage": "qint8", "QUInt8Storage": "quint8",
-    "QInt32Storage": "qint32", "QUInt4x2Storage": "quint4x2", "QUInt2x4Storage": "quint2x4", "UntypedStorage": "untyped",
+    "DoubleStorage": "float64",
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+    "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128",
+    "QInt8Storage": "qint8",
+    "QUInt8Storage": "quint8",
+    "QInt32Storage": "qint32",
+    "QUInt4x2Storage": "quint4x2",
+    "QUInt2x4Storage": "quint2x4",
+    "UntypedStorage": "untyped",
 }
 _MAPPINGS = frozenset(("collections.OrderedDict", "collections.defaultdict", "collections.Counter", "builtins.dict"))
 _SEQUENCES = frozenset(("torch.Size", "builtins.list", "builtins.tuple", "collections.deque"))
@@ -131,7 +166,7 @@ def _plain(function: Node) -> str:
     name = str(function) if isinstance(function, Global) else ""
     for old, new in (("__builtin__.", "builtins."), ("numpy._core.", "numpy.core.")):
         if name.startswith(old):
-            name = new + name[len(old):]
+            name = new + name[len(old) :]
     return name
 
 
@@ -210,8 +245,16 @@ def _torch(state: Walk, name: str, function: str, arguments: tuple[Node, ...], c
     elif maker == "_rebuild_qtensor" and len(arguments) >= 5:
         _tensor(state, name, arguments, None, [])
         walk(state, join(name, "quantizer", depth), arguments[4], depth + 1)
-    elif maker in ("_rebuild_parameter", "_rebuild_parameter_with_state", "_rebuild_device_tensor_from_numpy",
-                   "_rebuild_device_tensor_from_cpu_tensor") and arguments:
+    elif (
+        maker
+        in (
+            "_rebuild_parameter",
+            "_rebuild_parameter_with_state",
+            "_rebuild_device_tensor_from_numpy",
+            "_rebuild_device_tensor_from_cpu_tensor",
+        )
+        and arguments
+    ):
         state.tree.structure(name, f"{maker} {arguments[1:2] == (True,)}")
         walk(state, name, arguments[0], depth + 1)
         if maker == "_rebuild_parameter_with_state" and len(arguments) > 3:
@@ -249,8 +292,15 @@ def _storage(state: Walk, name: str, node: Persistent) -> None:
 def _described(node: Node) -> tuple[str, str, int]:
     """dtype, key and number of items of a storage: `("storage", class, key, location, count)`."""
     pid = node.pid if isinstance(node, Persistent) else None
-    if not (isinstance(pid, tuple) and len(pid) >= 5 and pid[0] == "storage" and isinstance(pid[1], Global)
-            and isinstance(pid[2], str) and type(pid[4]) is int and pid[4] >= 0):
+    if not (
+        isinstance(pid, tuple)
+        and len(pid) >= 5
+        and pid[0] == "storage"
+        and isinstance(pid[1], Global)
+        and isinstance(pid[2], str)
+        and type(pid[4]) is int
+        and pid[4] >= 0
+    ):
         raise Unreadable("a storage is malformed")
     return _STORAGES.get(pid[1].name, pid[1].name), pid[2], pid[4]
 

@@ -3,6 +3,7 @@
 Called by `read`. The pickle is read as data (`pickle_tree`), tensors are digested from the file without being loaded. Everything in the
 zip that the pickle does not lead to (storages of no tensor, the code of a TorchScript archive) is a leaf as well.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable

@@ -2,6 +2,7 @@
 
 Called by the members of `trace.artifacts`. Names and values come from a hostile file, so their number and length are counted here, once.
 """
+
 from __future__ import annotations
 
 import hashlib

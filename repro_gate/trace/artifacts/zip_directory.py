@@ -3,6 +3,7 @@
 Called by `torch_zip` and `npz`. `zipfile` reads the directory; data of stored entries is read from the file itself, at offsets checked
 here.
 """
+
 from __future__ import annotations
 
 import io

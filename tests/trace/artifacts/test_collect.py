@@ -1,4 +1,5 @@
 """Claims about taking artifacts out of a workspace."""
+
 from __future__ import annotations
 
 import os
@@ -31,12 +32,19 @@ def test_files_are_copied_and_outlive_the_workspace(root: Path, tmp_path: Path) 
     assert artifacts[0].path.read_text() == "out/a.pt" and artifacts[0].path.suffix == ".pt"
 
 
-@pytest.mark.parametrize(("glob", "names"), [
-    ("**/*.pt", ["out/a.pt", "out/b.pt", "out/deep/er/c.pt"]),
-    ("out/**", ["out/a.pt", "out/b.pt", "out/deep/er/c.pt", "out/metrics.json"]),
-    ("out/[ab].p?", ["out/a.pt", "out/b.pt"]), ("*/.hid*", ["out/.hidden.pt"]), ("./top.json", ["top.json"]), ("out", []),
-    ("out/a.pt/x", []), ("OUT/*.pt", []),
-])
+@pytest.mark.parametrize(
+    ("glob", "names"),
+    [
+        ("**/*.pt", ["out/a.pt", "out/b.pt", "out/deep/er/c.pt"]),
+        ("out/**", ["out/a.pt", "out/b.pt", "out/deep/er/c.pt", "out/metrics.json"]),
+        ("out/[ab].p?", ["out/a.pt", "out/b.pt"]),
+        ("*/.hid*", ["out/.hidden.pt"]),
+        ("./top.json", ["top.json"]),
+        ("out", []),
+        ("out/a.pt/x", []),
+        ("OUT/*.pt", []),
+    ],
+)
 def test_globs_match_as_documented(root: Path, glob: str, names: list[str]) -> None:
     assert found(root, glob) == names
 

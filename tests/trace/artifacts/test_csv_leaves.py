@@ -1,4 +1,5 @@
 """Claims about .csv and .tsv files."""
+
 from __future__ import annotations
 
 from pathlib import Path

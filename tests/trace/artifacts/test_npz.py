@@ -1,4 +1,5 @@
 """Claims about .npy and .npz files."""
+
 from __future__ import annotations
 
 import struct
@@ -30,11 +31,22 @@ def test_arrays_are_leaves_by_name(tmp_path: Path) -> None:
     assert artifact.leaves["step"].value == "7"
 
 
-@pytest.mark.parametrize("array", [
-    np.arange(6.0).reshape(2, 3), np.arange(6, dtype=">i4"), np.array(["ab", "c"]), np.array([b"ab"]), np.array(["2020-01-01"], "M8[D]"),
-    np.array(1.5), np.zeros((0, 3)), np.array([True]), np.array([1 + 2j]), np.array([1.0], np.float16),
-    np.zeros(2, [("a", "f4"), ("b", "i8")]),
-])
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6.0).reshape(2, 3),
+        np.arange(6, dtype=">i4"),
+        np.array(["ab", "c"]),
+        np.array([b"ab"]),
+        np.array(["2020-01-01"], "M8[D]"),
+        np.array(1.5),
+        np.zeros((0, 3)),
+        np.array([True]),
+        np.array([1 + 2j]),
+        np.array([1.0], np.float16),
+        np.zeros(2, [("a", "f4"), ("b", "i8")]),
+    ],
+)
 def test_compression_and_memory_order_do_not_count(tmp_path: Path, array: Any) -> None:
     a = npz(tmp_path / "a.npz", v=array)
     assert a.format == "npz", a.note
@@ -56,15 +68,22 @@ def test_an_object_array_is_never_unpickled(tmp_path: Path) -> None:
     assert (leaf.kind, leaf.dtype, leaf.shape) == ("bytes", "object", (2,))
 
 
-@pytest.mark.parametrize(("header", "data"), [
-    (b"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", bytes(11)),
-    (b"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", bytes(13)),
-    (b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }", bytes(4)),
-    (b"{'descr': '<f4', 'fortran_order': False, 'shape': (1<<62,), }", b""),
-    (b"{'descr': '<f4', 'fortran_order': True, 'shape': (2305843009213693952, 4), }", b""),
-    (b"__import__('os').system('touch ran')", b""), (b"(" * 9000, b""), (b"-" * 9000 + b"1", b""), (b"[1,2]", b""), (b"\xff\xfe", b""),
-    (b"{'descr': '<f4', 'fortran_order': 1, 'shape': 3}", b""),
-])
+@pytest.mark.parametrize(
+    ("header", "data"),
+    [
+        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", bytes(11)),
+        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", bytes(13)),
+        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }", bytes(4)),
+        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (1<<62,), }", b""),
+        (b"{'descr': '<f4', 'fortran_order': True, 'shape': (2305843009213693952, 4), }", b""),
+        (b"__import__('os').system('touch ran')", b""),
+        (b"(" * 9000, b""),
+        (b"-" * 9000 + b"1", b""),
+        (b"[1,2]", b""),
+        (b"\xff\xfe", b""),
+        (b"{'descr': '<f4', 'fortran_order': 1, 'shape': 3}", b""),
+    ],
+)
 def test_a_malformed_header_makes_the_file_opaque(tmp_path: Path, header: bytes, data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert npy(tmp_path / "a.npy", header, data).format == "opaque"

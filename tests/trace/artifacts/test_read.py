@@ -1,4 +1,5 @@
 """Claims about reading any file at all: always an Artifact, never an exception, nothing but regular files opened."""
+
 from __future__ import annotations
 
 import contextlib
@@ -41,7 +42,7 @@ def test_a_damaged_checkpoint_is_an_artifact(tmp_path: Path, data: st.DataObject
         torch.save({"w": torch.ones(3, 2).t(), "o": {0: [1.5, "x"]}}, whole)
     content = bytearray(whole.read_bytes())
     place = data.draw(st.integers(0, len(content)))
-    content[place: place + len(patch)] = patch
+    content[place : place + len(patch)] = patch
     (tmp_path / "a.pt").write_bytes(content)
     begun = time.monotonic()
     assert read_leaves(tmp_path / "a.pt").format in ("torch", "opaque")

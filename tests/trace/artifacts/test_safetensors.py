@@ -1,4 +1,5 @@
 """Claims about safetensors files."""
+
 from __future__ import annotations
 
 import json
@@ -45,12 +46,25 @@ def test_a_type_of_tomorrow_is_compared_by_its_bytes(tmp_path: Path) -> None:
     assert forged(tmp_path / "a.safetensors", {"v": item(0, 5, [2], "F20")}, bytes(5)).leaves["v"].dtype == "F20"
 
 
-@pytest.mark.parametrize(("header", "data", "length"), [
-    ({"v": item(0, 8, [3])}, bytes(8), None), ({"v": item(0, 8, [2])}, bytes(7), None), ({"v": item(0, 8, [2])}, bytes(9), None),
-    ({"v": item(0, 8, [2]), "w": item(4, 12, [2])}, bytes(12), None), ({"v": item(4, 12, [2])}, bytes(12), None),
-    ({"v": item(8, 0, [2])}, bytes(8), None), ({"v": {"dtype": "F32"}}, b"", None), ({"v": item(0, 8, [-2])}, bytes(8), None),
-    ({"__metadata__": {"x": 1}}, b"", None), ([1], b"", None), (b'{"v":1,"v":2}', b"", None), (b"[" * 100_000, b"", None),
-    ({}, b"", 1 << 63), ({}, b"", 100), (b"\xff", b"", None),
-])
+@pytest.mark.parametrize(
+    ("header", "data", "length"),
+    [
+        ({"v": item(0, 8, [3])}, bytes(8), None),
+        ({"v": item(0, 8, [2])}, bytes(7), None),
+        ({"v": item(0, 8, [2])}, bytes(9), None),
+        ({"v": item(0, 8, [2]), "w": item(4, 12, [2])}, bytes(12), None),
+        ({"v": item(4, 12, [2])}, bytes(12), None),
+        ({"v": item(8, 0, [2])}, bytes(8), None),
+        ({"v": {"dtype": "F32"}}, b"", None),
+        ({"v": item(0, 8, [-2])}, bytes(8), None),
+        ({"__metadata__": {"x": 1}}, b"", None),
+        ([1], b"", None),
+        (b'{"v":1,"v":2}', b"", None),
+        (b"[" * 100_000, b"", None),
+        ({}, b"", 1 << 63),
+        ({}, b"", 100),
+        (b"\xff", b"", None),
+    ],
+)
 def test_a_malformed_file_is_opaque(tmp_path: Path, header: Any, data: bytes, length: int | None) -> None:
     assert forged(tmp_path / "a.safetensors", header, data, length).format == "opaque"

@@ -1,4 +1,5 @@
 """Claims about checkpoints: what `torch.save` writes is told apart to the last bit, and what a stranger wrote runs nothing."""
+
 from __future__ import annotations
 
 import argparse
@@ -87,20 +88,32 @@ def test_one_ulp_in_one_weight_is_named(tmp_path: Path) -> None:
     assert (found[0].what, found[0].dtype, found[0].shape, found[0].detail) == ("value", "float32", (2,), "")
 
 
-@pytest.mark.parametrize(("a", "b", "what"), [
-    (torch.tensor([0.0]), torch.tensor([-0.0]), "value"),
-    (torch.tensor(float_of(0x7FF8000000000000)), torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32)[0], "value"),
-    (torch.tensor([1.0, 2.0]), torch.tensor([2.0, 1.0]), "value"),
-    (torch.zeros(2, 3), torch.zeros(3, 2), "shape"),
-    (torch.zeros(2), torch.zeros(2, dtype=torch.int32), "dtype"),
-    (torch.zeros(2, dtype=torch.float16), torch.zeros(2, dtype=torch.bfloat16), "dtype"),
-    (1, 1.0, "dtype"), (0.0, -0.0, "value"), (True, 1, "dtype"), ("1", 1, "kind"), (None, "None", "dtype"), (b"x", "x", "kind"),
-    (0.1, math.nextafter(0.1, 1), "value"),
-    (float_of(0x7FF8000000000000), float_of(0x7FF8000000000001), "value"),
-    ({"x": 1}, {"y": 1}, "missing"), ([1], (1,), "structure"), ({0: 1}, {"0": 1}, "structure"), ({"a": {"b": 1}}, {"a.b": 1}, "structure"),
-    (2**5000, 2**5000 + 1, "value"), (torch.float32, torch.float64, "value"),
-    (torch.nn.Parameter(torch.ones(1)), torch.ones(1), "structure"),
-])
+@pytest.mark.parametrize(
+    ("a", "b", "what"),
+    [
+        (torch.tensor([0.0]), torch.tensor([-0.0]), "value"),
+        (torch.tensor(float_of(0x7FF8000000000000)), torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32)[0], "value"),
+        (torch.tensor([1.0, 2.0]), torch.tensor([2.0, 1.0]), "value"),
+        (torch.zeros(2, 3), torch.zeros(3, 2), "shape"),
+        (torch.zeros(2), torch.zeros(2, dtype=torch.int32), "dtype"),
+        (torch.zeros(2, dtype=torch.float16), torch.zeros(2, dtype=torch.bfloat16), "dtype"),
+        (1, 1.0, "dtype"),
+        (0.0, -0.0, "value"),
+        (True, 1, "dtype"),
+        ("1", 1, "kind"),
+        (None, "None", "dtype"),
+        (b"x", "x", "kind"),
+        (0.1, math.nextafter(0.1, 1), "value"),
+        (float_of(0x7FF8000000000000), float_of(0x7FF8000000000001), "value"),
+        ({"x": 1}, {"y": 1}, "missing"),
+        ([1], (1,), "structure"),
+        ({0: 1}, {"0": 1}, "structure"),
+        ({"a": {"b": 1}}, {"a.b": 1}, "structure"),
+        (2**5000, 2**5000 + 1, "value"),
+        (torch.float32, torch.float64, "value"),
+        (torch.nn.Parameter(torch.ones(1)), torch.ones(1), "structure"),
+    ],
+)
 def test_what_differs_is_seen(tmp_path: Path, a: Any, b: Any, what: str) -> None:
     left, right = saved(tmp_path / "a.pt", {"v": a}), saved(tmp_path / "b.pt", {"v": b})
     assert left.format == right.format == "torch"
@@ -113,11 +126,20 @@ def test_the_order_of_keys_does_not_count(tmp_path: Path) -> None:
     assert compare_artifacts(a, b, "x") == ()
 
 
-@pytest.mark.parametrize("view", [
-    lambda t: t.t(), lambda t: t[::2, 1::3], lambda t: t[:, 0], lambda t: t[3:, 2:], lambda t: t[0].expand(5, -1),
-    lambda t: t.reshape(2, 5, 3, 4).permute(3, 1, 0, 2), lambda t: t.reshape(2, 5, 3, 4).to(memory_format=torch.channels_last),
-    lambda t: t[:0].t(), lambda t: t[2, 3],
-])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda t: t.t(),
+        lambda t: t[::2, 1::3],
+        lambda t: t[:, 0],
+        lambda t: t[3:, 2:],
+        lambda t: t[0].expand(5, -1),
+        lambda t: t.reshape(2, 5, 3, 4).permute(3, 1, 0, 2),
+        lambda t: t.reshape(2, 5, 3, 4).to(memory_format=torch.channels_last),
+        lambda t: t[:0].t(),
+        lambda t: t[2, 3],
+    ],
+)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint8", "complex128", "int64"])
 def test_a_view_is_read_in_logical_order(tmp_path: Path, view: Any, dtype: str) -> None:
     strided = view(torch.arange(120).reshape(10, 12).to(getattr(torch, dtype)))
@@ -143,21 +165,39 @@ def test_a_big_endian_file_holds_the_same_numbers(tmp_path: Path) -> None:
 
 def test_unusual_tensors_are_read(tmp_path: Path) -> None:
     value = {
-        "f8": torch.ones(2).to(torch.float8_e4m3fn), "c": torch.ones(2, dtype=torch.complex64),
+        "f8": torch.ones(2).to(torch.float8_e4m3fn),
+        "c": torch.ones(2, dtype=torch.complex64),
         "conj": torch.ones(2, dtype=torch.complex64).conj(),
-        "u16": torch.ones(2).to(torch.uint16), "sparse": torch.eye(2).to_sparse(), "meta": torch.ones(2, device="meta"),
-        "storage": torch.ones(3).untyped_storage(), "empty": torch.empty(0, 3), "bool": torch.tensor(True),
+        "u16": torch.ones(2).to(torch.uint16),
+        "sparse": torch.eye(2).to_sparse(),
+        "meta": torch.ones(2, device="meta"),
+        "storage": torch.ones(3).untyped_storage(),
+        "empty": torch.empty(0, 3),
+        "bool": torch.tensor(True),
     }
     artifact = saved(tmp_path / "a.pt", value)
     assert artifact.format == "torch", artifact.note
     assert [artifact.leaves[name].dtype for name in ("f8", "c", "conj", "u16", "storage")] == [
-        "float8_e4m3fn", "complex64", "complex64 (conj)", "uint16", "uint8"]
+        "float8_e4m3fn",
+        "complex64",
+        "complex64 (conj)",
+        "uint16",
+        "uint8",
+    ]
     assert artifact.leaves["bool"].value == "True" and artifact.leaves["empty"].shape == (0, 3)
 
 
 def test_objects_are_shown_by_class_and_state_without_being_made(tmp_path: Path) -> None:
-    value = {"args": argparse.Namespace(lr=0.1), "module": torch.nn.Linear(2, 2), "counts": defaultdict(int, a=1), "path": Path("x/y"),
-             "order": OrderedDict(a=1), "device": torch.device("cpu"), "size": torch.Size([2, 3]), "class": torch.optim.Adam}
+    value = {
+        "args": argparse.Namespace(lr=0.1),
+        "module": torch.nn.Linear(2, 2),
+        "counts": defaultdict(int, a=1),
+        "path": Path("x/y"),
+        "order": OrderedDict(a=1),
+        "device": torch.device("cpu"),
+        "size": torch.Size([2, 3]),
+        "class": torch.optim.Adam,
+    }
     leaves = saved(tmp_path / "a.pt", value).leaves
     assert leaves["args"].value == "argparse.Namespace" and leaves["args.lr"].value == "0.1"
     assert leaves["module._parameters.weight"].shape == (2, 2)
@@ -193,23 +233,40 @@ def test_a_pickle_that_would_run_a_command_does_not(tmp_path: Path, monkeypatch:
     artifact = saved(tmp_path / "a.pt", {"v": Malicious(), "w": MaliciousState()})
     assert artifact.format == "torch" and artifact.leaves["v"].value in ("posix.system", "nt.system")
     assert artifact.leaves["v.args.0"].value == "touch ran"
-    for pickled in (b"cos\nsystem\n(S'touch ran'\ntR.", b"(S'touch ran'\nios\nsystem\n.", b"(cos\nsystem\nS'touch ran'\no.",
-                    b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x09touch ran\x85R.", b"c__builtin__\neval\n(S'open(\"ran\",\"w\")'\ntR."):
+    for pickled in (
+        b"cos\nsystem\n(S'touch ran'\ntR.",
+        b"(S'touch ran'\nios\nsystem\n.",
+        b"(cos\nsystem\nS'touch ran'\no.",
+        b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x09touch ran\x85R.",
+        b'c__builtin__\neval\n(S\'open("ran","w")\'\ntR.',
+    ):
         assert forged(tmp_path / "b.pt", pickled).format == "torch"
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("pickled", [
-    b"\x80\x04\x8e" + struct.pack("<Q", 1 << 60) + b"x.",  # BINBYTES8 of an exabyte
-    b"\x80\x02X" + struct.pack("<I", 0xFFFFFFF0) + b"x.",
-    b"\x80\x02\x8b" + struct.pack("<i", 0x7FFFFFFF) + b"x.",  # LONG4
-    b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".",
-    b"\x80\x02K\x01" + b"\x85" * 100_000 + b"}" + b"\x86" + b".",
-    b"\x80\x02}" + b"(" * 500_000 + b"R.",
-    b"L" + b"9" * 1_000_000 + b"L\n.", b"\x80\x02\x82\x01.", b"\x80\x02N", b"", b".", b"R.", b"\x80\x02]K\x01b.", b"\x80\x02}K\x01a.",
-    b"\x80\x02Nh\x07.",
-    b"\x80\x02]q\x00" + b"".join(b"]q" + bytes([n]) + b"h" + bytes([n - 1]) + b"ah" + bytes([n - 1]) + b"a" for n in range(1, 60)) + b".",
-])
+@pytest.mark.parametrize(
+    "pickled",
+    [
+        b"\x80\x04\x8e" + struct.pack("<Q", 1 << 60) + b"x.",  # BINBYTES8 of an exabyte
+        b"\x80\x02X" + struct.pack("<I", 0xFFFFFFF0) + b"x.",
+        b"\x80\x02\x8b" + struct.pack("<i", 0x7FFFFFFF) + b"x.",  # LONG4
+        b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".",
+        b"\x80\x02K\x01" + b"\x85" * 100_000 + b"}" + b"\x86" + b".",
+        b"\x80\x02}" + b"(" * 500_000 + b"R.",
+        b"L" + b"9" * 1_000_000 + b"L\n.",
+        b"\x80\x02\x82\x01.",
+        b"\x80\x02N",
+        b"",
+        b".",
+        b"R.",
+        b"\x80\x02]K\x01b.",
+        b"\x80\x02}K\x01a.",
+        b"\x80\x02Nh\x07.",
+        b"\x80\x02]q\x00"
+        + b"".join(b"]q" + bytes([n]) + b"h" + bytes([n - 1]) + b"ah" + bytes([n - 1]) + b"a" for n in range(1, 60))
+        + b".",
+    ],
+)
 def test_pickle_bombs_end_soon_as_one_opaque_leaf(tmp_path: Path, pickled: bytes) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     artifact = forged(tmp_path / "a.pt", pickled)
@@ -240,12 +297,24 @@ def tensor_pickle(shape: tuple[int, ...], strides: tuple[int, ...], offset: int 
     return out.getvalue()
 
 
-@pytest.mark.parametrize(("shape", "strides", "offset"), [
-    ((5,), (1,), 0), ((2,), (1,), 3), ((2, 2), (3, 1), 0), ((1 << 62,), (1 << 62,), 0), ((1 << 40,), (0,), 0), ((2,) * 30, (0,) * 30, 0),
-    ((4,), (1, 1), 0), ((-1,), (1,), 0), ((2,), (-1,), 1), ((1,) * 65, (1,) * 65, 0),
-])
+@pytest.mark.parametrize(
+    ("shape", "strides", "offset"),
+    [
+        ((5,), (1,), 0),
+        ((2,), (1,), 3),
+        ((2, 2), (3, 1), 0),
+        ((1 << 62,), (1 << 62,), 0),
+        ((1 << 40,), (0,), 0),
+        ((2,) * 30, (0,) * 30, 0),
+        ((4,), (1, 1), 0),
+        ((-1,), (1,), 0),
+        ((2,), (-1,), 1),
+        ((1,) * 65, (1,) * 65, 0),
+    ],
+)
 def test_a_tensor_beyond_its_storage_or_far_larger_than_the_file_is_opaque(
-        tmp_path: Path, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> None:
+    tmp_path: Path, shape: tuple[int, ...], strides: tuple[int, ...], offset: int
+) -> None:
     assert forged(tmp_path / "ok.pt", tensor_pickle((2, 2), (1, 2)), data__0=bytes(16)).format == "torch"
     assert forged(tmp_path / "a.pt", tensor_pickle(shape, strides, offset), data__0=bytes(16)).format == "opaque"
 
