@@ -179,7 +179,7 @@ def _summary(run: Run, artifacts: int) -> RunSummary:
         run.outcome,
         len(processes(run.traces)),
         _settings(run),
-        () if run.good else run.ended.tail[-60:],
+        run.ended.tail[-60:] if run.log_matters else (),
         artifacts,
     )
 

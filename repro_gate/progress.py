@@ -80,7 +80,7 @@ class Lines:
         """Close the group; the log's end where the run went wrong."""
         self._name = ""
         self._foreign(f"  {ended(run)}")
-        if not run.good and run.ended.tail:
+        if run.log_matters and run.ended.tail:
             tail = [for_terminal(line, 2000) for line in run.ended.tail[-60:]]
             for line in stop_commands(secrets.token_hex(16), tail) if self._github else [f"  | {line}" for line in tail]:
                 self._line(line)

@@ -164,7 +164,8 @@ def _notes(findings: Findings) -> tuple[Reason, ...]:
         notes[
             Reason("run/fail-fast", "the runs after the divergence were left out (--fail-fast): noise floor and cost were not measured")
         ] = None
-    if findings.cost is None and findings.spec.cost.measure and findings.runs and all(run.good for run in findings.runs):
+    budget, quiet = findings.spec.cost, findings.stopped_early or findings.interrupted
+    if findings.cost is None and budget.measure and budget.max_percent is None and not quiet and all(run.good for run in findings.runs):
         notes[
             Reason(
                 "cost/not-measured",

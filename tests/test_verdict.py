@@ -27,7 +27,7 @@ COST = Cost(20.0, (15.0, 25.0), 12.0, 10.0, 90)
 def decided(**changes: Any) -> tuple[str, list[str], list[str]]:
     """(verdict, ids of the reasons, ids of the notes) of findings that pass but for these changes."""
     runs = (run("deterministic-1", A), run("deterministic-2", A))
-    verdict, reasons, notes = decide(replace(Findings(spec(), (SAME,), runs, PASSED, None), **changes))
+    verdict, reasons, notes = decide(replace(Findings(spec(), (SAME,), runs, PASSED, COST), **changes))
     return verdict, [item.id for item in reasons], [item.id for item in notes]
 
 
@@ -46,6 +46,10 @@ def test_runs_that_part_are_a_fail_that_says_where() -> None:
         (reason,) = decide(Findings(spec(), (item,), (), PASSED, None))[1]
         assert says in reason.message
         assert "seed 7" in reason.message
+
+
+def test_a_cost_that_could_not_be_measured_is_said() -> None:
+    assert decided(cost=None) == ("pass", [], ["cost/not-measured"])
 
 
 def test_a_check_that_failed_is_a_fail() -> None:
@@ -83,9 +87,9 @@ def test_the_whole_interval_must_lie_above_the_budget(most: float | None, verdic
 
 def test_a_budget_that_could_not_be_judged_is_inconclusive() -> None:
     budget = spec(cost=CostBudget(True, 30.0))
-    assert decided(spec=budget) == ("inconclusive", ["cost/not-measured"], [])
+    assert decided(cost=None, spec=budget) == ("inconclusive", ["cost/not-measured"], [])
     assert decided(spec=budget, runs=(CRASHED,))[1] == ["run/crashed"]
-    assert decided(spec=spec(cost=CostBudget(False, 30.0))) == ("pass", [], [])
+    assert decided(cost=None, spec=spec(cost=CostBudget(False, 30.0))) == ("pass", [], [])
     assert decided(spec=spec()) == ("pass", [], [])
 
 
@@ -105,5 +109,7 @@ def test_what_is_worth_knowing_is_noted_once() -> None:
 
 def test_a_series_that_stopped_at_its_divergence_fails_for_that_alone() -> None:
     ended = run("deterministic-2", A, outcome="interrupted", problem="it had parted", reason_id="run/ended-early")
-    found = decided(comparisons=(PARTED,), runs=(ended,), checklist=PASSED[1:], stopped_early=True, spec=spec(cost=CostBudget(True, 30.0)))
+    found = decided(
+        comparisons=(PARTED,), runs=(ended,), checklist=PASSED[1:], stopped_early=True, cost=None, spec=spec(cost=CostBudget(True, 30.0))
+    )
     assert found == ("fail", ["determinism/diverged"], ["run/fail-fast"])

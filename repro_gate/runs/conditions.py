@@ -64,6 +64,7 @@ class Condition:
 
 def deterministic(seed: int, allow: frozenset[str], steps: int | None) -> Condition:
     """Every flag on, but those that the spec leaves off."""
+    allow |= {"TORCHINDUCTOR_DETERMINISTIC"} if ONLY_READ in allow else set()
     return Condition(
         "deterministic",
         seed,

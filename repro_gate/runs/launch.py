@@ -61,6 +61,11 @@ class Run:
         return self.outcome in ("finished", "stopped")
 
     @property
+    def log_matters(self) -> bool:
+        """Whether a person needs the end of its log: it ended badly, and not because the gate had seen enough."""
+        return not self.good and self.reason_id != "run/ended-early"
+
+    @property
     def steps(self) -> int:
         """Optimizer steps, the largest count among its processes."""
         return max((len(trace.steps) for trace in self.traces), default=0)
