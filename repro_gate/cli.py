@@ -23,10 +23,13 @@ EPILOG = """exit codes:
   2  usage: bad arguments or a bad spec
   3  inconclusive: the training crashed or timed out, no trace arrived, the required device is missing"""
 
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    signal.signal(signal.SIGTERM, _terminated)
+    for number in _ENDING:
+        signal.signal(number, _ended)
     options = _parser().parse_args(arguments)
     try:
         return int(options.action(options))
@@ -38,7 +41,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 3
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141 - 128  # as a process that SIGPIPE ended
+        return 141  # as a shell reports a process that SIGPIPE ended
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"repro-gate: {_printable(f'{where}{error.strerror or error}')}", file=sys.stderr)
+        print(
+            "  remedy: free space, or set TMPDIR to a folder that can be written; nothing was found out about the training", file=sys.stderr
+        )
+        return 3
+    except Exception:  # noqa: BLE001  a mistake of ours must not look like a finding
+        import traceback
+
+        print("repro-gate: an error inside the gate, which says nothing about the training; please report it:", file=sys.stderr)
+        print(_printable(traceback.format_exc().rstrip()), file=sys.stderr)
+        return 3
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -105,6 +121,8 @@ def _run(options: argparse.Namespace) -> int:
 
     for path in (options.json, options.markdown):
         _writable(path)
+        if path is not None:
+            path.unlink(missing_ok=True)  # whoever reads it after us must not find an older report
     if (
         options.keep_traces is not None
         and options.keep_traces.exists()
@@ -112,7 +130,7 @@ def _run(options: argparse.Namespace) -> int:
     ):
         raise UsageError(f"--keep-traces {options.keep_traces}: is there already and is not empty", remedy="name a new folder")
     spec = load_spec(Path(options.spec), options.overrides, seed=options.seed, steps=options.steps)
-    chosen = Options(options.spec, tuple(options.overrides), options.fail_fast, options.keep_traces)
+    chosen = Options(options.spec, tuple(options.overrides), options.seed, options.steps, options.fail_fast, options.keep_traces)
     with watching(
         sys.stderr, terminal=sys.stderr.isatty(), github=os.environ.get("GITHUB_ACTIONS") == "true", quiet=options.quiet
     ) as watch:
@@ -193,10 +211,13 @@ def _write(path: Path, text: str) -> None:
 
 
 def _printable(text: str) -> str:
-    from repro_gate.report.escape import for_terminal
+    from repro_gate.report.escape import for_log, for_terminal
 
-    return "\n".join(for_terminal(line) for line in text.split("\n"))
+    return "\n".join(for_log(for_terminal(line), os.environ) for line in text.split("\n"))
 
 
-def _terminated(number: int, frame: object) -> NoReturn:
+def _ended(number: int, frame: object) -> NoReturn:
+    """The first signal ends the run and cleans up; later ones must not end the cleaning."""
+    for other in _ENDING:
+        signal.signal(other, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -7,6 +7,7 @@ Exit code 0 where both are the same, 1 where they differ, 2 where one of them ca
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from repro_gate.analysis.compare import compare_runs
 from repro_gate.analysis.model import Comparison, Distance, Divergence, Tally
 from repro_gate.errors import UsageError
 from repro_gate.report import sentences
-from repro_gate.report.escape import for_terminal
+from repro_gate.report.escape import for_log, for_terminal
 from repro_gate.report.json_face import SCHEMA_ID, comparison_to_json, load
 from repro_gate.series import as_divergence
 from repro_gate.trace.artifacts import compare_artifacts, read_leaves
@@ -42,7 +43,10 @@ def compare_paths(a: Path, b: Path, python: str, out: Path | None) -> int:
     else:
         comparison = _files(a, b, python)
     if out is not None:
-        out.write_text(json.dumps(comparison_to_json(comparison), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        try:
+            out.write_text(json.dumps(comparison_to_json(comparison), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{out}: cannot be written: {error.strerror}", remedy="name a file in a folder that exists") from None
     _print(comparison)
     return 0 if comparison.identical else 1
 
@@ -144,19 +148,23 @@ def _distances(a: Path, b: Path, names: Sequence[str], python: str) -> dict[str,
 
 def _print(comparison: Comparison) -> None:
     if comparison.identical:
-        print(
+        _say(
             f"same: {comparison.tensors} quantities, {comparison.steps} steps" if comparison.steps else f"same: {comparison.tensors} leaves"
         )
         return
     first = comparison.first_divergence
     if first is not None and first.kind != "artifact":
-        print(f"differ: {_plain(sentences.where(first))}: {_plain(sentences.how_far(first)) or 'digests differ'}")
-    print(f"{_plain(sentences.spread(comparison))} ({sentences.kinds(comparison)})")
+        _say(f"differ: {_plain(sentences.where(first))}: {_plain(sentences.how_far(first)) or 'digests differ'}")
+    _say(f"{_plain(sentences.spread(comparison))} ({sentences.kinds(comparison)})")
     for item in comparison.weights[:_MOST_SHOWN]:
-        print(f"  {for_terminal(item.name, 200)}: {_plain(sentences.how_far(item)) or 'digests differ'}")
+        _say(f"  {for_terminal(item.name, 200)}: {_plain(sentences.how_far(item)) or 'digests differ'}")
     if len(comparison.weights) > _MOST_SHOWN:
-        print(f"  and {len(comparison.weights) - _MOST_SHOWN} more")
+        _say(f"  and {len(comparison.weights) - _MOST_SHOWN} more")
 
 
 def _plain(phrase: sentences.Phrase) -> str:
     return "".join(for_terminal(words, 600) for _, words in phrase)
+
+
+def _say(line: str) -> None:
+    print(for_log(line, os.environ))

@@ -42,6 +42,8 @@ class Options:
 
     spec_as_given: str = "repro.yml"
     overrides: tuple[str, ...] = ()  # as given on the command line, for the command that reproduces the finding
+    seed: int | None = None  # likewise
+    steps: int | None = None  # likewise
     fail_fast: bool = False
     keep_traces: Path | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -53,10 +55,12 @@ def run_gate(spec: Spec, options: Options, watch: Watch) -> Report:
     checkout = inspect_checkout(spec.path.parent)
     _require_device(spec)
     data = tuple(DataCheck(item.path, item.expected, item.actual, item.size) for item in verify_data(spec.data, spec.path.parent))
-    with open_ground(spec, checkout, options.environment, options.keep_traces) as ground:
+    with open_ground(spec, checkout, options.environment) as ground:
         series = Series(spec, ground, watch, options.fail_fast)
         if all(item.actual is not None and item.expected in (None, item.actual) for item in data):
             series.run_all(CONTROL_STEPS)
+        if options.keep_traces is not None:
+            series.keep_traces(options.keep_traces)
         comparisons = tuple(SeedResult(seed, comparison) for seed, comparison in series.comparisons.items())
         evidence = Evidence(
             spec,
@@ -189,6 +193,9 @@ def _reproduce(options: Options, report: Report) -> str:
     command = ["repro-gate", "run", options.spec_as_given, *(part for item in options.overrides for part in ("--set", item))]
     item = report.determinism
     first = item.comparison.first_divergence if item else None
-    if item is not None and first is not None and first.kind != "artifact":
+    if item is not None and first is not None and first.kind != "artifact" and first.step < item.comparison.steps:
         command += ["--seed", str(item.seed), "--steps", str(max(first.step, 0) + 1), "--fail-fast"]
+    else:
+        command += ["--seed", str(options.seed)] if options.seed is not None else []
+        command += ["--steps", str(options.steps)] if options.steps is not None else []
     return shlex.join(command)

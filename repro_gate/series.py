@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +15,14 @@ from pathlib import Path
 
 from repro_gate.analysis.compare import Key, compare_runs, first_difference, key_of, losses_of, processes, with_distance
 from repro_gate.analysis.model import Comparison, Divergence
-from repro_gate.errors import UsageError
+from repro_gate.errors import Inconclusive, UsageError
+from repro_gate.files import copy_file
 from repro_gate.progress import Watch
 from repro_gate.runs import conditions
 from repro_gate.runs.launch import Plan, Run, Site, launch
 from repro_gate.spec.model import Spec
 from repro_gate.trace.artifacts import Artifact, LeafDifference, collect, compare_artifacts, read_leaves
-from repro_gate.trace.reader import Block, Trace
+from repro_gate.trace.reader import Block, Trace, TraceError, trace_files
 from repro_gate.workspace import (
     Checkout,
     Snapshot,
@@ -48,14 +48,12 @@ class Ground:
 
 
 @contextlib.contextmanager
-def open_ground(spec: Spec, checkout: Checkout, outer: Mapping[str, str], keep_traces: Path | None) -> Iterator[Ground]:
-    """A temporary folder with a snapshot of the checkout; removed at the end whatever happens, once `keep_traces` has the traces."""
+def open_ground(spec: Spec, checkout: Checkout, outer: Mapping[str, str]) -> Iterator[Ground]:
+    """A temporary folder with a snapshot of the checkout; removed at the end whatever happens."""
     place = Path(tempfile.mkdtemp(prefix="repro-gate-")).resolve()
     try:
         snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, spec.path.parent) for item in spec.data])
         yield Ground(place, snapshot, outer)
-        if keep_traces is not None and (place / "runs").is_dir():
-            shutil.copytree(place / "runs", keep_traces, dirs_exist_ok=True)
     finally:
         remove_tree(place)
 
@@ -92,6 +90,20 @@ class Series:
             self._measure_divergences()
         except KeyboardInterrupt:
             self.interrupted = "the gate was interrupted"
+        except (Inconclusive, OSError) as error:
+            if not self.runs:
+                raise  # nothing was found out yet
+            self.interrupted = f"the series ended early: {error}"
+
+    def keep_traces(self, target: Path) -> None:
+        """Copy the traces of all runs to `target`, one folder for each run: regular files only, whatever else training put beside them."""
+        for run in self.runs:
+            try:
+                (target / run.plan.name).mkdir(parents=True, exist_ok=True)
+                for path in trace_files(run.folder):
+                    copy_file(path, target / run.plan.name / path.name)
+            except (OSError, TraceError) as error:
+                self.notes[f"the traces of {run.plan.name} were not kept: {error}"] = None
 
     def pair(self) -> tuple[Run, ...]:
         """The deterministic runs of the first seed that can be compared."""
@@ -127,9 +139,9 @@ class Series:
             return False
         live = _LiveView(self.watch, first.traces, self.fail_fast and self.spec.determinism.tolerance is None)
         second = self._run(Plan(f"{label}deterministic-2", on, keep_final=True, reference=first.traces), live)
-        if live.found is not None and live.fail_fast:
-            self.comparisons[seed] = _so_far(first, second, live.found)
-            self.stopped_early = True
+        if live.found is not None and (live.fail_fast or (not second.good and self.spec.determinism.tolerance is None)):
+            self.comparisons[seed] = _so_far(first, second, live.found)  # a run that ended because it had parted still proves that it had
+            self.stopped_early = live.fail_fast
             return False
         if not second.good:
             return False
@@ -144,14 +156,16 @@ class Series:
 
     def _run(self, plan: Plan, live: _LiveView | None = None, record: bool = True) -> Run:
         """One run in a fresh workspace; its artifacts are taken out before the workspace goes."""
-        folder, place = self.spec.path.parent, self.ground.place
+        folder, place = self.spec.path.parent, self.ground.place / "run"
+        remove_tree(place)  # whole, so that nothing one run leaves beside its workspace reaches the next
+        place.mkdir()
         workspace = fresh_workspace(self.ground.snapshot, place, self.spec.data, folder)
         cwd = Path(os.path.normpath(workspace.directory / self.spec.train.working_directory))
         if not cwd.is_relative_to(workspace.root):
             raise UsageError(
                 f"train.working-directory {self.spec.train.working_directory!r} leaves the checkout", remedy="name a folder inside it"
             )
-        site = Site(place, workspace.root, cwd, place / "runs", self.ground.outer, resolve_data(self.spec.data, folder))
+        site = Site(place, workspace.root, cwd, self.ground.place / "traces", self.ground.outer, resolve_data(self.spec.data, folder))
         if record:
             self.watch.run_started(plan.name, len(self.runs) + 1, self._total, plan.condition.steps)
         progress = _Progress(self.watch, live)
@@ -196,6 +210,8 @@ class Series:
         for seed, comparison in list(self.comparisons.items()):
             first = comparison.first_divergence
             if first is None or first.distance is not None or first.detail or first.kind not in MEASURED_KINDS or self.fail_fast:
+                continue
+            if first.step >= comparison.steps or self.interrupted:
                 continue
             condition = conditions.deterministic(seed, self._allow, max(first.step, 0) + 1)
             a = self._run(Plan(f"witness-1-seed{seed}", condition, keep_step=first.step), record=False)

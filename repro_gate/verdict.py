@@ -16,6 +16,8 @@ from repro_gate.report.model import Reason, SeedResult
 from repro_gate.runs.launch import Run
 from repro_gate.spec.model import Spec
 
+REQUIRED_DEVICE = "hardware/device"  # training elsewhere says nothing about the device that the spec requires
+
 
 @dataclass(frozen=True)
 class Findings:
@@ -34,9 +36,10 @@ class Findings:
 
 def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, ...]]:
     """(verdict, reasons, notes)."""
-    failing = [*_diverged(findings), *_failed_checks(findings.checklist), *_over_budget(findings)]
-    open_questions = _inconclusive(findings)
-    if not open_questions and not findings.stopped_early:
+    failed = _failed_checks(findings.checklist)
+    failing = [*_diverged(findings), *(item for item in failed if item.id != REQUIRED_DEVICE), *_over_budget(findings)]
+    open_questions = [*_inconclusive(findings), *(item for item in failed if item.id == REQUIRED_DEVICE)]
+    if findings.runs and not open_questions and not findings.stopped_early:
         failing += _uncovered(findings.checklist)
     notes = _notes(findings)
     if failing:
@@ -109,10 +112,28 @@ def _inconclusive(findings: Findings) -> list[Reason]:
         for run in findings.runs
         if not run.good and run.reason_id != "run/ended-early"
     ]
+    empty = [
+        item for item in findings.comparisons if not any(tally.tensors for kind, tally in item.comparison.by_kind.items() if kind != "rng")
+    ]
+    if empty and all(item.comparison.identical for item in empty):
+        reasons.append(
+            Reason(
+                "run/nothing-compared",
+                "the runs recorded nothing but generator states",
+                "record what is to be the same: repro_gate.record(name, value)",
+            )
+        )
     if not reasons and not findings.comparisons and not any(item.status == "fail" for item in findings.checklist):
         reasons.append(Reason("run/nothing-compared", "no two runs could be compared"))
     budget = findings.spec.cost
-    if not reasons and budget.measure and budget.max_percent is not None and findings.cost is None and not findings.stopped_early:
+    if (
+        not reasons
+        and findings.runs
+        and budget.measure
+        and budget.max_percent is not None
+        and findings.cost is None
+        and not findings.stopped_early
+    ):
         reasons.append(
             Reason(
                 "cost/not-measured",

@@ -39,7 +39,12 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
     steps = max((len(trace.steps) for trace in [*first.values(), *second.values()]), default=0)
     found += [(steps, place, item) for place, item in enumerate(artifacts)]
     earliest = min(found, key=lambda item: item[:2])[2] if found else None
-    measured = {(label, item.step, item.kind, item.name): item for label, trace in second.items() for item in trace.distances}
+    measured = {}
+    for label, trace in second.items():
+        for item in trace.distances:
+            measured[label, item.step, item.kind, item.name] = item
+            if item.step == len(trace.steps) - 1:  # what is digested after the last step is what was kept
+                measured[label, item.step + 1, item.kind, item.name] = item
     main = next(iter(first), "")
     by_kind = tally.by_kind()
     if artifact_leaves or artifacts:
@@ -74,10 +79,10 @@ def key_of(block: Block) -> Key:
 
 
 def processes(traces: Sequence[Trace]) -> dict[str, Trace]:
-    """The processes of a run that recorded something, by label: their key, numbered in order of start where several share one."""
+    """The processes of a run that recorded something, by label: their key, numbered by command line and start where several share one."""
     labelled: dict[str, Trace] = {}
     trained = [trace for trace in traces if trace.trained]
-    for trace in sorted(trained, key=lambda item: (len(item.key), item.key)):
+    for trace in sorted(trained, key=lambda item: (len(item.key), item.key, item.argv)):
         label, number = trace.key, 1
         while label in labelled:
             number += 1
@@ -91,8 +96,13 @@ def with_distance(divergence: Divergence, measured: Mapping[tuple[str, int, str,
     if divergence.distance is not None:
         return divergence
     figures = measured.get((divergence.process, divergence.step, divergence.kind, divergence.name))
-    distance = _loss_distance(divergence) if divergence.values else distance_of(figures) if figures else None
+    distance = _loss_distance(divergence) if divergence.values else distance_of(figures) if figures and differs(figures) else None
     return divergence if distance is None else _replace_distance(divergence, distance)
+
+
+def differs(figures: Measured) -> bool:
+    """Whether a measured tensor differs from its twin (a NaN on one side counts)."""
+    return bool(figures.max_ulp) or figures.l2 is None or figures.l2 > 0
 
 
 def distance_of(figures: Measured) -> Distance:
@@ -248,9 +258,7 @@ def _weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
         Divergence(item.step, item.kind, item.name, label, item.dtype, item.shape, distance=distance_of(item))
         for label, trace in second.items()
         for item in trace.distances
-        if item.step == len(trace.steps) - 1
-        and item.kind in ("parameter", "optimizer")
-        and (item.max_ulp or item.l2 is None or item.l2 > 0)
+        if item.step == len(trace.steps) - 1 and item.kind in ("parameter", "optimizer") and differs(item)
     ]
     return tuple(sorted(found, key=_nearness))
 

@@ -21,7 +21,7 @@ def device(evidence: Evidence) -> CheckResult:
         wrong.append(f"device {wanted.device} is required, training used {', '.join(used)}")
     if wanted.gpu_model and any(wanted.gpu_model.lower() not in item.lower() for item in used):
         wrong.append(f"GPU model {wanted.gpu_model} is required, training used {', '.join(used)}")
-    if wanted.gpus is not None and counts != {str(wanted.gpus)}:
+    if wanted.gpus is not None and any(not count.isdecimal() or int(count) < wanted.gpus for count in counts):
         wrong.append(f"{wanted.gpus} GPUs are required, training saw {', '.join(sorted(counts))}")
     if wrong:
         return CheckResult(

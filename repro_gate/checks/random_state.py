@@ -27,6 +27,23 @@ def flags_effective(evidence: Evidence) -> CheckResult:
             shortened(lines),
             "remove the line; if the flag must stay off, name it under determinism.allow with a reason",
         )
+    if not any(settings for run in runs for trace in run.traces for settings in trace.settings):
+        return CheckResult(name, CATEGORY, "skip", "the training does not use torch, so no flag of torch was read back")
+    for_a_while = sorted(
+        {
+            f"{item.flag} set to {item.value} at {item.file}:{item.line}, in step {item.step}"
+            for run in runs
+            for trace in run.traces
+            if trace.trained
+            for item in trace.undone
+            if item.step >= 0
+        }
+    )
+    if for_a_while:
+        message = "training code switched a determinism flag off and on again within a step"
+        return CheckResult(
+            name, CATEGORY, "warn", message, shortened(for_a_while), "leave the flag on, or name it under determinism.allow with a reason"
+        )
     return CheckResult(name, CATEGORY, "pass", f"every flag read back as set, at each of {readings} steps")
 
 

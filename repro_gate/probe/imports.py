@@ -9,9 +9,10 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Set
 
 _WAITING: Dict[str, Callable[[Any], None]] = {}
+_LOOKING: Set[str] = set()  # modules that this finder is asking the others about
 
 
 class _Finder:
@@ -19,18 +20,22 @@ class _Finder:
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> Optional[importlib.machinery.ModuleSpec]:
-        callback = _WAITING.pop(name, None)
-        if callback is None:
+        if name not in _WAITING or name in _LOOKING:
             return None
-        spec = importlib.util.find_spec(name)
+        _LOOKING.add(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            _LOOKING.discard(name)
         if spec is None or spec.loader is None:
-            _WAITING[name] = callback
             return None
         run = spec.loader.exec_module
 
         def exec_module(module: Any) -> None:
             run(module)
-            callback(module)
+            callback = _WAITING.pop(name, None)  # only now: a look-up (`find_spec`) need not be followed by an import, an import may fail
+            if callback is not None:
+                callback(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import itertools
 from collections.abc import Mapping
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Set, Tuple
 
 from ..trace.format import MAX_NAME
 
 _WRAPPERS = {"DistributedDataParallel", "DataParallel", "OptimizedModule", "FullyShardedDataParallel"}
 _WRAPPED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+_LEAVES = 100_000
 _DEPTH = 8  # of nesting in a batch
 
 
@@ -52,8 +54,15 @@ def name_tensors(torch: Any, optimizers: List[Any]) -> Names:
     return names
 
 
-def leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[Tuple[str, Any]]:
-    """(name, leaf) for what a batch or an optimizer's state holds: through mappings, sequences, dataclasses and plain objects."""
+def leaves(value: Any, name: str = "") -> Iterator[Tuple[str, Any]]:
+    """(name, leaf) for what a batch or an optimizer's state holds: through mappings, sequences, sets, dataclasses and plain objects.
+
+    Each plain object is entered once, and at most 100,000 leaves are named: whatever hangs together, this ends.
+    """
+    return itertools.islice(_leaves(value, name, 0, set()), _LEAVES)
+
+
+def _leaves(value: Any, name: str, depth: int, seen: Set[int]) -> Iterator[Tuple[str, Any]]:
     if value is None or isinstance(value, (str, bytes, int, float, complex)) or hasattr(value, "dtype"):
         if value is not None:
             yield name or "value", value
@@ -61,16 +70,19 @@ def leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[Tuple[str, An
         yield name, type(value).__name__  # not the value: its text may hold an address
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from leaves(item, _join(name, key), depth + 1)
+            yield from _leaves(item, _join(name, key), depth + 1, seen)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
-            yield from leaves(item, _join(name, index), depth + 1)
+            yield from _leaves(item, _join(name, index), depth + 1, seen)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
-            yield from leaves(getattr(value, field.name, None), _join(name, field.name), depth + 1)
-    elif hasattr(value, "__dict__") and not callable(value):
+            yield from _leaves(getattr(value, field.name, None), _join(name, field.name), depth + 1, seen)
+    elif isinstance(value, (set, frozenset)):
+        yield name, repr(sorted(map(repr, value)))  # a set has no order of its own
+    elif hasattr(value, "__dict__") and not callable(value) and id(value) not in seen:
+        seen.add(id(value))
         for key, item in vars(value).items():
-            yield from leaves(item, _join(name, key), depth + 1)
+            yield from _leaves(item, _join(name, key), depth + 1, seen)
 
 
 def _join(name: str, key: Any) -> str:

@@ -25,9 +25,16 @@ def record(name: str, value: Any, kind: Optional[str] = None) -> None:
     if not current.live:
         current.insist()
         return
+    if callable(getattr(value, "state_dict", None)):
+        value = value.state_dict()
+    items = list(leaves(value, name))
+    if not items:
+        raise TypeError(
+            "repro_gate.record: nothing in a %s can be compared; give a number, text, bytes, an array, a tensor or a nesting "
+            "of these" % type(value).__name__
+        )
     current.training_begins()
     with current.own_time():
-        items = list(leaves(value, name))
         single = len(items) == 1 and isinstance(items[0][1], (int, float))
         kind = kind or ("loss" if single else "parameter")
         values = [float(item).hex() for _, item in items] if kind == "loss" and single else None

@@ -37,7 +37,7 @@ class Session:
         self.step = -1  # the step in progress; -1 until training starts
         self.stopped = False
         self.broken = False
-        self.at_close: List[Callable[[], None]] = []  # run once before `end` is written: keeps the final state
+        self.at_close: List[Callable[[str], None]] = []  # run once before `end` is written: keeps the final state
         self.synchronize: Callable[[], None] = lambda: None  # waits for the device, set where there is one
         self.read_flags: Callable[[], Dict[str, Any]] = dict
         self.peak_bytes: Callable[[], int] = resident_peak
@@ -183,10 +183,11 @@ class Session:
         if self._recorded and reason != "exception":
             with self.own_time():
                 self._write_step(time.perf_counter() - self._mark)  # the last step of a script that only ever records
+            self.step += 1
         if self._steps or self._introduced:
             with self.own_time():
                 for action in self.at_close:
-                    action()
+                    action(reason)
         self._closed = True
         with self._guard():
             self._writer.event("end", reason=reason, steps=self._steps)

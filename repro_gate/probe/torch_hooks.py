@@ -62,7 +62,7 @@ class Hooks:
         session.read_flags = lambda: flags.read(torch, variables)
         session.peak_bytes, session.reset_peak = lambda: device.peak_bytes(torch), lambda: device.reset_peak(torch)
         session.facts.update(device.facts(torch))
-        session.at_close.append(self._keep_final)
+        session.at_close.append(self._end)
 
     def attach(self) -> None:
         """Put the hooks into torch, once."""
@@ -244,8 +244,12 @@ class Hooks:
     def _keep(self, kind: str, items: Sequence[Tuple[str, Any]]) -> None:
         keep.keep(self.torch, self.session, "step%d" % self.session.step, kind, items)
 
-    def _keep_final(self) -> None:
-        """Parameters and optimizer state as they stand at the end."""
+    def _end(self, reason: str) -> None:
+        """Parameters and optimizer state as they stand at the end: digested, for what changed after the last step that was; and kept."""
+        if reason == "exit" and self.used:
+            self._tensors("parameter", self.names.parameters, "final")
+            for optimizer, _ in self.used.values():
+                self._optimizer_state(optimizer)
         if not self.session.config["keep"].get("final"):
             return
         keep.keep(self.torch, self.session, "final", "parameter", self.names.parameters)

@@ -7,7 +7,7 @@ report, by `github` and by the progress lines of `runs`. Standard library only.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 
 # Printable by Unicode's book, yet nothing is seen: combining grapheme joiner, Hangul fillers, Khmer inherent vowels, Mongolian and plain
@@ -159,6 +159,11 @@ def for_workflow_log(line: str) -> str:
     shown = _visible(line).replace("##[", "# #[")
     body = shown.lstrip()
     return shown if not body.startswith("::") else f"{shown[: len(shown) - len(body)]}: :{body[2:]}"
+
+
+def for_log(line: str, environment: Mapping[str, str]) -> str:
+    """A line for standard output or error: on GitHub (by the runner's own variable) one that can be no workflow command."""
+    return for_workflow_log(line) if environment.get("GITHUB_ACTIONS") == "true" else line
 
 
 def stop_commands(token: str, lines: Iterable[str]) -> tuple[str, ...]:

@@ -86,8 +86,8 @@ def reseeded(seed: int, allow: frozenset[str], steps: int) -> Condition:
 
 
 def other_seed(seed: int) -> int:
-    """Another seed for the control, in the range of every generator (0 … 2**32 - 1)."""
-    return (seed + 0x9E3779B9) % 2**32
+    """Another seed for the control, one that fits wherever the first did (a C `int`, say)."""
+    return seed + 1 if seed < 2**31 - 1 else seed - 1
 
 
 def not_effective(settings: Mapping[str, object], condition: Condition) -> dict[str, object]:

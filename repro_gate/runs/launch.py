@@ -93,12 +93,6 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     nonce = secrets.token_hex(16)
     _configure(spec, plan, site, folder, nonce)
     write_shims(site.place, spec.train.env.get("PATH", site.outer.get("PATH", os.defpath)))
-    watcher = _Watcher(folder, nonce, tick)
-    text = _command(spec, plan, site)
-    if _SIMPLE.fullmatch(text.strip()):
-        text = f"exec {text.strip()}"  # no shell between gate and training: signals and the kernel's notice of the gate's death reach it
-    command = ["/bin/sh", "-c", text]
-    environment = training_environment(site.outer, plan.condition, spec.train.env, site.place, spec.hardware.device)
     if not site.cwd.is_dir():
         ended = Ended(None, None, False, "", 0.0, (), 0, False)
         return Run(
@@ -109,6 +103,12 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
             remedy="name a folder that git tracks, relative to the folder that holds the spec",
             reason_id="run/no-working-directory",
         )
+    watcher = _Watcher(folder, nonce, tick)
+    text = _command(spec, plan, site)
+    if _SIMPLE.fullmatch(text.strip()):
+        text = f"exec {text.strip()}"  # no shell between gate and training: signals and the kernel's notice of the gate's death reach it
+    command = ["/bin/sh", "-c", text]
+    environment = training_environment(site.outer, plan.condition, spec.train.env, site.place, spec.hardware.device)
     ended = supervise(command, cwd=site.cwd, env=environment, timeout=spec.train.timeout, tick=watcher.look)
     watcher.look([])  # what came after the last tick
     return _judge(spec, plan, folder, nonce, ended, watcher)
@@ -143,7 +143,10 @@ def _reference(traces: Sequence[Trace]) -> dict[str, str] | None:
 
 def _command(spec: Spec, plan: Plan, site: Site) -> str:
     if spec.train.snippet is not None:
-        (site.cwd / SNIPPET).write_text(spec.train.snippet.replace("{seed}", str(plan.condition.seed)), encoding="utf-8")
+        path = site.cwd / SNIPPET
+        path.unlink(missing_ok=True)  # a file or a link of that name in the checkout must not be written through
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w", encoding="utf-8") as file:
+            file.write(spec.train.snippet.replace("{seed}", str(plan.condition.seed)))
         return f"exec python {SNIPPET}"
     return (spec.train.run or "").replace("{seed}", str(plan.condition.seed))
 

@@ -26,7 +26,7 @@ TICK = 0.2  # seconds between two looks at a run
 SCAN_EVERY = 3  # ticks between two walks through the process tree
 GRACE = 3.0  # seconds that a finished run's helpers (resource trackers, loader workers) have to leave by themselves
 TAIL_LINES, TAIL_BYTES = 200, 64 * 1024
-_PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
+_PR_SET_CHILD_SUBREAPER, _PR_SET_DUMPABLE = 36, 4  # prctl(2)
 
 
 @dataclass(frozen=True)
@@ -51,21 +51,24 @@ def supervise(
     On any exception, KeyboardInterrupt included, the whole tree is killed before the exception goes on.
     """
     _adopt_orphans()
+    _hide_memory()
     before = {child.pid for child in psutil.Process().children()}
     kills = _oom_kills()
     began = time.monotonic()
     process = subprocess.Popen(
         command, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     )
-    output = _Tail(process)
     seen: dict[int, psutil.Process] = {}
     stopped, timed_out = "", False
+    tail: tuple[str, ...] = ()
+    output: _Tail | None = None
     try:
+        output = _Tail(process)
         stopped, timed_out = _watch(process, began + timeout, tick, seen, before)
     finally:
         seconds = time.monotonic() - began
         left = _end_tree(process, seen, before, at_once=bool(stopped or timed_out or process.poll() is None))
-        tail = output.lines()  # closes the pipe, so on an exception too
+        tail = output.lines() if output is not None else ()  # closes the pipe, so on an exception too
     code = process.returncode
     number = -code if code < 0 else code - 128 if 128 < code < 160 else None  # a shell reports its child's signal as 128 + N
     killed = number == signal.SIGKILL and not (stopped or timed_out)
@@ -201,6 +204,13 @@ def _adopt_orphans() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             _libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _hide_memory() -> None:
+    """Not dumpable (Linux): /proc/PID/environ and /proc/PID/mem of the gate, tokens in them, become root's. Root itself is not kept out."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            _libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _libc() -> ctypes.CDLL:
