@@ -107,3 +107,14 @@ def test_a_forged_trace_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["compare", str(a), str(forged)]) == 2
     assert "1-1.trace.jsonl:2" in capsys.readouterr().err
     assert Trace(forged).blocks == []
+
+
+def test_names_in_a_checkpoint_are_no_workflow_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    for name, value in (("a.pt", 1.0), ("b.pt", 2.0)):
+        torch.save({"::error::forged": torch.full((2,), value), "##[add-mask]x": value}, tmp_path / name)
+    assert main(["compare", str(tmp_path / "a.pt"), str(tmp_path / "b.pt"), "--python", str(tmp_path / "none")]) == 1
+    for line in capsys.readouterr().out.splitlines():
+        assert not line.lstrip().startswith("::") and "##[" not in line

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from repro_gate.analysis.compare import compare_runs
-from repro_gate.analysis.model import Cost, Divergence
+from repro_gate.analysis.model import Cost, Divergence, Tally
 from repro_gate.checks.interface import CATEGORIES, CheckResult
 from repro_gate.report.model import SeedResult
 from repro_gate.spec.model import AllowedFlag, CostBudget, Determinism, Tolerance
@@ -66,11 +66,18 @@ def test_a_run_that_could_not_be_had_is_inconclusive() -> None:
 
 def test_a_proof_outranks_a_run_that_could_not_be_had_and_both_are_said() -> None:
     assert decided(comparisons=(PARTED,), runs=(CRASHED,)) == ("fail", ["determinism/diverged", "run/crashed"], [])
-    assert decided(checklist=(FAILED,), comparisons=(), runs=()) == (
-        "fail",
-        ["data/x", "checklist/uncovered"] + 3 * ["checklist/uncovered"],
-        [],
-    )
+    assert decided(checklist=(FAILED,), comparisons=(), runs=()) == ("fail", ["data/x"], [])
+
+
+def test_training_on_another_device_than_the_required_one_is_inconclusive() -> None:
+    elsewhere = replace(FAILED, id="hardware/device", category="hardware")
+    assert decided(checklist=(*PASSED, elsewhere)) == ("inconclusive", ["hardware/device"], [])
+    assert decided(comparisons=(PARTED,), checklist=(*PASSED, elsewhere))[0] == "fail"
+
+
+def test_runs_that_recorded_nothing_but_generator_states_are_inconclusive() -> None:
+    bare = replace(SAME.comparison, by_kind={"rng": SAME.comparison.by_kind.get("rng", Tally(3, 0))})
+    assert decided(comparisons=(SeedResult(42, bare),)) == ("inconclusive", ["run/nothing-compared"], [])
 
 
 def test_a_category_of_which_nothing_was_shown_is_a_fail_unless_runs_are_missing() -> None:

@@ -10,6 +10,7 @@ scatter of steps, the interval holds the true cost less often than 95 times in 1
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Sequence
@@ -47,6 +48,7 @@ def measure_cost(pairs: Sequence[tuple[Sequence[Trace], Sequence[Trace]]], warmu
         memory_on or None,
         memory_off or None,
         _suspicion(figure),
+        _memory_interval([(peak_bytes(first), peak_bytes(second)) for first, second in pairs]),
     )
 
 
@@ -62,6 +64,16 @@ def step_times(traces: Sequence[Trace], warmup: int) -> list[float]:
 def peak_bytes(traces: Sequence[Trace]) -> int:
     """The largest peak memory of any process of a run, in bytes."""
     return max((mark.peak_bytes for trace in traces for mark in trace.steps), default=0)
+
+
+def _memory_interval(peaks: Sequence[tuple[int, int]]) -> tuple[float, float] | None:
+    """The 95 % bootstrap interval of the memory cost, in percent, over every way to draw as many pairs of runs as there are: a run has one
+    peak, so with two pairs it is the range of what the pairs say."""
+    if not all(off for _, off in peaks):
+        return None
+    draws = itertools.product(peaks, repeat=len(peaks)) if len(peaks) <= 4 else [(pair,) for pair in peaks]
+    figures = sorted(percent(max(on for on, _ in drawn), max(off for _, off in drawn)) for drawn in draws)
+    return figures[int(0.025 * (len(figures) - 1))], figures[math.ceil(0.975 * (len(figures) - 1))]
 
 
 def interval(times: Sequence[Pair]) -> tuple[float, float]:

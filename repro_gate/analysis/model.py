@@ -119,3 +119,4 @@ class Cost:
     deterministic_peak_bytes: int | None = None
     default_peak_bytes: int | None = None
     suspicious: str | None = None
+    memory_ci95: tuple[float, float] | None = None

@@ -169,7 +169,8 @@ def memory(price: Cost) -> str:
     """Peak memory with and without the flags; empty where it was not measured."""
     if price.deterministic_peak_bytes is None or price.default_peak_bytes is None:
         return ""
-    change = "" if price.memory_cost_pct is None else f" ({figures.percent(price.memory_cost_pct)})"
+    bounds = "" if price.memory_ci95 is None else f", 95% interval {figures.interval(price.memory_ci95)}"
+    change = "" if price.memory_cost_pct is None else f" ({figures.percent(price.memory_cost_pct)}{bounds})"
     return f"peak memory {figures.size(price.deterministic_peak_bytes)} against {figures.size(price.default_peak_bytes)}{change}"
 
 

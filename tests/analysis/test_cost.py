@@ -125,6 +125,7 @@ def test_memory_is_the_largest_peak_of_any_process() -> None:
     found = measure_cost([(on, off)], 0)
     assert found is not None
     assert found.memory_cost_pct == pytest.approx(25.0)
+    assert found.memory_ci95 is not None and found.memory_ci95[0] <= found.memory_cost_pct <= found.memory_ci95[1]
     assert (found.deterministic_peak_bytes, found.default_peak_bytes) == (150, 120)
     unknown = measure_cost([([timed([1.0] * 4, peak=0)], [timed([1.0] * 4, peak=0)])], 0)
     assert unknown is not None

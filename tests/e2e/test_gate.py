@@ -224,3 +224,48 @@ def test_on_github_the_report_stands_between_stop_commands(tmp_path: Path) -> No
     assert said[0].startswith("::group::run 1 of 3") and said[-1] == "::endgroup::"
     shown = next(number for number, line in enumerate(said) if "error::forged" in line)  # in the log's end, and there it is only text
     assert not said[shown].startswith("::") and any(line.startswith("::stop-commands::") for line in said[:shown])
+
+
+def test_a_script_that_asks_for_torch_before_it_imports_it_is_traced(tmp_path: Path) -> None:
+    look = "import importlib.util\nassert importlib.util.find_spec('torch') and importlib.util.find_spec('numpy')\n"
+    assert gate(training(tmp_path / "code", look + CLEAN), out=tmp_path).exit_code == 0
+
+
+def test_a_second_run_that_crashes_because_it_parted_still_proves_that_it_did(tmp_path: Path) -> None:
+    first = "import os\nseen = '/tmp/repro-gate-test-%s' % os.getppid()\nagain = os.path.exists(seen)\nopen(seen, 'w').close()\n"
+    line = "y = y + 1.0 if again and step == 1 else y\n    if again and step == 3: os.remove(seen); raise RuntimeError('nan')"
+    gated = gate(
+        training(tmp_path / "code", first + with_line(line), "version: 1\ntrain: {run: python train.py}\ncost: {measure: false}\n"),
+        out=tmp_path,
+    )
+    assert gated.exit_code == 1 and gated.reason_ids[0] == "determinism/diverged" and "run/crashed" in gated.reason_ids
+    assert (gated.first["step"], gated.first["kind"]) == (1, "loss")
+
+
+def test_weights_that_change_after_the_last_step_are_compared(tmp_path: Path) -> None:
+    after = CLEAN + "model[0].weight.data += 1e-3 * torch.rand((), generator=torch.Generator().manual_seed(__import__('time').time_ns()))\n"
+    gated = gate(training(tmp_path / "code", after, "version: 1\ntrain: {run: python train.py}\ncost: {measure: false}\n"), out=tmp_path)
+    assert gated.exit_code == 1 and (gated.first["kind"], gated.first["name"]) == ("parameter", "0.weight")
+    assert gated.first["step"] == gated.report["determinism"]["steps"] and gated.first["max_abs"] > 0
+
+
+def test_a_flag_that_is_off_for_part_of_a_step_is_named(tmp_path: Path) -> None:
+    line = "torch.use_deterministic_algorithms(False); torch.use_deterministic_algorithms(True)"
+    check = gate(training(tmp_path / "code", with_line(line)), out=tmp_path).check("random-state/flags")
+    assert check["status"] == "warn" and "train.py:" in check["evidence"][0]
+
+
+def test_what_a_run_leaves_beside_its_workspace_does_not_reach_the_next(tmp_path: Path) -> None:
+    source = "import os\nassert not os.path.exists('../cache'), os.listdir('..')\nopen('../cache', 'w').close()\n" + CLEAN
+    assert gate(training(tmp_path / "code", source), out=tmp_path).exit_code == 0
+
+
+def test_a_folder_for_temporary_files_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    import tempfile
+
+    code = "import sys, tempfile; tempfile.tempdir = sys.argv.pop(); from repro_gate.cli import main; sys.exit(main(sys.argv[1:]))"
+    folder = training(tmp_path / "code", CLEAN)
+    arguments = [command()[0], "-c", code, "run", str(folder), str(tmp_path / "none")]
+    done = subprocess.run(arguments, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 3 and "Traceback" not in done.stderr and "TMPDIR" in done.stderr, done.stderr
+    assert tempfile.tempdir != str(tmp_path / "none")

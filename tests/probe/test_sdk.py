@@ -13,7 +13,7 @@ import torch
 
 from repro_gate.probe import sdk
 from repro_gate.probe.names import leaves
-from tests.tracing import blocks, trace_script, trained
+from tests.tracing import blocks, names, trace_script, trained
 
 NUMPY_ONLY = """
 import sys
@@ -122,3 +122,21 @@ class Column:
 
 def test_a_column_is_digested_whole() -> None:
     assert digests(Column([1.0] * 100)) == digests(Column([1.0] * 100)) != digests(Column([1.0] * 50 + [2.0] * 50))
+
+
+def test_a_module_and_a_set_are_recorded_and_what_cannot_be_is_an_error(tmp_path: Path) -> None:
+    source = """
+    import torch
+    from repro_gate import record, step
+    record("model", torch.nn.Linear(2, 3))
+    record("names", {"b", "a"})
+    try:
+        record("nothing", iter(()))
+    except TypeError as error:
+        assert "can be compared" in str(error)
+    else:
+        raise SystemExit(9)
+    step()
+    """
+    trace = trained(trace_script(tmp_path, source))
+    assert names(trace, "parameter", 0) == ["model.weight", "model.bias", "names"]
