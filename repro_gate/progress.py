@@ -5,6 +5,7 @@ Everything that comes from the training (names, its output) is escaped for the p
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from collections.abc import Iterator
@@ -92,7 +93,8 @@ class Lines:
         self._line(for_workflow_log(text) if self._github else text)
 
     def _line(self, text: str) -> None:
-        print(for_encoding(text, getattr(self._stream, "encoding", None) or "utf-8"), file=self._stream, flush=True)
+        with contextlib.suppress(OSError):  # nobody reads any more: the gating goes on, and its report is still written
+            print(for_encoding(text, getattr(self._stream, "encoding", None) or "utf-8"), file=self._stream, flush=True)
 
 
 class Display:
@@ -156,7 +158,8 @@ def sentence(divergence: Divergence) -> str:
     """Where two runs part, in one line that is safe to print."""
     place = "before the first step" if divergence.step < 0 else f"at step {divergence.step}"
     process = "" if divergence.process == "main" else f" of {for_terminal(divergence.process, 60)}"
-    return f"{place}, {divergence.kind} {for_terminal(divergence.name, 200)}{process}"
+    name = "" if divergence.name == divergence.kind else f" {for_terminal(divergence.name, 200)}"
+    return f"{place}, {divergence.kind}{name}{process}"
 
 
 def ended(run: Run) -> str:

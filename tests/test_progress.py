@@ -128,4 +128,22 @@ def test_the_watch_suits_its_stream() -> None:
 
 def test_a_divergence_is_one_sentence() -> None:
     assert sentence(Divergence(-1, "parameter", "fc.weight")) == "before the first step, parameter fc.weight"
-    assert sentence(Divergence(3, "loss", "loss", process="rank1")) == "at step 3, loss loss of rank1"
+    assert sentence(Divergence(3, "loss", "loss", process="rank1")) == "at step 3, loss of rank1"
+
+
+def test_a_stream_that_nobody_reads_does_not_end_the_gating() -> None:
+    import os
+
+    reading, writing = os.pipe()
+    os.close(reading)
+    stream = os.fdopen(writing, "w")
+    watch = Lines(stream, github=False)
+    watch.run_started("deterministic-1", 1, 5, 4)
+    watch.diverged(Divergence(0, "loss", "loss"))
+    with pytest.raises(BrokenPipeError):
+        stream.close()  # what was written is still in its buffer
+
+
+def test_a_loss_is_said_once() -> None:
+    assert sentence(Divergence(0, "loss", "loss")) == "at step 0, loss"
+    assert sentence(Divergence(2, "gradient", "fc.weight", "rank1")) == "at step 2, gradient fc.weight of rank1"
