@@ -55,7 +55,7 @@ def command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "repro_gate", *map(str, arguments)]
 
 
-def gate(folder: Path, *arguments: str, out: Path, timeout: float = 300, **more: str) -> Gated:
+def gate(folder: Path, *arguments: str, out: Path, timeout: float = 900, **more: str) -> Gated:
     """Gate the spec in `folder`. The report is held against its schema on the way in."""
     target = out / "report.json"
     done = subprocess.run(
