@@ -13,6 +13,7 @@ from repro_gate.analysis.tolerance import outside_tolerance
 from repro_gate.checks import uncovered
 from repro_gate.checks.interface import CheckResult
 from repro_gate.report.model import Reason, SeedResult
+from repro_gate.report.sentences import moment
 from repro_gate.runs.launch import Run
 from repro_gate.spec.model import Spec
 
@@ -57,7 +58,7 @@ def _diverged(findings: Findings) -> list[Reason]:
         if first is None:
             continue
         if tolerance is None:
-            step = "before the first step" if first.step < 0 else "in artifacts" if first.kind == "artifact" else f"at step {first.step}"
+            step = "in artifacts" if first.kind == "artifact" else moment(first, item.comparison.steps)
             reasons.append(
                 Reason(
                     "determinism/diverged",

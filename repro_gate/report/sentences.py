@@ -51,10 +51,17 @@ def _differing_headline(report: Report) -> Phrase:
     first = found.comparison.first_divergence
     if report.verdict == "pass":
         return (("say", "not the same bits, but within the tolerance of the spec"),)
-    where = "" if first is None else " before the first step" if first.step < 0 else f" at step {first.step}"
+    where = "" if first is None else f" {moment(first, found.comparison.steps)}"
     seeds = sum(not item.comparison.identical for item in report.comparisons)
     of_seeds = f" ({figures.of(seeds, len(report.comparisons))} seeds)" if len(report.comparisons) > 1 else ""
     return (("say", f"two runs with seed {found.seed} part{where}{of_seeds}"),)
+
+
+def moment(divergence: Divergence, steps: int) -> str:
+    """When, in a run of `steps` steps: they count from 0, -1 is before them and `steps` after them."""
+    if divergence.step < 0:
+        return "before the first step"
+    return f"at step {divergence.step}" if divergence.step < steps else "after the last step"
 
 
 def where(divergence: Divergence) -> Phrase:
@@ -106,7 +113,7 @@ def distances(divergence: Divergence) -> tuple[str, ...]:
 def spread(comparison: Comparison) -> Phrase:
     """How much of what was compared differs, and in how many steps."""
     text = f" {'tensor differs' if comparison.differing == 1 else 'tensors differ'}"
-    steps = sum(step >= 0 for step, _ in comparison.by_step)
+    steps = sum(0 <= step < comparison.steps for step, _ in comparison.by_step)  # what comes after the last step is no step
     if steps:
         text += f", in {figures.of(steps, max(comparison.steps, steps))} steps"
     return (("figure", figures.of(comparison.differing, comparison.tensors)), ("say", text))
