@@ -68,7 +68,7 @@ def main():
     x, labels, source, target = (tensor.to(device) for tensor in community_graph())
     train = torch.arange(len(x), device=device) % 4 == 0
     model = GraphNet(x.shape[1], int(labels.max()) + 1).to(device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=args.lr, weight_decay=1e-4)
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.lr, weight_decay=1e-4, fused=True)
     edge_sampler = torch.Generator()
     edge_sampler.manual_seed(args.seed)
 
