@@ -17,7 +17,7 @@ import torch, sys
 from torch.utils.data import DataLoader, TensorDataset
 torch.manual_seed(int(sys.argv[1]) if len(sys.argv) > 1 else torch.initial_seed())
 model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
-optimizer = torch.optim.Adam(model.parameters())
+optimizer = torch.optim.Adam(model.parameters(), fused=True)
 data = TensorDataset(torch.randn(64, 8), torch.randn(64, 1))
 for step, (x, y) in enumerate(batch for _ in range(3) for batch in DataLoader(data, batch_size=16, shuffle=True)):
     # here
