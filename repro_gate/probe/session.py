@@ -11,7 +11,6 @@ import os
 import platform
 import resource
 import sys
-import threading
 import time
 import traceback
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
@@ -59,7 +58,6 @@ class Session:
         self._recorded = False  # something is recorded through the SDK that no step has closed yet
         self._depth = 0
         self._connections: Dict[str, None] = {}
-        self._thread = threading.get_ident()
 
     def start(self, forked: bool = False) -> None:
         """Open the trace of this process."""

@@ -13,25 +13,13 @@ import pytest
 from repro_gate.errors import UsageError
 from repro_gate.spec.errors import MAX_PRINTED, Problem, SpecError
 from repro_gate.spec.loader import load_spec
-from repro_gate.spec.model import AllowedFlag, DataItem, Spec, Tolerance, Waiver
-
-BASE = "version: 1\ntrain:\n  run: python t.py\n"
+from repro_gate.spec.model import AllowedFlag, DataItem, Tolerance, Waiver
+from tests.spec.reading import BASE, lines, load
 
 
 @pytest.fixture(autouse=True)
 def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def load(text: str | bytes) -> Spec:
-    Path("repro.yml").write_bytes(text if isinstance(text, bytes) else text.encode())
-    return load_spec(Path("repro.yml"))
-
-
-def lines(text: str | bytes) -> list[str]:
-    with pytest.raises(SpecError) as caught:
-        load(text)
-    return caught.value.message.splitlines()
 
 
 def test_two_keys_are_enough() -> None:
