@@ -1,8 +1,6 @@
 """What git says about the folder under test, asked without letting the repository run anything.
 
-Called by `workspace` and `gate`. Every call of git goes through `_git`: the environment's GIT_* variables are dropped, hooks, the file
-system monitor, content filters, lazy fetching and prompts are switched off for that call alone, and ownership by somebody else is accepted
-because of that. Nothing is written: not to the repository, not to any configuration.
+Called by `workspace` and `gate`. Every question goes through `git.git`; nothing is written.
 """
 
 from __future__ import annotations
@@ -11,25 +9,18 @@ import hashlib
 import os
 import re
 import stat
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.errors import UsageError
+from repro_gate.git import GitFailed, config_names, git
 
-_GIT_SECONDS = 300
-_QUIET = {
-    "core.fsmonitor": "false",
-    "core.hooksPath": os.devnull,
-    "core.untrackedCache": "false",
-    "safe.directory": "*",
-}
-_FILTER = re.compile(rb"filter\.(.+)\.(clean|smudge|process|required)", re.DOTALL | re.IGNORECASE)
 _REMOTE = re.compile(rb"remote\.(.+)\.url", re.DOTALL | re.IGNORECASE)
-_LFS_POINTER = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]+ .*\n)*?oid sha256:([0-9a-f]{64})\nsize (\d+)\n")
-_LFS_POINTER_BYTES = 1024  # git-lfs' own bound
+LFS_POINTER = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]+ .*\n)*?oid sha256:([0-9a-f]{64})\nsize (\d+)\n")
+LFS_POINTER_BYTES = 1024  # git-lfs' own bound
 _SUBMODULE = "160000"
+_FILE_MODES = frozenset({"100644", "100755"})
 
 
 @dataclass(frozen=True)
@@ -51,6 +42,26 @@ class Checkout:
 
 
 @dataclass(frozen=True)
+class Submodule:
+    """One submodule, nested ones included. `recorded` is the commit that the superproject names, `actual` the one that is checked out
+    (None: its files are not there). `known`: `.gitmodules` says where a fresh clone finds it. `gone` counts its files that are missing."""
+
+    path: str
+    recorded: str
+    actual: str | None
+    known: bool
+    gone: int = 0
+
+
+@dataclass(frozen=True)
+class LfsPointer:
+    """A tracked file in whose place its LFS pointer stands. `managed`: git's attributes give it to LFS, so `git lfs pull` fetches it."""
+
+    path: str
+    managed: bool
+
+
+@dataclass(frozen=True)
 class _Tracked:
     """One line of the index."""
 
@@ -68,10 +79,10 @@ def inspect_checkout(directory: Path) -> Checkout:
     if marked is None:
         return Checkout(directory)
     try:
-        top = os.fsdecode(_git(directory, "rev-parse", "--show-toplevel").removesuffix(b"\n"))
+        top = os.fsdecode(git(directory, "rev-parse", "--show-toplevel").removesuffix(b"\n"))
     except FileNotFoundError:
         return Checkout(directory, notes=("git is not installed: the folder is taken as it is",))
-    except _GitError as error:
+    except GitFailed as error:
         if "not a git repository" in str(error) or "must be run in a work tree" in str(error):
             return Checkout(directory, notes=(f"{marked / '.git'} is no usable repository: the folder is taken as it is",))
         raise _unusable(marked, error) from error
@@ -82,7 +93,7 @@ def inspect_checkout(directory: Path) -> Checkout:
         if directory != root and _is_ignored(root, directory):
             return Checkout(directory, notes=(f"git ignores this folder in {root}: it is taken as it is",))
         return _inspect(root)
-    except _GitError as error:
+    except GitFailed as error:
         raise _unusable(root, error) from error
 
 
@@ -93,30 +104,122 @@ def listed_files(root: Path) -> Iterator[str]:
     """
     try:
         yield from sorted(set(_listed(root, "")), key=os.fsencode)
-    except _GitError as error:
+    except GitFailed as error:
         raise _unusable(root, error) from error
+
+
+def tracked_files(root: Path) -> frozenset[str]:
+    """Paths relative to `root` of all files in the index, those of submodules included, whether they are there or not.
+
+    Raises UsageError if git fails.
+    """
+    try:
+        return frozenset(prefix + item.path for _, prefix, entries in _repositories(root) for item in entries if item.mode != _SUBMODULE)
+    except GitFailed as error:
+        raise _unusable(root, error) from error
+
+
+def submodules(root: Path) -> tuple[Submodule, ...]:
+    """The submodules of the checkout at `root` and theirs, in order of their paths. Raises UsageError if git fails."""
+    found: list[Submodule] = []
+    try:
+        for folder, prefix, entries in _repositories(root):
+            inner = [item for item in entries if item.mode == _SUBMODULE]
+            known = _submodule_paths(folder) if inner else frozenset[str]()
+            for item in inner:
+                there = is_checkout(folder / item.path)
+                gone = len(_split(git(folder / item.path, "ls-files", "-z", "--deleted"))) if there else 0
+                actual = _head(folder / item.path) if there else None
+                found.append(Submodule(prefix + item.path, item.blob, actual, item.path in known, gone))
+    except GitFailed as error:
+        raise _unusable(root, error) from error
+    return tuple(sorted(found, key=lambda item: os.fsencode(item.path)))
+
+
+def lfs_pointers(root: Path) -> tuple[LfsPointer, ...]:
+    """Tracked files, those of submodules included, that are an LFS pointer on disk; only files as small as one are read.
+
+    Raises UsageError if git fails.
+    """
+    found: list[LfsPointer] = []
+    try:
+        for folder, prefix, entries in _repositories(root):
+            paths = [item.path for item in entries if item.mode in _FILE_MODES and _is_pointer(folder / item.path)]
+            managed = _managed_by_lfs(folder, paths) if paths else frozenset[str]()
+            found += [LfsPointer(prefix + path, path in managed) for path in paths]
+    except GitFailed as error:
+        raise _unusable(root, error) from error
+    return tuple(sorted(found, key=lambda item: os.fsencode(item.path)))
+
+
+def _repositories(root: Path, prefix: str = "") -> Iterator[tuple[Path, str, list[_Tracked]]]:
+    """The repository at `root` and each submodule that is there: its folder, the prefix of its paths, and its index."""
+    entries = _tracked(root)
+    yield root, prefix, entries
+    for item in entries:
+        if item.mode == _SUBMODULE and is_checkout(root / item.path):
+            yield from _repositories(root / item.path, f"{prefix}{item.path}/")
+
+
+def _submodule_paths(root: Path) -> frozenset[str]:
+    """The paths that `.gitmodules`, as it stands in the index, gives a URL to."""
+    try:
+        listing = git(root, "config", "--blob", ":.gitmodules", "--null", "--get-regexp", r"^submodule\..*\.(path|url)$")
+    except GitFailed:
+        return frozenset()
+    paths: dict[bytes, bytes] = {}
+    urls: set[bytes] = set()
+    for entry in listing.split(b"\0"):
+        key, _, value = entry.partition(b"\n")
+        name, _, last = key.rpartition(b".")
+        if last == b"path":
+            paths[name] = value
+        elif last == b"url" and value:
+            urls.add(name)
+    return frozenset(os.fsdecode(path) for name, path in paths.items() if name in urls)
+
+
+def _is_pointer(path: Path) -> bool:
+    try:
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= LFS_POINTER_BYTES:
+            return False
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return LFS_POINTER.fullmatch(file.read(LFS_POINTER_BYTES + 1)) is not None
+    except OSError:
+        return False
+
+
+def _managed_by_lfs(root: Path, paths: Sequence[str]) -> frozenset[str]:
+    """Of these paths those whose attribute `filter` is `lfs`: fields of `path NUL filter NUL value NUL`."""
+    fields = git(root, "check-attr", "-z", "--stdin", "filter", given=b"".join(os.fsencode(path) + b"\0" for path in paths)).split(b"\0")
+    return frozenset(os.fsdecode(path) for path, value in zip(fields[0::3], fields[2::3], strict=False) if value == b"lfs")
+
+
+def _split(listing: bytes) -> list[bytes]:
+    return [part for part in listing.split(b"\0") if part]
 
 
 def _inspect(root: Path) -> Checkout:
     try:
-        commit = _git(root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip().decode("ascii")
-    except _GitError:
+        commit = git(root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip().decode("ascii")
+    except GitFailed:
         commit = ""
     uninitialised: list[str] = []
     uncommitted = sorted(set(_uncommitted(root, "", uninitialised)), key=os.fsencode)
     notes = tuple(f"submodule {path} is not initialised: its files are missing" for path in uninitialised)
-    remote = any(_REMOTE.fullmatch(name) for name in _config_names(root))
+    remote = any(_REMOTE.fullmatch(name) for name in config_names(root))
     return Checkout(root, commit or None, tuple(uncommitted), True, remote, tuple(uninitialised), notes)
 
 
 def _uncommitted(root: Path, prefix: str, uninitialised: list[str]) -> Iterator[str]:
     """Paths that differ from HEAD or are new, and the same of each submodule and nested checkout."""
-    status = _git(root, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignore-submodules=all", "--no-renames")
+    status = git(root, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignore-submodules=all", "--no-renames")
     entries = [(os.fsdecode(line[:2]), os.fsdecode(line[3:])) for line in status.split(b"\0") if line]
     tracked = _tracked(root)
     unchanged = _unchanged_lfs(root, {path for code, path in entries if code == " M"}, tracked)
     for code, path in entries:
-        if path.endswith("/") and code == "??" and _is_checkout(root / path):
+        if path.endswith("/") and code == "??" and is_checkout(root / path):
             yield prefix + path.rstrip("/")
             yield from _uncommitted(root / path, prefix + path, uninitialised)
         elif path not in unchanged:
@@ -124,7 +227,7 @@ def _uncommitted(root: Path, prefix: str, uninitialised: list[str]) -> Iterator[
     for item in tracked:
         if item.mode != _SUBMODULE:
             continue
-        if not _is_checkout(root / item.path):
+        if not is_checkout(root / item.path):
             uninitialised.append(prefix + item.path)
             continue
         if _head(root / item.path) != item.blob:
@@ -136,12 +239,12 @@ def _listed(root: Path, prefix: str) -> Iterator[str]:
     for item in _tracked(root):
         if item.mode != _SUBMODULE:
             yield prefix + item.path
-        elif _is_checkout(root / item.path):
+        elif is_checkout(root / item.path):
             yield from _listed(root / item.path, f"{prefix}{item.path}/")
-    for line in _git(root, "ls-files", "-z", "--others", "--exclude-standard").split(b"\0"):
+    for line in git(root, "ls-files", "-z", "--others", "--exclude-standard").split(b"\0"):
         path = os.fsdecode(line)
         if path.endswith("/"):
-            if _is_checkout(root / path):
+            if is_checkout(root / path):
                 yield from _listed(root / path, prefix + path)
         elif path:
             yield prefix + path
@@ -150,7 +253,7 @@ def _listed(root: Path, prefix: str) -> Iterator[str]:
 def _tracked(root: Path) -> list[_Tracked]:
     """The index: `mode blob stage TAB path`."""
     found: dict[str, _Tracked] = {}
-    for line in _git(root, "ls-files", "-z", "--stage").split(b"\0"):
+    for line in git(root, "ls-files", "-z", "--stage").split(b"\0"):
         if line:
             about, _, path = line.partition(b"\t")
             mode, blob, _ = about.decode("ascii").split(" ")
@@ -164,9 +267,9 @@ def _unchanged_lfs(root: Path, modified: set[str], tracked: Sequence[_Tracked]) 
     if not blobs:
         return set()
     names = "\n".join(sorted(set(blobs.values()))) + "\n"
-    sizes = [line.split() for line in _git(root, "cat-file", "--batch-check", given=names.encode()).decode("ascii", "replace").splitlines()]
-    small = [line[0] for line in sizes if len(line) == 3 and line[1] == "blob" and int(line[2]) <= _LFS_POINTER_BYTES]
-    pointers = _pointers(_git(root, "cat-file", "--batch", given="".join(f"{blob}\n" for blob in small).encode()))
+    sizes = [line.split() for line in git(root, "cat-file", "--batch-check", given=names.encode()).decode("ascii", "replace").splitlines()]
+    small = [line[0] for line in sizes if len(line) == 3 and line[1] == "blob" and int(line[2]) <= LFS_POINTER_BYTES]
+    pointers = _pointers(git(root, "cat-file", "--batch", given="".join(f"{blob}\n" for blob in small).encode()))
     return {path for path, blob in blobs.items() if blob in pointers and _is_content(root / path, pointers[blob])}
 
 
@@ -176,7 +279,7 @@ def _pointers(batch: bytes) -> dict[str, re.Match[bytes]]:
     while batch:
         about, _, rest = batch.partition(b"\n")
         blob, _, size = about.decode("ascii").split(" ")
-        match = _LFS_POINTER.fullmatch(rest[: int(size)])
+        match = LFS_POINTER.fullmatch(rest[: int(size)])
         if match:
             found[blob] = match
         batch = rest[int(size) + 1 :]
@@ -197,86 +300,34 @@ def _is_content(path: Path, pointer: re.Match[bytes]) -> bool:
     return digest.hexdigest().encode() == pointer[1]
 
 
-def _is_checkout(folder: Path) -> bool:
+def is_checkout(folder: Path) -> bool:
     """Whether a repository of its own stands here (and git agrees that its files do), not a link to one."""
     if folder.is_symlink() or not os.path.lexists(folder / ".git"):
         return False
     try:
-        return os.path.realpath(os.fsdecode(_git(folder, "rev-parse", "--show-toplevel").removesuffix(b"\n"))) == os.path.realpath(folder)
-    except _GitError:
+        return os.path.realpath(os.fsdecode(git(folder, "rev-parse", "--show-toplevel").removesuffix(b"\n"))) == os.path.realpath(folder)
+    except GitFailed:
         return False
 
 
 def _head(root: Path) -> str:
     try:
-        return _git(root, "rev-parse", "--verify", "--quiet", "HEAD").strip().decode("ascii")
-    except _GitError:
+        return git(root, "rev-parse", "--verify", "--quiet", "HEAD").strip().decode("ascii")
+    except GitFailed:
         return ""
 
 
 def _is_ignored(root: Path, directory: Path) -> bool:
     try:
-        _git(root, "check-ignore", "--quiet", "--", os.path.relpath(directory, root))
-    except _GitError as error:
+        git(root, "check-ignore", "--quiet", "--", os.path.relpath(directory, root))
+    except GitFailed as error:
         if error.status == 1:
             return False
         raise
     return True
 
 
-def _config_names(root: Path) -> list[bytes]:
-    return _run(root, ("config", "--list", "--name-only", "-z"), {}).split(b"\0")
-
-
-class _GitError(Exception):
-    """git ended with a status other than 0. The text is what it wrote to stderr."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-def _git(root: Path, *arguments: str, given: bytes = b"") -> bytes:
-    """stdout of a git command in `root`, with everything switched off that could run a program of the repository's choosing."""
-    filters = {match[1] for name in _config_names(root) if (match := _FILTER.fullmatch(name))}
-    off = {f"filter.{os.fsdecode(name)}.{key}": "" for name in filters for key in ("clean", "smudge", "process")}
-    off |= {f"filter.{os.fsdecode(name)}.required": "false" for name in filters}
-    return _run(root, arguments, off, given)
-
-
-def _run(root: Path, arguments: Sequence[str], off: Mapping[str, str], given: bytes = b"") -> bytes:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment |= {
-        "LC_ALL": "C",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_NO_LAZY_FETCH": "1",
-        "GIT_ALLOW_PROTOCOL": "none",
-        "GIT_PAGER": "cat",
-        "GIT_CONFIG_COUNT": str(len(_QUIET) + len(off)),
-        "GIT_NO_REPLACE_OBJECTS": "1",
-    }
-    for place, (key, value) in enumerate({**_QUIET, **off}.items()):
-        environment |= {f"GIT_CONFIG_KEY_{place}": key, f"GIT_CONFIG_VALUE_{place}": value}
-    try:
-        done = subprocess.run(
-            ["git", "--no-optional-locks", *arguments],
-            cwd=root,
-            env=environment,
-            input=given,
-            capture_output=True,
-            check=False,
-            timeout=_GIT_SECONDS,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise _GitError(f"git {arguments[0]} took longer than {_GIT_SECONDS} s", -1) from error
-    if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip()
-        raise _GitError(said or f"git {arguments[0]} ended with {done.returncode}", done.returncode)
-    return done.stdout
-
-
-def _unusable(root: Path, error: _GitError) -> UsageError:
+def _unusable(root: Path, error: GitFailed) -> UsageError:
     dubious = "dubious ownership" in str(error) or "unsafe repository" in str(error)
     remedy = f"git config --global --add safe.directory {root}" if dubious else "see whether `git status` works in it"
     return UsageError(f"git cannot read the checkout {root}: {str(error)[:500]}", remedy=remedy, reason_id="workspace/git")

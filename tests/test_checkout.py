@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.checkout import inspect_checkout
+from repro_gate.checkout import LfsPointer, Submodule, inspect_checkout, lfs_pointers, submodules, tracked_files
 from repro_gate.workspace import Snapshot, take_snapshot
 from tests.repositories import git, repository, tree, write
 
@@ -146,3 +146,57 @@ def test_an_lfs_file_is_not_modified_because_filters_are_off(repo: Path) -> None
     (repo / "a.bin").write_bytes(content)
     (repo / "b.bin").write_bytes(content[:-1] + b"!")
     assert inspect_checkout(repo).uncommitted == ("b.bin",)
+
+
+def test_tracked_files_are_those_of_the_index_and_of_submodules(repo: Path, tmp_path: Path) -> None:
+    git(repo, "submodule", "add", "-q", str(repository(tmp_path / "inner")), "libs/inner")
+    write(repo, new_dot_py="", staged_dot_py="", build__x_dot_py="")
+    git(repo, "add", "staged.py")
+    (repo / "train.py").unlink()
+    own = {".gitignore", ".gitmodules", "pkg/model.py", "staged.py", "train.py"}
+    inner = {f"libs/inner/{name}" for name in (".gitignore", "pkg/model.py", "train.py")}
+    assert tracked_files(repo) == own | inner
+    assert tracked_files(repo / "libs/inner") == {".gitignore", "pkg/model.py", "train.py"}
+
+
+def test_submodules_say_what_is_recorded_and_what_is_there(repo: Path, tmp_path: Path) -> None:
+    innermost, inner = repository(tmp_path / "innermost"), repository(tmp_path / "inner")
+    git(inner, "submodule", "add", "-q", str(innermost), "deep")
+    git(inner, "commit", "-qm", "nested")
+    git(repo, "submodule", "add", "-q", str(inner), "libs/inner")
+    git(repo, "submodule", "update", "-q", "--init", "--recursive")
+    recorded, deep = git(inner, "rev-parse", "HEAD"), git(innermost, "rev-parse", "HEAD")
+    assert submodules(repo) == (
+        Submodule("libs/inner", recorded, recorded, True),
+        Submodule("libs/inner/deep", deep, deep, True),
+    )
+    git(repo / "libs/inner", "checkout", "-q", "HEAD~1")
+    write(repo, _dot_gitmodules='[submodule "x"]\n\tpath = elsewhere\n\turl = https://example.com\n')
+    git(repo, "add", ".gitmodules")
+    moved = git(inner, "rev-parse", "HEAD~1")
+    assert submodules(repo) == (Submodule("libs/inner", recorded, moved, False),)
+    git(repo, "update-index", "--force-remove", "libs/inner")
+    assert submodules(repo) == ()
+
+
+def test_lfs_pointers_are_found_by_content_and_judged_by_attribute(repo: Path) -> None:
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 12\n"
+    write(repo, a_dot_bin=pointer, b_dot_txt=pointer, c_dot_bin=pointer + "more\n", d_dot_bin=pointer, new_dot_bin=pointer)
+    write(repo, _dot_gitattributes="*.bin filter=lfs diff=lfs merge=lfs -text\n")
+    git(repo, "add", "-A", ":!new.bin")
+    (repo / "d.bin").unlink()
+    (repo / "d.bin").symlink_to("a.bin")
+    assert lfs_pointers(repo) == (LfsPointer("a.bin", True), LfsPointer("b.txt", False))
+
+
+def test_asking_for_submodules_and_pointers_runs_nothing_of_the_repository(repo: Path, tmp_path: Path) -> None:
+    ran, script = tmp_path / "ran", tmp_path / "evil"
+    script.write_text(f"#!/bin/sh\ntouch {ran}\ncat\n")
+    script.chmod(0o755)
+    write(repo, _dot_gitattributes="* filter=lfs\n", _dot_gitmodules=f'[submodule "x"]\n\tpath = x\n\turl = u\n\tupdate = !{script}\n')
+    git(repo, "add", "-A")
+    for key in ("filter.lfs.clean", "filter.lfs.smudge", "filter.lfs.process", "core.fsmonitor"):
+        git(repo, "config", key, str(script))
+    ran.unlink(missing_ok=True)
+    assert submodules(repo) == () and lfs_pointers(repo) == () and len(tracked_files(repo)) == 5
+    assert not ran.exists()

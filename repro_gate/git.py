@@ -1,0 +1,76 @@
+"""git, asked without letting the repository run anything: the one place that starts it.
+
+Called by `checkout` and `refs`. The environment's GIT_* variables are dropped; hooks, the file system monitor, content filters, lazy
+fetching and prompts are switched off for each call alone, and ownership by somebody else is accepted because of that. Nothing is written:
+not to the repository, not to any configuration.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_GIT_SECONDS = 300
+_QUIET = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.untrackedCache": "false",
+    "safe.directory": "*",
+}
+_FILTER = re.compile(rb"filter\.(.+)\.(clean|smudge|process|required)", re.DOTALL | re.IGNORECASE)
+
+
+class GitFailed(Exception):
+    """git ended with a status other than 0. The text is what it wrote to stderr."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def git(root: Path, *arguments: str, given: bytes = b"") -> bytes:
+    """stdout of a git command in `root`, with everything switched off that could run a program of the repository's choosing."""
+    filters = {match[1] for name in config_names(root) if (match := _FILTER.fullmatch(name))}
+    off = {f"filter.{os.fsdecode(name)}.{key}": "" for name in filters for key in ("clean", "smudge", "process")}
+    off |= {f"filter.{os.fsdecode(name)}.required": "false" for name in filters}
+    return _run(root, arguments, off, given)
+
+
+def _run(root: Path, arguments: Sequence[str], off: Mapping[str, str], given: bytes = b"") -> bytes:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment |= {
+        "LC_ALL": "C",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_ALLOW_PROTOCOL": "none",
+        "GIT_PAGER": "cat",
+        "GIT_CONFIG_COUNT": str(len(_QUIET) + len(off)),
+        "GIT_NO_REPLACE_OBJECTS": "1",
+    }
+    for place, (key, value) in enumerate({**_QUIET, **off}.items()):
+        environment |= {f"GIT_CONFIG_KEY_{place}": key, f"GIT_CONFIG_VALUE_{place}": value}
+    try:
+        done = subprocess.run(
+            ["git", "--no-optional-locks", *arguments],
+            cwd=root,
+            env=environment,
+            input=given,
+            capture_output=True,
+            check=False,
+            timeout=_GIT_SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise GitFailed(f"git {arguments[0]} took longer than {_GIT_SECONDS} s", -1) from error
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip()
+        raise GitFailed(said or f"git {arguments[0]} ended with {done.returncode}", done.returncode)
+    return done.stdout
+
+
+def config_names(root: Path) -> list[bytes]:
+    """The names of all settings that git would use in `root`."""
+    return _run(root, ("config", "--list", "--name-only", "-z"), {}).split(b"\0")
