@@ -12,10 +12,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # so that the file itself can be started, too
 
-from benchmarks import digest_speed, gate_overhead, gpu, probe_memory, step_overhead
+from benchmarks import data_hashing, digest_speed, gate_overhead, gpu, probe_memory, step_overhead
 from benchmarks.figure import ROOT, Figure, describe_machine, show, write_results
 
-CPU = {"gate_overhead": gate_overhead, "step_overhead": step_overhead, "digest_speed": digest_speed, "probe_memory": probe_memory}
+CPU = {
+    "gate_overhead": gate_overhead,
+    "step_overhead": step_overhead,
+    "digest_speed": digest_speed,
+    "probe_memory": probe_memory,
+    "data_hashing": data_hashing,
+}
 RESULTS = ROOT / "benchmarks" / "results"
 
 

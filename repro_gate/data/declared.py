@@ -7,21 +7,28 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro_gate.data.cache import DataCache
+from repro_gate.data.digests import Reading, Wanted, read_digests
+from repro_gate.data.hashing import Progress
+from repro_gate.data.tree import changes_in, dvc_patterns, list_files
 from repro_gate.errors import UsageError
 from repro_gate.spec.model import DataItem
 
-_CHUNK = 4 * 1024 * 1024
+LEGACY = "dos2unix:"  # before an md5 that DVC took before its version 3, with the line ends of text turned into LF
+
 _NAMED_FILES = 10_000  # above this many files a fingerprint is only a digest, and a change names the item instead of its files
 
 
 @dataclass(frozen=True)
 class DataFinding:
-    """One declared item held against its checksum. `actual` is None, and `problem` says why, where it could not be read."""
+    """One declared item held against its digests and size. `actual` is None, and `problem` says why, where it could not be read.
+
+    `expected` and `actual` are sha256; an md5 is read only where one is declared. `source` is where the declaration stands.
+    """
 
     path: str
     expected: str | None
@@ -29,11 +36,40 @@ class DataFinding:
     size: int = 0  # bytes of all files
     files: int = 0
     problem: str = ""
+    md5_expected: str | None = None
+    md5_actual: str | None = None
+    size_expected: int | None = None
+    source: str = ""
+    cached: bool = False  # the digests are those of an earlier reading, and nothing changed since
+
+    @property
+    def declared(self) -> bool:
+        """Whether any digest is declared; a size alone proves nothing."""
+        return self.expected is not None or self.md5_expected is not None
 
     @property
     def matches(self) -> bool | None:
-        """Whether the checksum is the declared one; None where none is declared."""
-        return None if self.expected is None else self.actual == self.expected
+        """Whether every declared digest and size is what was found; None where no digest is declared and nothing is wrong."""
+        if self.declared:
+            return not self.mismatches
+        return False if self.mismatches and not self.problem else None
+
+    @property
+    def mismatches(self) -> tuple[str, ...]:
+        """What is not as declared, or cannot be read, a sentence each."""
+        found = [self.problem] if self.problem else []
+        if self.actual is not None and self.expected not in (None, self.actual):
+            found.append(f"{self.path}: sha256 expected {self.expected}, found {self.actual}")
+        if self.md5_actual is not None and self.md5_expected != self.md5_actual:
+            found.append(f"{self.path}: md5 expected {self.md5_expected}, found {self.md5_actual}")
+        if self.actual is not None and self.size_expected not in (None, self.size) and not self._folder_of_dvc:
+            found.append(f"{self.path}: size expected {self.size_expected} bytes, found {self.size}")
+        return tuple(found)
+
+    @property
+    def _folder_of_dvc(self) -> bool:
+        """DVC leaves some files out (`.git`), of the size too; its listing names each that counts, so where that is right, all is."""
+        return self.md5_expected is not None and self.md5_expected.endswith(".dir") and self.md5_actual == self.md5_expected
 
 
 @dataclass(frozen=True)
@@ -59,15 +95,22 @@ def resolve_data(items: Sequence[DataItem], spec_dir: Path) -> tuple[Path, ...]:
     return tuple(Path(os.path.realpath(data_path(item, spec_dir))) for item in items)
 
 
-def verify_data(items: Sequence[DataItem], spec_dir: Path) -> tuple[DataFinding, ...]:
-    """The sha256 of each declared item, read in chunks, beside the declared one.
+def verify_data(
+    items: Sequence[DataItem], spec_dir: Path, *, progress: Progress | None = None, cache: DataCache | None = None
+) -> tuple[DataFinding, ...]:
+    """The size and digests of each declared item, beside the declared ones.
 
     A file's is the sha256 of its bytes. A folder's is the sha256 over one record for each file below it, ordered by the bytes of its path
     relative to the folder: the file's sha256 in hex, two spaces, the path, a NUL. Links are followed (a loop is a problem), empty folders
     do not count. The same figure from a shell, in the folder:
     `find -L . -type f -printf '%P\\0' | LC_ALL=C sort -z | xargs -0r sha256sum -z -- | sha256sum`.
+
+    Files are read in pieces, on all processors. `progress(bytes done, bytes in all)` is called at most four times a second. With a `cache`,
+    what has not changed since it was last read is not read again.
     """
-    return tuple(_verified(item, data_path(item, spec_dir)) for item in items)
+    wanted = [_wanted(item, spec_dir) for item in items]
+    readings = read_digests(dict.fromkeys(wanted), progress, cache)
+    return tuple(_finding(item, readings[key]) for key, item in zip(wanted, items, strict=True))
 
 
 def read_data_state(items: Sequence[DataItem], spec_dir: Path) -> DataState:
@@ -87,64 +130,44 @@ def changed_data(before: DataState, after: DataState) -> tuple[str, ...]:
     return tuple(sorted(changed, key=os.fsencode))
 
 
-def _verified(item: DataItem, path: Path) -> DataFinding:
-    try:
-        if not stat.S_ISDIR(os.stat(path).st_mode):
-            digest, size = _file_digest(path)
-            return DataFinding(item.path, item.sha256, digest, size, 1)
-        total, count, tree = 0, 0, hashlib.sha256()
-        for name in _files(path):
-            digest, size = _file_digest(path / name)
-            tree.update(digest.encode() + b"  " + os.fsencode(name) + b"\0")
-            total, count = total + size, count + 1
-        return DataFinding(item.path, item.sha256, tree.hexdigest(), total, count)
-    except FileNotFoundError as error:
-        missing = item.path if error.filename in (None, os.fspath(path)) else error.filename
-        return DataFinding(item.path, item.sha256, None, problem=f"{os.fsdecode(missing)} does not exist")
-    except OSError as error:
-        return DataFinding(item.path, item.sha256, None, problem=f"cannot be read: {error.strerror or error}")
+def _wanted(item: DataItem, spec_dir: Path) -> Wanted:
+    """Which digests to take of an item: the sha256 always, an md5 of the declared kind."""
+    if item.md5 is None:
+        return data_path(item, spec_dir), ("sha256",)
+    return data_path(item, spec_dir), ("sha256", "md5-dos2unix" if item.md5.startswith(LEGACY) else "md5")
 
 
-def _file_digest(path: Path) -> tuple[str, int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{path} is neither a file nor a folder")
-        digest, size = hashlib.sha256(), 0
-        while piece := file.read(_CHUNK):
-            digest.update(piece)
-            size += len(piece)
-    return digest.hexdigest(), size
-
-
-def _files(root: Path) -> list[str]:
-    """Files below `root` by relative path, in the order of their bytes. Raises OSError for what cannot be read, or a loop of links."""
-    return sorted(_walk(os.fspath(root), "", ()), key=os.fsencode)
-
-
-def _walk(folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
-    status = os.stat(folder)
-    here = (status.st_dev, status.st_ino)
-    if here in above:
-        raise OSError(f"{folder} leads back to a folder above it")
-    with os.scandir(folder) as found:
-        for entry in found:
-            mode = entry.stat().st_mode
-            if stat.S_ISDIR(mode):
-                yield from _walk(entry.path, f"{prefix}{entry.name}/", (*above, here))
-            elif stat.S_ISREG(mode):
-                yield prefix + entry.name
+def _finding(item: DataItem, reading: Reading) -> DataFinding:
+    md5 = reading.digests.get(reading.kinds[-1]) if item.md5 is not None else None
+    if md5 is not None and item.md5 is not None and item.md5.startswith(LEGACY):
+        md5 = LEGACY + md5
+    problem = f"{os.path.join(item.path, reading.failed) if reading.failed else item.path} {reading.problem}" if reading.problem else ""
+    if reading.is_folder and md5 not in (None, item.md5) and (patterns := dvc_patterns(reading.path)) is not None:
+        problem, md5 = f"{item.path}: its md5 cannot be verified, {patterns} leaves out files by patterns that are not read here", None
+    return DataFinding(
+        path=item.path,
+        expected=item.sha256,
+        actual=reading.digests.get("sha256"),
+        size=reading.size,
+        files=reading.files,
+        problem=problem,
+        md5_expected=item.md5,
+        md5_actual=md5,
+        size_expected=item.size,
+        source=item.source,
+        cached=reading.cached,
+    )
 
 
 def _fingerprint(path: Path) -> Fingerprint:
     digest, files = hashlib.sha256(), list[tuple[str, int, int, int]]()
     try:
-        names = _files(path) if path.is_dir() else [""]
-        for name in names:
-            status = os.stat(path / name)
-            files.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
+        listing = list_files(path)
     except OSError as error:
         return Fingerprint(f"unreadable: {error.strerror or error}")
-    for entry in files:
-        digest.update(repr(entry).encode("utf-8", "surrogatepass"))
-    return Fingerprint(digest.hexdigest(), tuple(files) if len(files) <= _NAMED_FILES else ())
+    named = len(listing.entries) <= _NAMED_FILES
+    for entry in listing.entries:
+        name, *moved = changes_in(entry)
+        digest.update(repr((name, *moved)).encode("utf-8", "surrogatepass"))
+        files += [(name, moved[0], moved[1], moved[2])] if named else []
+    return Fingerprint(digest.hexdigest(), tuple(files))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks import digest_speed, gate_overhead, probe_memory, run, step_overhead
+from benchmarks import data_hashing, digest_speed, gate_overhead, probe_memory, run, step_overhead
 from benchmarks.figure import Figure, show, to_json, write_results
 
 
@@ -50,6 +52,15 @@ def test_memory_is_taken_for_both_runs_of_a_pair_and_for_the_gate() -> None:
     well_formed(figures, probe_memory.QUICK.rounds)
     assert [figure.goal for figure in figures] == [64, 64, None, None, 66, 66, None, None]
     assert all(figure.median > 0 for figure in figures if figure.goal is None)
+
+
+@pytest.mark.skipif(shutil.which("sha256sum") is None or sys.platform != "linux", reason="GNU tools and /proc")
+def test_declared_data_is_hashed_beside_sha256sum_and_its_memory_taken() -> None:
+    figures = data_hashing.measure(data_hashing.QUICK)
+    well_formed([figure for figure in figures if figure.unit == "ratio"], data_hashing.QUICK.rounds)
+    well_formed([figure for figure in figures if figure.unit == "MiB"], 1)
+    assert [figure.goal for figure in figures if figure.goal is not None] == [1.25, 1.25, 64, 64]
+    assert all(figure.median > 5 for figure in figures if figure.unit == "MiB")
 
 
 def test_every_measurement_is_run_by_the_one_command() -> None:

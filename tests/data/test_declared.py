@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.declared_data import changed_data, read_data_state, verify_data
+from repro_gate.data import digests
+from repro_gate.data.declared import changed_data, read_data_state, verify_data
+from repro_gate.data.tree import Listing
 from repro_gate.spec.model import DataItem
 from tests.repositories import write
 
@@ -57,3 +59,100 @@ def test_a_write_to_declared_data_is_named(tmp_path: Path) -> None:
     os.utime(tmp_path / "one", ns=(1, 1))
     (tmp_path / "two").unlink()
     assert changed_data(before, read_data_state(items, tmp_path)) == ("data/b", "data/c", "one", "two")
+
+
+def test_every_declared_digest_and_the_size_must_be_true(tmp_path: Path) -> None:
+    write(tmp_path, a="abc")
+    sha, md5 = hashlib.sha256(b"abc").hexdigest(), hashlib.md5(b"abc").hexdigest()
+    items = (
+        DataItem("a", sha, md5, 3, "a.dvc:2"),
+        DataItem("a", sha, "0" * 32, 3),
+        DataItem("a", sha, md5, 4),
+        DataItem("a", None, md5),
+        DataItem("a", None, "dos2unix:" + md5),
+        DataItem("a", None, None, 4),
+        DataItem("a", None, None, 3),
+        DataItem("gone", sha, md5, 3),
+    )
+    good, wrong_md5, wrong_size, only_md5, old_md5, undeclared_wrong, undeclared, gone = verify_data(items, tmp_path)
+    assert (good.matches, good.mismatches, good.source, good.md5_actual, good.actual) == (True, (), "a.dvc:2", md5, sha)
+    assert (wrong_md5.matches, wrong_md5.mismatches) == (False, (f"a: md5 expected {'0' * 32}, found {md5}",))
+    assert (wrong_size.matches, wrong_size.mismatches) == (False, ("a: size expected 4 bytes, found 3",))
+    assert only_md5.matches is True and only_md5.declared and only_md5.expected is None
+    assert (old_md5.matches, old_md5.md5_actual) == (True, f"dos2unix:{md5}")
+    assert undeclared_wrong.matches is False and undeclared.matches is None and not undeclared.declared
+    assert (gone.matches, gone.mismatches) == (False, ("gone does not exist",))
+
+
+def test_a_wrong_sha256_says_both(tmp_path: Path) -> None:
+    write(tmp_path, a="abc")
+    (finding,) = verify_data((DataItem("a", "0" * 64),), tmp_path)
+    assert finding.mismatches == (f"a: sha256 expected {'0' * 64}, found {hashlib.sha256(b'abc').hexdigest()}",)
+
+
+def test_a_folder_of_dvc_is_held_against_dvcs_md5(tmp_path: Path) -> None:
+    write(tmp_path, data__a="foo", data__b="bar")
+    listing = '[{"md5": "acbd18db4cc2f85cedef654fccc4a4d8", "relpath": "a"}, {"md5": "37b51d194a7513e45b56f6524f2d51f2", "relpath": "b"}]'
+    md5 = hashlib.md5(listing.encode()).hexdigest() + ".dir"
+    items = (DataItem("data", None, md5, 6), DataItem("data", None, md5.removesuffix(".dir")), DataItem("data", None, md5, 7))
+    good, of_a_file, wrong_size = verify_data(items, tmp_path)
+    assert (good.matches, good.md5_actual) == (True, md5)
+    assert of_a_file.matches is False
+    assert wrong_size.matches is True  # the listing names every file that DVC counts; others, such as `.git`, may lie beside them
+    (tmp_path / "data/b").write_text("baz")
+    assert verify_data(items[:1], tmp_path)[0].matches is False
+
+
+def test_a_folder_that_dvc_sees_through_patterns_is_said_to_be_unverified(tmp_path: Path) -> None:
+    write(tmp_path, data__a="foo", _dot_dvcignore="# nothing\n\n")
+    (wrong,) = verify_data((DataItem("data", None, "0" * 32 + ".dir"),), tmp_path)
+    assert "md5 expected" in wrong.mismatches[0]
+    write(tmp_path, _dot_dvcignore="# tmp\n*.tmp\n")
+    (unknown,) = verify_data((DataItem("data", None, "0" * 32 + ".dir"),), tmp_path)
+    assert unknown.matches is False and unknown.md5_actual is None and unknown.actual == wrong.actual
+    assert unknown.mismatches == (
+        f"data: its md5 cannot be verified, {tmp_path / '.dvcignore'} leaves out files by patterns that are not read here",
+    )
+
+
+def test_a_file_that_changes_under_the_reader_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, data__a="1", data__sub__b="2", sound="3")
+    listed = digests.list_files
+
+    def then_written(path: Path) -> Listing:
+        listing = listed(path)
+        if listing.is_folder:
+            (path / "sub/b").write_text("longer")
+        return listing
+
+    monkeypatch.setattr(digests, "list_files", then_written)
+    changed, sound = verify_data((DataItem("data", "0" * 64), DataItem("sound")), tmp_path)
+    assert (changed.problem, changed.actual) == ("data/sub/b changed while it was read", None)
+    assert sound.actual == hashlib.sha256(b"3").hexdigest()
+
+
+def test_the_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data/sub").mkdir(parents=True)
+    (tmp_path / "data/sub/link").symlink_to("nowhere")
+    (finding,) = verify_data((DataItem("data"),), tmp_path)
+    assert finding.problem == "data/sub/link does not exist" and finding.mismatches == (finding.problem,) and finding.matches is None
+
+
+def test_what_is_declared_twice_is_read_once(tmp_path: Path) -> None:
+    write(tmp_path, a="abc")
+    told: list[tuple[int, int]] = []
+    items = DataItem("a"), DataItem("./a"), DataItem(str(tmp_path / "a"))
+    found = verify_data(items, tmp_path, progress=lambda done, total: told.append((done, total)))
+    assert [finding.path for finding in found] == [item.path for item in items] and len({finding.actual for finding in found}) == 1
+    assert told[-1] == (3, 3)
+
+
+def test_nothing_declared_is_nothing_found(tmp_path: Path) -> None:
+    assert verify_data((), tmp_path, progress=lambda done, total: None) == ()
+
+
+def test_times_beyond_the_clock_do_not_stop_the_reading(tmp_path: Path) -> None:
+    write(tmp_path, old="1", new="2")
+    os.utime(tmp_path / "old", (-(2**33), -(2**33)))
+    os.utime(tmp_path / "new", (2**33, 2**33))
+    assert all(finding.actual for finding in verify_data((DataItem("old"), DataItem("new")), tmp_path))
