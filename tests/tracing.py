@@ -32,6 +32,8 @@ def trace_script(
     reference: Sequence[Trace] = (),
     timeout: float = 120.0,
     env: Mapping[str, str] | None = None,
+    data: Sequence[Path] = (),
+    observe: bool = False,
 ) -> Run:
     """One run of `train.py` (or several files, by name) under the probe, in `tmp_path`; the condition is `deterministic` unless given."""
     place = tmp_path / "place"
@@ -42,8 +44,8 @@ def trace_script(
         (workspace / file).parent.mkdir(parents=True, exist_ok=True)
         (workspace / file).write_text(textwrap.dedent(text))
     spec = Spec(tmp_path / "repro.yml", train=Train(run=command, steps=steps, timeout=timeout, env=env or {}), capture=Capture(every=every))
-    plan = Plan(name, condition or conditions.deterministic(seed, frozenset(), steps), keep_final, keep_step, tuple(reference))
-    site = Site(place, workspace, workspace, place / "runs", {"PATH": PATH, "LANG": "C.UTF-8"})
+    plan = Plan(name, condition or conditions.deterministic(seed, frozenset(), steps), keep_final, keep_step, tuple(reference), observe)
+    site = Site(place, workspace, workspace, place / "runs", {"PATH": PATH, "LANG": "C.UTF-8"}, tuple(data))
     return launch(spec, plan, site, lambda traces: None)
 
 

@@ -1,4 +1,5 @@
-"""Watches, through Python's audit hooks, what reaches outside: network connections are noted, writes to declared data are refused.
+"""Watches, through Python's audit hooks, what reaches outside: files that are opened for reading are handed to `opened`, network
+connections are noted, writes to declared data are refused.
 
 Declared data is linked into the workspace; the link itself cannot forbid a write to the one original, least of all to root.
 """
@@ -7,38 +8,89 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Dict, Tuple
+from typing import Any, Callable, Dict, Tuple
 
 from . import session
+from .entropy import Draws
+from .opened import Opened
 
 # event -> how many of its arguments are paths that change
 _REPLACE = {"os.remove": 1, "os.rmdir": 1, "os.truncate": 1, "os.rename": 2, "shutil.rmtree": 1}
 _LOCAL = ("127.", "::1", "localhost", "0.0.0.0", "::ffff:127.")
+_RANDOM = ("/dev/urandom", "/dev/random")
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+Args = Tuple[Any, ...]
 
 
-def install(config: Dict[str, Any]) -> None:
-    """Add the audit hook of this process; it cannot be taken off again."""
+def install(config: Dict[str, Any], files: Opened, draws: Draws) -> None:
+    """Add the audit hook of this process; it cannot be taken off again. `files` and `draws` are told what is opened."""
     protected: Tuple[str, ...] = tuple(os.path.realpath(path) for path in config.get("data", ()))
 
-    def hook(event: str, args: Tuple[Any, ...]) -> None:
-        if event == "open":
-            if protected and _writes(args) and isinstance(args[0], (str, bytes)):
-                _refuse(os.path.realpath(os.fsdecode(args[0])), protected)
-        elif event == "socket.connect":
-            _connected(args[1])
-        elif event in _REPLACE and protected:
-            for path in args[: _REPLACE[event]]:
-                if isinstance(path, (str, bytes)) and (event == "os.truncate" or not os.path.islink(path)):  # a link itself may go
-                    _refuse(os.path.realpath(os.fsdecode(path)), protected)
+    def opening(args: Args) -> None:
+        path, mode, flags = args[:3]
+        if not _writes(mode, flags):
+            files.read(path)
+            if type(path) is str and path in _RANDOM:
+                draws.device(path)
+            return
+        if protected and isinstance(path, (str, bytes)):
+            _refuse(os.path.realpath(os.fsdecode(path)), protected)
+        if not _empties(mode, flags):
+            files.changes(path, _reads(mode, flags))
+
+    def importing(args: Args) -> None:
+        if args[1]:  # the file of an extension module
+            files.read(args[1])
+
+    def loading(args: Args) -> None:
+        if isinstance(args[0], (str, bytes)) and os.sep in os.fsdecode(args[0]):
+            files.read(args[0])
+
+    handlers: Dict[str, Callable[[Args], None]] = {
+        "open": opening,
+        "import": importing,
+        "ctypes.dlopen": loading,
+        "sqlite3.connect": loading,
+        "os.chdir": lambda args: files.moved(),
+        "os.exec": lambda args: session.current().flush(),
+        "socket.connect": lambda args: _connected(args[1]),
+    }
+    if protected:
+        for event, count in _REPLACE.items():
+            handlers[event] = _replacing(event, count, protected)
+
+    def hook(event: str, args: Args) -> None:
+        handler = handlers.get(event)
+        if handler is not None:
+            handler(args)
 
     sys.addaudithook(hook)
 
 
-def _writes(args: Tuple[Any, ...]) -> bool:
-    mode, flags = args[1], args[2]
+def _replacing(event: str, count: int, protected: Tuple[str, ...]) -> Callable[[Args], None]:
+    def handler(args: Args) -> None:
+        for path in args[:count]:
+            if isinstance(path, (str, bytes)) and (event == "os.truncate" or not os.path.islink(path)):  # a link itself may go
+                _refuse(os.path.realpath(os.fsdecode(path)), protected)
+
+    return handler
+
+
+def _writes(mode: Any, flags: Any) -> bool:
     if isinstance(mode, str):
-        return any(letter in mode for letter in "wax+")
-    return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND))
+        return mode not in ("r", "rb") and any(letter in mode for letter in "wax+")
+    return isinstance(flags, int) and bool(flags & _WRITING)
+
+
+def _empties(mode: Any, flags: Any) -> bool:
+    """Whether what the file held goes with the opening, or there is no such file yet."""
+    if isinstance(mode, str):
+        return "w" in mode or "x" in mode
+    return bool(flags & os.O_TRUNC) or flags & (os.O_CREAT | os.O_EXCL) == os.O_CREAT | os.O_EXCL
+
+
+def _reads(mode: Any, flags: Any) -> bool:
+    return "+" in mode if isinstance(mode, str) else bool(flags & os.O_RDWR)
 
 
 def _refuse(path: str, protected: Tuple[str, ...]) -> None:

@@ -11,6 +11,7 @@ import sys
 from types import FrameType
 from typing import Any, Callable, Dict, Optional, Tuple
 
+from . import callers
 from .session import Session
 
 ALGORITHMS = "torch.use_deterministic_algorithms"
@@ -84,7 +85,7 @@ def _watched(original: Callable[..., Any], flag: str, wanted: Any, session: Sess
     def setter(value: Any, *args: Any, **kwargs: Any) -> Any:
         warn_only = bool(kwargs.get("warn_only"))
         if value != wanted or warn_only:
-            file, line = _caller(home, session.config.get("workspace", ""))
+            file, line = _caller(home)
             session.undone(flag, "warn_only" if warn_only and value else value, file, line)
         return original(value, *args, **kwargs)
 
@@ -92,19 +93,17 @@ def _watched(original: Callable[..., Any], flag: str, wanted: Any, session: Sess
     return setter
 
 
-def _caller(home: str, workspace: str) -> Tuple[str, int]:
+def _caller(home: str) -> Tuple[str, int]:
     """The nearest line of the workspace on the stack; else the nearest one outside torch."""
     frame: Optional[FrameType] = sys._getframe(2)
-    nearest: Tuple[str, int] = ("", 0)
-    here = os.path.dirname(os.path.abspath(__file__))
-    while frame is not None:
-        file = os.path.realpath(frame.f_code.co_filename)
-        if workspace and file.startswith(workspace + os.sep):
-            return os.path.relpath(file, workspace), frame.f_lineno
-        if not nearest[0] and not file.startswith((home + os.sep, here + os.sep)):
-            nearest = (file, frame.f_lineno)
+    file, line = callers.nearest(frame)
+    own = (home + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep)
+    while frame is not None and not file:
+        real = os.path.realpath(frame.f_code.co_filename)
+        if not real.startswith(own):
+            file, line = real, frame.f_lineno
         frame = frame.f_back
-    return nearest
+    return file, line
 
 
 def _matmul_precision(torch: Any) -> str:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
-import resource
 import sys
 import time
 import traceback
@@ -17,9 +15,11 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from ..trace.format import MAX_NAME
 from ..trace.writer import Row, TraceFailed, TraceWriter
+from . import facts
+from .process import arguments, process_key, resident_peak
 
 EX_IOERR = 74  # the exit status of a process whose trace could not be written (sysexits.h)
-sys.modules.pop("resource", None)  # nothing else imports it at start-up: a `resource.py` beside the training's script stays its own
+OBSERVERS: List[Any] = []  # what collects through the life of a process: `opened.Opened`, `entropy.Draws`; its `flush(session)` writes
 _CURRENT: List["Session"] = []
 _LEAVE = os._exit
 
@@ -41,13 +41,9 @@ class Session:
         self.read_flags: Callable[[], Dict[str, Any]] = dict
         self.peak_bytes: Callable[[], int] = resident_peak
         self.reset_peak: Callable[[], None] = lambda: None
-        self.facts: Dict[str, Callable[[], str]] = {
-            "python": platform.python_version,
-            "process": _process_key,
-            "interpreter": lambda: sys.executable,
-            "device": lambda: "cpu: %s" % platform.machine(),
-        }
+        self.facts: facts.Facts = {**facts.BASIC, "process": process_key}
         self._writer: Optional[TraceWriter] = None
+        self._said: Dict[str, str] = {}  # the facts that are written
         self._introduced = False
         self._closed = False
         self._steps = 0
@@ -65,7 +61,7 @@ class Session:
             "nonce": self.config["nonce"],
             "pid": os.getpid(),
             "key": "main",
-            "argv": [item[:MAX_NAME] for item in _arguments()][:1000],
+            "argv": [item[:MAX_NAME] for item in arguments()][:1000],
             "forked": forked,
         }
         with self._guard():
@@ -151,6 +147,10 @@ class Session:
             self._connections[address] = None
             self._event("network", address=address[:300])
 
+    def drawn(self, source: str, file: str, line: int) -> None:
+        """A line of the workspace drew from the operating system's entropy."""
+        self._event("drawn", source=source, file=file, line=line)
+
     def note(self, identifier: str, message: str) -> None:
         """Something the probe could not do, in words."""
         self._event("note", id=identifier, message=message[:MAX_NAME])
@@ -172,7 +172,7 @@ class Session:
     @property
     def key(self) -> str:
         """Which of the run's processes this is: `main`, `rank1`, `SpawnProcess-2`."""
-        return _process_key()
+        return process_key()
 
     def close(self, reason: str) -> None:
         """Write what is kept to the end and the last line. Later calls do nothing."""
@@ -186,9 +186,23 @@ class Session:
             with self.own_time():
                 for action in self.at_close:
                     action(reason)
+                if self.config.get("observe"):
+                    from . import distributions
+
+                    self.event("distributions", versions=distributions.imported())
+        self.flush(last=True)
         self._closed = True
         with self._guard():
             self._writer.event("end", reason=reason, steps=self._steps)
+
+    def flush(self, last: bool = False) -> None:
+        """Write what the observers have collected; `last`: the trace is about to be closed."""
+        if self._writer is not None and not self._closed:
+            with self._guard():
+                for observer in OBSERVERS:
+                    if last:
+                        observer.finish()
+                    observer.flush(self)
 
     def forget(self) -> None:
         """Let go of the trace: this is a forked child, the file is its parent's."""
@@ -199,6 +213,8 @@ class Session:
         if self._writer is None:
             return
         self._introduce()
+        if self._steps == 0:
+            self._say_facts()  # the device may have been started since
         flags = self._writer.flags(self.read_flags())
         own = min(self._own, elapsed)
         self._writer.event(
@@ -210,9 +226,20 @@ class Session:
     def _introduce(self) -> None:
         """Before the first thing to compare: say what this process is."""
         if not self._introduced and self._writer is not None:
+            from . import variables  # only where something is trained
+
             self._introduced = True
-            self._writer.event("facts", facts={name: str(read())[:MAX_NAME] for name, read in self.facts.items()})
+            self._say_facts()
+            self._writer.event("variables", values=variables.library_variables())
             _close_in_forked_workers()
+
+    def _say_facts(self) -> None:
+        """Write the facts that are new, or no longer as they were written."""
+        now = facts.read(self.facts)
+        changed = {name: value[:MAX_NAME] for name, value in now.items() if self._said.get(name) != value[:MAX_NAME]}
+        if changed and self._writer is not None:
+            self._said.update(changed)
+            self._writer.event("facts", facts=changed)
 
     def _event(self, name: str, **fields: Any) -> None:
         if self._writer is not None and not self._closed:
@@ -262,6 +289,8 @@ def reopen_after_fork() -> None:
         child = open_session(parent.config)
         child.synchronize, child.read_flags, child.facts = parent.synchronize, parent.read_flags, parent.facts
         child.peak_bytes, child.reset_peak = parent.peak_bytes, parent.reset_peak
+        for observer in OBSERVERS:
+            observer.forked()
         child.start(forked=True)
         torch_hooks = sys.modules.get(__package__ + ".torch_hooks")
         if torch_hooks is not None:
@@ -273,25 +302,3 @@ def _close_in_forked_workers() -> None:
     util = sys.modules.get("multiprocessing.util")
     if util is not None and getattr(sys.modules.get("multiprocessing.process"), "parent_process", lambda: None)() is not None:
         util.Finalize(None, close_session, exitpriority=-1000)
-
-
-def _process_key() -> str:
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and getattr(distributed, "is_available", bool)() and distributed.is_initialized():
-        return "rank%d" % distributed.get_rank()
-    if os.environ.get("RANK", "").isdecimal():
-        return "rank%s" % os.environ["RANK"][:10]
-    multiprocessing = sys.modules.get("multiprocessing.process")
-    name = multiprocessing.current_process().name if multiprocessing is not None else "MainProcess"
-    return "main" if name == "MainProcess" else str(name)[:200]
-
-
-def _arguments() -> List[str]:
-    arguments = getattr(sys, "orig_argv", None) or list(getattr(sys, "argv", []))  # sys.argv is not set yet during start-up
-    return [str(item).encode("utf-8", "replace").decode() for item in arguments]
-
-
-def resident_peak() -> int:
-    """Peak resident memory of this process in bytes (Linux counts it in KiB, macOS in bytes)."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak if sys.platform == "darwin" else peak * 1024)

@@ -13,7 +13,7 @@ import sys
 from typing import Any, Dict
 
 from ..trace.format import CONFIG_VARIABLE
-from . import audit, children, imports, seeds, session
+from . import audit, callers, children, entropy, imports, opened, seeds, session
 
 
 def start(inject: str) -> None:
@@ -23,21 +23,31 @@ def start(inject: str) -> None:
     _die_with(config.get("gate"))
     current = session.open_session(config)
     seeds.seed_python(config["seed"])
-    imports.after_import("numpy", lambda module: seeds.seed_numpy(module, config["seed"]))
-    imports.after_import("torch", _torch_arrived)
+    callers.start(config.get("workspace", ""))
+    files, draws = opened.Opened(config), entropy.Draws()
+    session.OBSERVERS[:] = [files, draws]
+    imports.after_import("numpy", lambda module: _numpy_arrived(module, draws))
+    imports.after_import("torch", lambda module: _torch_arrived(module, draws))
+    draws.install()
     imports.provide_sdk()
     children.pass_on(inject)
-    audit.install(config)
+    audit.install(config, files, draws)
     os.register_at_fork(after_in_child=session.reopen_after_fork)
     atexit.register(session.close_session)
     _close_before_os_exit()
     current.start()
 
 
-def _torch_arrived(torch: Any) -> None:
+def _numpy_arrived(numpy: Any, draws: entropy.Draws) -> None:
+    seeds.seed_numpy(numpy, session.current().config["seed"])
+    draws.numpy_arrived(numpy)
+
+
+def _torch_arrived(torch: Any, draws: entropy.Draws) -> None:
     from . import torch_hooks  # only where the training itself imports torch
 
     torch_hooks.install(torch, session.current())
+    draws.torch_arrived(torch)
 
 
 def _die_with(gate: Any) -> None:

@@ -12,8 +12,9 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from ..trace.writer import Row
-from . import device, flags, keep, names, sdk, seeds
+from . import device, facts, flags, keep, names, sdk, seeds
 from .digest import describe, digest_all
+from .loaders import Loaders
 from .patch import loss_of, remember_unscaled, wrap
 from .session import Session
 
@@ -27,6 +28,7 @@ def install(torch: Any, session: Session) -> None:
     seeds.seed_torch(torch, config["seed"])
     flags.apply(torch, config["flags"])
     flags.watch(torch, session, config["flags"])
+    facts.watch_cuda_start(torch)
     hooks = Hooks(torch, session)
     _HOOKS[:] = [hooks]
     hooks.attach()
@@ -61,7 +63,8 @@ class Hooks:
         session.synchronize = lambda: device.synchronize(torch)
         session.read_flags = lambda: flags.read(torch, variables)
         session.peak_bytes, session.reset_peak = lambda: device.peak_bytes(torch), lambda: device.reset_peak(torch)
-        session.facts.update(device.facts(torch))
+        session.facts.update(facts.facts(torch))
+        self.loaders = Loaders(torch, session)
         session.at_close.append(self._end)
 
     def attach(self) -> None:
@@ -109,22 +112,29 @@ class Hooks:
             self.pending = []
             self._learn_order()
 
-    def _batch(self, value: Any) -> None:
+    def _batch(self, iterator: Any, value: Any) -> None:
         if not self.captured and self.made:
             self._capture()
-        if self.session.live and self.session.wants():
-            with self.session.own_time():
-                rows, digests = sdk.digest_leaves(list(names.leaves(value)))
-                if self.session.step < 0:
-                    self.pending = (self.pending + [("batch", rows, digests)])[-1000:]
-                else:
-                    self.session.block("batch", rows, digests)
-                    if self._keeps():
-                        self._keep("batch", [(name, item) for name, item in names.leaves(value) if isinstance(item, self.torch.Tensor)])
+        if not self.session.live:
+            return
+        with self.session.own_time():
+            self.loaders.batch(iterator, value)
+            if self.session.wants():
+                self._batch_block(value)
+
+    def _batch_block(self, value: Any) -> None:
+        rows, digests = sdk.digest_leaves(list(names.leaves(value)))
+        if self.session.step < 0:
+            self.pending = (self.pending + [("batch", rows, digests)])[-1000:]
+            return
+        self.session.block("batch", rows, digests)
+        if self._keeps():
+            self._keep("batch", [(name, item) for name, item in names.leaves(value) if isinstance(item, self.torch.Tensor)])
 
     def _backward(self, tensors: Any) -> None:
         self._release()
         self._capture()
+        self.loaders.trained()
         if not self.session.live:
             return
         roots = [tensors] if isinstance(tensors, self.torch.Tensor) else list(tensors or ())
@@ -144,6 +154,7 @@ class Hooks:
             return None
         self._release()
         self._capture()
+        self.loaders.trained()
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if not callable(closure):
             self._gradients(optimizer)
@@ -245,11 +256,13 @@ class Hooks:
         keep.keep(self.torch, self.session, "step%d" % self.session.step, kind, items)
 
     def _end(self, reason: str) -> None:
-        """Parameters and optimizer state as they stand at the end: digested, for what changed after the last step that was; and kept."""
+        """Parameters, optimizer state and buffers as they stand at the end: digested, for what changed after the last step that was; and kept."""
+        self.loaders.write()
         if reason == "exit" and self.used:
             self._tensors("parameter", self.names.parameters, "final")
             for optimizer, _ in self.used.values():
                 self._optimizer_state(optimizer)
+            self._buffers()
         if not self.session.config["keep"].get("final"):
             return
         keep.keep(self.torch, self.session, "final", "parameter", self.names.parameters)
@@ -300,7 +313,7 @@ class Hooks:
         def following(original: Callable[..., Any], iterator: Any) -> Any:
             value = original(iterator)
             if hooks.session.live:
-                hooks._batch(value)
+                hooks._batch(iterator, value)
             return value
 
         def starting(original: Callable[..., Any], loader: Any) -> Any:
@@ -308,7 +321,9 @@ class Hooks:
             if session.live and session.step >= 0:
                 with session.own_time():
                     session.block("rng", *seeds.rng_digests())
-            return original(loader)
+            iterator = original(loader)
+            hooks.loaders.started(loader, iterator)
+            return iterator
 
         wrap(dataloader._BaseDataLoaderIter, "__next__", following)
         wrap(DataLoader, "__iter__", starting)

@@ -33,13 +33,15 @@ _NO_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementat
 @dataclass(frozen=True)
 class Plan:
     """What to run: `name` is the run's own (`deterministic-2`), `reference` the traces of the first run of its pair, `keep_step` a step
-    whose tensors are kept (a witness run), `keep_final` whether the final state is kept or measured."""
+    whose tensors are kept (a witness run), `keep_final` whether the final state is kept or measured, `observe` whether imported
+    distributions and the records of DataLoaders are noted too (once is enough, and it takes time)."""
 
     name: str
     condition: Condition
     keep_final: bool = False
     keep_step: int | None = None
     reference: tuple[Trace, ...] = ()
+    observe: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,9 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
         "every": spec.capture.every,
         "workspace": str(site.workspace),
         "data": [str(path) for path in site.data],
+        "own": [*(str(site.place / name) for name in ("home", "tmp", "bin", "probe.json")), str(site.traces)],
+        "started": time.time(),
+        "observe": plan.observe,
         "keep": {"final": plan.keep_final, "step": plan.keep_step, "reference": _reference(plan.reference)},
     }
     (site.place / "probe.json").write_text(json.dumps(config), encoding="utf-8")

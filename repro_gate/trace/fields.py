@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
+import posixpath
 from typing import Any
 
 from . import format as fmt
@@ -38,6 +41,32 @@ def text(value: Any, limit: int) -> str:
     if not isinstance(value, str) or len(value) > limit:
         raise ValueError(f"no text of at most {limit} characters")
     return value
+
+
+def relative_path(value: Any) -> str:
+    """A path below a folder: relative, in its shortest form, and not leaving it."""
+    path = text(value, fmt.MAX_NAME)
+    if not path or path.startswith(("/", "../")) or path in (".", "..") or posixpath.normpath(path) != path:
+        raise ValueError("no path below a folder")
+    return path
+
+
+def absolute_path(value: Any) -> str:
+    """An absolute path in its shortest form."""
+    path = text(value, fmt.MAX_NAME)
+    if not path.startswith("/") or posixpath.normpath(path) != path:
+        raise ValueError("no absolute path")
+    return path
+
+
+def digests(value: Any) -> bytes:
+    """Bytes that are written as base64."""
+    if not isinstance(value, str):
+        raise ValueError("digests are no text")
+    try:
+        return base64.b64decode(value, validate=True)
+    except binascii.Error:
+        raise ValueError("digests are no base64") from None
 
 
 def items(value: Any, limit: int) -> list[Any]:

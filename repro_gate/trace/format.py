@@ -4,7 +4,7 @@ Used by the writer (in the training process: standard library only, Python 3.9 s
 Every line is a JSON object whose `e` names the event:
 
     hello     first line: format, nonce of the run, pid, argv, process key, forked
-    facts     what the process is: python, torch, devices, threads (once, after torch came in)
+    facts     what the process is: python, torch, devices, threads (before the first block; again what differs at the first step)
     table     id, kind, rows [[name, dtype, shape], …]: named once, referred to by blocks
     block     step, kind, table, at, digests (base64 of 16 bytes for each row), values (hex floats, for losses)
     flags     id, settings {flag: value}: written when a reading differs from the last
@@ -13,6 +13,12 @@ Every line is a JSON object whose `e` names the event:
     kept      step, file, rows: tensors kept for measuring distances
     distance  step, rows [[kind, name, dtype, shape, max_abs, max_ulp, l2, reference_l2], …]
     network   address: a connection that left the machine
+    opened    files [[path, inside, by], …]: files that were there before the run and were opened for reading
+    distributions  versions {name: version}: what of the installed distributions was imported
+    drawn     source, file, line: a draw from the operating system's entropy by a line of the workspace
+    loader    number, workers, base_seed: one torch DataLoader, at its first batch
+    records   loader, role, digests (base64 of 8 bytes for each record), whole: what a DataLoader handed out, at the end
+    variables values {name: value}: environment variables that torch or CUDA read, at the first step
     note      id, message: what the probe could not do
     end       reason (`steps`, `exit`, `exception`), steps: last line; a trace that trained and has none is truncated
 
@@ -40,3 +46,10 @@ MAX_NAME = 4096
 MAX_ROWS = 1_000_000
 MAX_STEP = 1_000_000_000
 MAX_TABLES = 200_000
+RECORD_BYTES = 8  # of one record's digest
+MAX_LOADERS = 1_000  # of one process
+MAX_RECORDS = 1_000_000  # of one loader
+MAX_OPENED = 20_000  # files of one process
+MAX_DISTRIBUTIONS = 5_000
+MAX_DRAWN = 1_000
+MAX_VARIABLES = 1_000

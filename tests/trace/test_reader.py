@@ -24,6 +24,12 @@ TABLE = {"e": "table", "id": 0, "kind": "loss", "rows": [["loss", "float32", []]
 BLOCK = {"e": "block", "step": 0, "kind": "loss", "table": 0, "at": 0, "digests": "AAAAAAAAAAAAAAAAAAAAAA==", "values": ["0x1p0"]}
 FLAGS = {"e": "flags", "id": 0, "settings": {"a": True}}
 STEP = {"e": "step", "step": 0, "ms": 1.0, "probe_ms": 0, "peak_bytes": 0, "flags": 0}
+OPENED = {"e": "opened", "files": [["train.py", True, ""]]}
+VERSIONS = {"e": "distributions", "versions": {"torch": "2.13"}}
+DRAWN = {"e": "drawn", "source": "os.urandom", "file": "train.py", "line": 3}
+LOADER = {"e": "loader", "number": 0, "workers": 0, "base_seed": 1}
+RECORDS = {"e": "records", "loader": 0, "role": "train", "digests": "AAAAAAAAAAA=", "whole": True}
+VARIABLES = {"e": "variables", "values": {"OMP_NUM_THREADS": "2"}}
 END = {"e": "end", "reason": "exit", "steps": 1}
 WHOLE = (HELLO, TABLE, BLOCK, FLAGS, STEP, END)
 
@@ -156,6 +162,44 @@ MALFORMED: Mapping[str, tuple[tuple[Mapping[str, Any], ...], Mapping[str, Any]]]
     "distance is infinite": ((HELLO,), {"e": "distance", "step": 0, "rows": [["parameter", "n", "f", [], float("inf"), 0, 0, 0]]}),
     "distance beyond any float": ((HELLO,), {"e": "distance", "step": 0, "rows": [["parameter", "n", "f", [], 10**400, 0, 0, 0]]}),
     "address a list": ((HELLO,), {"e": "network", "address": []}),
+    "opened no list": ((HELLO,), {"e": "opened", "files": {}}),
+    "opened of two": ((HELLO,), {"e": "opened", "files": [["train.py", True]]}),
+    "opened a number": ((HELLO,), {"e": "opened", "files": [1]}),
+    "opened inside a text": ((HELLO,), {"e": "opened", "files": [["train.py", "yes", ""]]}),
+    "opened inside and absolute": ((HELLO,), {"e": "opened", "files": [["/train.py", True, ""]]}),
+    "opened inside and leaving": ((HELLO,), {"e": "opened", "files": [["../train.py", True, ""]]}),
+    "opened inside and winding": ((HELLO,), {"e": "opened", "files": [["a/../../train.py", True, ""]]}),
+    "opened the workspace itself": ((HELLO,), {"e": "opened", "files": [[".", True, ""]]}),
+    "opened nothing": ((HELLO,), {"e": "opened", "files": [["", True, ""]]}),
+    "opened outside and relative": ((HELLO,), {"e": "opened", "files": [["train.py", False, ""]]}),
+    "opened outside and winding": ((HELLO,), {"e": "opened", "files": [["/mnt/../etc", False, ""]]}),
+    "opened by a number": ((HELLO,), {"e": "opened", "files": [["train.py", True, 3]]}),
+    "opened a long path": ((HELLO,), {"e": "opened", "files": [["p" * (fmt.MAX_NAME + 1), True, ""]]}),
+    "distributions a list": ((HELLO,), {**VERSIONS, "versions": []}),
+    "distributions of numbers": ((HELLO,), {**VERSIONS, "versions": {"torch": 2}}),
+    "distributions twice": ((HELLO, VERSIONS), VERSIONS),
+    "drawn on no line": ((HELLO,), {**DRAWN, "line": -1}),
+    "drawn from a number": ((HELLO,), {**DRAWN, "source": 1}),
+    "drawn from much": ((HELLO,), {**DRAWN, "source": "s" * 201}),
+    "loader out of order": ((HELLO,), {**LOADER, "number": 1}),
+    "loader with half a worker": ((HELLO,), {**LOADER, "workers": 0.5}),
+    "loader with too large a seed": ((HELLO,), {**LOADER, "base_seed": 1 << 64}),
+    "loader with a true seed": ((HELLO,), {**LOADER, "base_seed": True}),
+    "loader without a seed": ((HELLO,), {"e": "loader", "number": 0, "workers": 0}),
+    "records of no loader": ((HELLO,), RECORDS),
+    "records of another loader": ((HELLO, LOADER), {**RECORDS, "loader": 1}),
+    "records of loader -1": ((HELLO, LOADER), {**RECORDS, "loader": -1}),
+    "records of loader true": ((HELLO, LOADER), {**RECORDS, "loader": False}),
+    "records twice": ((HELLO, LOADER, RECORDS), RECORDS),
+    "records of a role that is a list": ((HELLO, LOADER), {**RECORDS, "role": []}),
+    "records of an unknown role": ((HELLO, LOADER), {**RECORDS, "role": "test"}),
+    "records cut off": ((HELLO, LOADER), {**RECORDS, "digests": "AAAA"}),
+    "records no base64": ((HELLO, LOADER), {**RECORDS, "digests": "ä"}),
+    "records no text": ((HELLO, LOADER), {**RECORDS, "digests": None}),
+    "records whole or not": ((HELLO, LOADER), {**RECORDS, "whole": 1}),
+    "variables a list": ((HELLO,), {**VARIABLES, "values": []}),
+    "a variable of a number": ((HELLO,), {**VARIABLES, "values": {"OMP_NUM_THREADS": 2}}),
+    "a long variable": ((HELLO,), {**VARIABLES, "values": {"A": "v" * (fmt.MAX_NAME + 1)}}),
     "note without message": ((HELLO,), {"e": "note", "id": "x"}),
     "end for no reason": ((HELLO,), {"e": "end", "reason": "bored", "steps": 0}),
     "end counts other steps": ((HELLO, FLAGS, STEP), {**END, "steps": 2}),
@@ -179,6 +223,13 @@ def test_without_a_nonce_any_run_is_read(tmp_path: Path) -> None:
     assert read_folder(tmp_path, None)[0].end == "exit"
 
 
+def test_files_of_several_events_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, lines(HELLO, OPENED, OPENED))
+    assert len(read_folder(tmp_path, NONCE)[0].opened) == 2
+    monkeypatch.setattr(fmt, "MAX_OPENED", 1)
+    assert "more than 1 files" in refusal(tmp_path, lines(HELLO, OPENED, OPENED))
+
+
 @pytest.mark.parametrize(
     ("limit", "small", "says"),
     [
@@ -187,6 +238,12 @@ def test_without_a_nonce_any_run_is_read(tmp_path: Path) -> None:
         ("MAX_ROWS", 0, "at most 0 items"),
         ("MAX_TABLES", 0, "numbered from 0"),
         ("MAX_STEP", 0, "no whole number in 0..0"),
+        ("MAX_OPENED", 1, "at most 1 items"),
+        ("MAX_DISTRIBUTIONS", 0, "at most 0 fields"),
+        ("MAX_DRAWN", 0, "more than 0 draws"),
+        ("MAX_LOADERS", 1, "numbered from 0"),
+        ("MAX_RECORDS", 1, "at most 1 records"),
+        ("MAX_VARIABLES", 0, "at most 0 fields"),
         ("MAX_FILES", 0, "1 trace files, 0 at most"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Sequence
@@ -11,7 +12,19 @@ from typing import Any
 import pytest
 
 from repro_gate.trace import format as fmt
-from repro_gate.trace.reader import Measured, StepMark, Trace, TraceError, TraceFollower, Undone, read_folder
+from repro_gate.trace.reader import (
+    Drawn,
+    LoaderSeen,
+    Measured,
+    Opened,
+    Records,
+    StepMark,
+    Trace,
+    TraceError,
+    TraceFollower,
+    Undone,
+    read_folder,
+)
 from repro_gate.trace.writer import TraceFailed, TraceWriter
 
 NONCE = "ab" * 16
@@ -35,6 +48,13 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
     writer.event("kept", step=steps - 1, file=f"{writer.stem}.final.parameter.safetensors")
     writer.event("distance", step=steps - 1, rows=[["parameter", "fc.weight", "float32", [2, 8], 0.5, 3, None, 2.0]])
     writer.event("network", address="192.0.2.1:443")
+    writer.event("opened", files=[["train.py", True, ""], ["/mnt/x.bin", False, "train.py:3"]])
+    writer.event("distributions", versions={"torch": "2.13.0+cu128"})
+    writer.event("drawn", source="uuid.uuid4", file="train.py", line=3)
+    writer.event("loader", number=0, workers=2, base_seed=-5)
+    writer.event("loader", number=1, workers=0, base_seed=None)
+    writer.event("records", loader=1, role="evaluation", digests=base64.b64encode(bytes(range(16))).decode(), whole=False)
+    writer.event("variables", values={"OMP_NUM_THREADS": "2"})
     writer.event("note", id="state-not-kept", message="too little room")
     writer.event("end", reason="exit", steps=steps)
     return writer
@@ -68,6 +88,12 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert trace.undone == [Undone("cudnn.benchmark", "True", "/w/train.py", 3, 0)]
     assert trace.distances == [Measured(1, "parameter", "fc.weight", "float32", (2, 8), 0.5, 3, None, 2.0)]
     assert trace.network == ["192.0.2.1:443"]
+    assert trace.opened == [Opened("train.py", True), Opened("/mnt/x.bin", False, "train.py:3")]
+    assert trace.distributions == {"torch": "2.13.0+cu128"}
+    assert trace.drawn == [Drawn("uuid.uuid4", "train.py", 3)]
+    assert trace.loaders == [LoaderSeen(0, 2, -5), LoaderSeen(1, 0)]
+    assert trace.records == [Records(1, "evaluation", bytes(range(16)), False)]
+    assert trace.variables == {"OMP_NUM_THREADS": "2"}
     assert trace.notes == [("state-not-kept", "too little room")]
     assert trace.kept[0][0] == 1
 

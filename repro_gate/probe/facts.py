@@ -1,0 +1,84 @@
+"""What a training runs on, in words that a trace and `ask.py` share. Read when training begins; nothing here starts CUDA.
+
+A fact that does not hold (a GPU's, where CUDA was not started) is None and is left out by those who ask.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from typing import Any, Callable, Dict, List, Optional
+
+from . import device
+
+Facts = Dict[str, Callable[[], Any]]
+BASIC: Facts = {  # for a process without torch
+    "python": platform.python_version,
+    "interpreter": lambda: sys.executable,
+    "device": lambda: "cpu: %s" % platform.machine(),
+}
+_AT_START: List[str] = []  # CUBLAS_WORKSPACE_CONFIG as it stood when CUDA was started in this process
+
+
+def facts(torch: Any) -> Facts:
+    """Name -> how to read it, for a process that has torch."""
+
+    def name() -> str:
+        return "cuda: %s" % torch.cuda.get_device_name() if device.started(torch) else "cpu: %s" % (_isa(torch) or "")
+
+    def of_gpu(read: Callable[[Any], Any]) -> Callable[[], Any]:
+        return lambda: read(torch.cuda.get_device_properties(torch.cuda.current_device())) if device.started(torch) else None
+
+    return {
+        "torch": lambda: torch.__version__,
+        "cuda": lambda: torch.version.cuda or "none",
+        "cudnn": lambda: torch.backends.cudnn.version() if torch.version.cuda and torch.backends.cudnn.is_available() else "none",
+        "nccl": lambda: _nccl(torch),
+        "device": name,
+        "gpus": lambda: torch.cuda.device_count() if torch.version.cuda else 0,
+        "threads": lambda: str(torch.get_num_threads()),
+        "processors": lambda: str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+        "cpu-isa": lambda: _isa(torch),
+        "gpu-model": of_gpu(lambda properties: properties.name),
+        "gpu-sm-count": of_gpu(lambda properties: properties.multi_processor_count),
+        "gpu-memory-bytes": of_gpu(lambda properties: properties.total_memory),
+        "gpu-capability": of_gpu(lambda properties: "%d.%d" % (properties.major, properties.minor)),
+        "cuda-driver-api": lambda: _driver_api(torch),
+        "cublas-workspace-at-cuda-start": lambda: _AT_START[0] if _AT_START and device.started(torch) else None,
+    }
+
+
+def watch_cuda_start(torch: Any) -> None:
+    """Note CUBLAS_WORKSPACE_CONFIG at the moment the training starts CUDA; cuBLAS reads it once, with its first handle."""
+    queue = getattr(torch.cuda, "_lazy_call", None)
+    if queue is not None and torch.version.cuda and not torch.cuda.is_initialized():
+        queue(lambda: _AT_START.append(os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")))
+
+
+def read(wanted: Facts) -> Dict[str, str]:
+    """The facts that hold, as text."""
+    values = {name: value() for name, value in wanted.items()}
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def _isa(torch: Any) -> Optional[str]:
+    """The vector instructions that torch's own kernels use on this CPU: `AVX2`, `AVX512`, `DEFAULT`."""
+    backend: Any = getattr(torch.backends, "cpu", None)
+    return str(backend.get_cpu_capability()) if hasattr(backend, "get_cpu_capability") else None
+
+
+def _nccl(torch: Any) -> str:
+    """`2.27.5`, or `none` where this torch is built without."""
+    if not hasattr(torch._C, "_nccl_version"):
+        return "none"
+    version = torch._C._nccl_version()  # major, minor and patch in 16 bits each, or (torch 1) a decimal number
+    return "%d.%d.%d" % (version >> 32, version >> 16 & 65535, version & 65535) if version >> 32 else str(version)
+
+
+def _driver_api(torch: Any) -> Optional[str]:
+    """The newest CUDA that the driver speaks, `12.8`; None where CUDA was not started."""
+    if not device.started(torch) or not hasattr(torch._C, "_cuda_getDriverVersion"):
+        return None
+    version = int(torch._C._cuda_getDriverVersion())  # 1000 * major + 10 * minor
+    return "%d.%d" % (version // 1000, version % 1000 // 10)

@@ -1,0 +1,192 @@
+"""Collects the files that this process opens for reading and that were there before the run: what a rerun needs. Fed by `audit`.
+
+Left out, so that what remains is worth a look: the interpreter with what is installed in it, the system, the gate's own files, the run's
+HOME and TMPDIR, declared data, and what the run made itself (its inode changed after the run began). Byte code stands for its source.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+from typing import Any, Dict, List, Set, Tuple
+
+from ..trace.format import MAX_NAME, MAX_OPENED
+from . import callers, session
+
+_SYSTEM = (
+    *("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/boot", "/proc", "/sys", "/dev", "/run"),
+    *("/var/lib", "/var/cache", "/var/run", "/nix/store", "/opt/nvidia", "/opt/rocm", "/opt/intel", "/opt/homebrew"),
+    *("/System", "/Library", "/private/etc"),
+)
+_OF_A_VENV = ("bin", "lib", "lib64", "include", "share", "etc", "pyvenv.cfg")
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+_SEEN = 50_000  # paths remembered as dealt with; a training on a million files must not grow by them
+_EVENT = 1_000  # files in one event
+_AT_ONCE = 64  # files that a forked child, which may be killed at any time, writes as they come
+
+
+class Opened:
+    """The files of one process. `read` and `appended` are called inside an audit hook: they raise nothing and open nothing."""
+
+    def __init__(self, config: Dict[str, Any]) -> None:
+        workspace = config.get("workspace", "")
+        self._workspace = os.path.realpath(workspace) + os.sep if workspace else ""
+        self._given = os.path.abspath(workspace) + os.sep if workspace else ""
+        self._started = float(config.get("started", 0.0))
+        self._data = tuple(os.path.realpath(path) for path in config.get("data", ()))
+        self._links: Tuple[str, ...] = ()  # where declared data is linked into the workspace, as far as it was met
+        own = [config["traces"], os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *config.get("own", ())]
+        self._outside = _with_separator([*_SYSTEM, *_interpreter(), *own, *self._data])
+        self._seen: Set[Any] = set()
+        self._seen_relative: Set[Any] = set()
+        self._old: Set[str] = set()  # files from before the run that it then changed
+        self._found: Set[str] = set()
+        self._pending: List[Tuple[str, bool, str]] = []
+        self._forked = False
+        self._full = False
+
+    def read(self, path: Any) -> None:
+        """A file is about to be opened for reading. `path` is what was given: text, bytes, a path object, or a descriptor (left alone)."""
+        try:
+            if path not in self._seen and path not in self._seen_relative:
+                self._look(path, True)
+        except Exception:
+            pass
+
+    def changes(self, path: Any, reads: bool) -> None:
+        """A file is about to be opened for writing without being emptied: what it holds is from before, for this and for later readers."""
+        with contextlib.suppress(Exception):
+            self._look(path, reads)
+
+    def moved(self) -> None:
+        """The working directory changes: relative paths mean other files from here on."""
+        self._seen_relative.clear()
+
+    def mapped(self) -> None:
+        """Take in the files that are mapped into memory now (Linux): libraries and data sets that were opened without Python."""
+        for path in mapped_files():
+            self.read(path)
+
+    def flush(self, current: "session.Session") -> None:
+        """Write what was found since the last time."""
+        while self._pending:
+            part, self._pending = self._pending[:_EVENT], self._pending[_EVENT:]
+            current.event("opened", files=[list(item) for item in part])
+
+    def finish(self) -> None:
+        """The process is about to close its trace."""
+        self.mapped()
+
+    def forked(self) -> None:
+        """This is a forked child: what its parent found is its parent's to write."""
+        self._pending, self._forked = [], True
+
+    def _look(self, given: Any, reads: bool) -> None:
+        if isinstance(given, int) or not self._workspace:
+            return
+        text = os.fsdecode(given)
+        path = os.path.abspath(text)
+        if self._excluded(path):
+            self._remember(given, text)
+            return
+        real = _source_of(os.path.realpath(path))
+        if real.startswith(self._workspace):
+            left_out = False
+        else:
+            left_out = (real + os.sep).startswith(self._outside)
+            self._learn_link(path, real)
+        if left_out or real in self._found:
+            self._remember(given, text)
+            return
+        state = os.stat(real)  # OSError: there is no such file, and there may be one later
+        if not stat.S_ISREG(state.st_mode) or not os.access(real, os.R_OK):
+            return
+        if state.st_ctime >= self._started and real not in self._old:
+            self._remember(given, text)
+        elif reads:
+            self._remember(given, text)
+            self._note(real)
+        elif len(self._old) < MAX_OPENED:
+            self._old.add(real)
+
+    def _excluded(self, path: str) -> bool:
+        """Whether a path is left out as it is given: installed files may be links to a package manager's cache."""
+        below = path + os.sep
+        if below.startswith((self._given, self._workspace)):
+            return bool(self._links) and below.startswith(self._links)
+        return below.startswith(self._outside) or any(part in path for part in _INSTALLED)
+
+    def _learn_link(self, path: str, real: str) -> None:
+        """Remember the link by which declared data was reached, so that the next file below it costs no look at the disk."""
+        for item in self._data:
+            below = real[len(item) :]
+            if (real == item or real.startswith(item + os.sep)) and path.endswith(below) and len(self._links) < 1000:
+                link = path[: len(path) - len(below)] + os.sep
+                if link not in self._links:
+                    self._links += (link,)
+
+    def _remember(self, given: Any, text: str) -> None:
+        seen = self._seen if os.path.isabs(text) else self._seen_relative
+        if len(seen) >= _SEEN:
+            seen.clear()
+        seen.add(given)
+
+    def _note(self, real: str) -> None:
+        if len(self._found) >= MAX_OPENED:
+            if not self._full:
+                self._full = True
+                session.current().note("opened-not-all", "more than %d files were opened; the others are not listed" % MAX_OPENED)
+            return
+        self._found.add(real)
+        inside = real.startswith(self._workspace)
+        path = _printable(real[len(self._workspace) :] if inside else real)
+        file, line = callers.nearest(sys._getframe(2))
+        by = _printable("%s:%d" % (file, line)) if file else ""
+        if len(path) <= MAX_NAME and len(by) <= MAX_NAME:
+            self._pending.append((path, inside, by))
+        if self._forked and (len(self._found) < _AT_ONCE or len(self._pending) >= _AT_ONCE):
+            session.current().flush()
+
+
+def mapped_files() -> List[str]:
+    """The files that are mapped into this process's memory, each once; nothing where the system does not tell."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.readlines()
+    except OSError:
+        return []
+    columns = (line.rstrip("\n").split(None, 5) for line in lines)
+    return list(dict.fromkeys(column[5] for column in columns if len(column) == 6 and column[5].startswith("/")))
+
+
+def _source_of(path: str) -> str:
+    """The source of a file of byte code, where there is one: it decides what the byte code is."""
+    if not path.endswith(".pyc"):
+        return path
+    folder, name = os.path.split(path)
+    if os.path.basename(folder) == "__pycache__":
+        folder, name = os.path.dirname(folder), name.partition(".")[0] + ".pyc"
+    source = os.path.join(folder, name[:-1])
+    return source if os.path.exists(source) else path
+
+
+def _interpreter() -> List[str]:
+    """Where the interpreter and what is installed for it lie. A virtual environment may share its folder with a checkout."""
+    folders = [sys.base_prefix, sys.base_exec_prefix, os.path.dirname(os.path.abspath(os.__file__))]
+    for prefix in {sys.prefix, sys.exec_prefix}:
+        shared = os.path.exists(os.path.join(prefix, "pyvenv.cfg"))
+        folders += [os.path.join(prefix, name) for name in _OF_A_VENV] if shared else [prefix]
+    return folders
+
+
+def _with_separator(folders: List[str]) -> Tuple[str, ...]:
+    """Each folder as it is written and as it is, with a separator behind it; the root of all is none of them."""
+    both = [form for folder in folders if folder for form in (os.path.abspath(folder), os.path.realpath(folder))]
+    return tuple(dict.fromkeys(folder + os.sep for folder in both if folder != os.sep))
+
+
+def _printable(text: str) -> str:
+    """Text that can be printed anywhere: a file name that is no UTF-8 shows its bytes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,34 @@
+"""What one process of a run is called, how it was started, and its memory. Used by `session` and `device`; standard library only."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from typing import List
+
+sys.modules.pop("resource", None)  # nothing else imports it at start-up: a `resource.py` beside the training's script stays its own
+
+
+def process_key() -> str:
+    """Which of the run's processes this is: `main`, `rank1`, `SpawnProcess-2`."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and getattr(distributed, "is_available", bool)() and distributed.is_initialized():
+        return "rank%d" % distributed.get_rank()
+    if os.environ.get("RANK", "").isdecimal():
+        return "rank%s" % os.environ["RANK"][:10]
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    name = multiprocessing.current_process().name if multiprocessing is not None else "MainProcess"
+    return "main" if name == "MainProcess" else str(name)[:200]
+
+
+def arguments() -> List[str]:
+    """The command line, as text that can be encoded."""
+    given = getattr(sys, "orig_argv", None) or list(getattr(sys, "argv", []))  # sys.argv is not set yet during start-up
+    return [str(item).encode("utf-8", "replace").decode() for item in given]
+
+
+def resident_peak() -> int:
+    """Peak resident memory of this process in bytes (Linux counts it in KiB, macOS in bytes)."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak if sys.platform == "darwin" else peak * 1024)

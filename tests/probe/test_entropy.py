@@ -1,0 +1,196 @@
+"""Claims about `probe.entropy`: a draw from the operating system is named by its line, a seeded one is not, and nothing changes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from repro_gate.runs.launch import Run
+from repro_gate.trace.reader import Drawn
+from tests.tracing import trace_script
+
+HEAD = """
+import copy, os, pickle, random, secrets, tempfile, uuid
+import numpy, numpy as np
+from numpy.random import default_rng
+"""
+DRAWS = {  # a line -> what it is called
+    "os.urandom(4)": "os.urandom",
+    "os.getrandom(4)": "os.getrandom",
+    "open('/dev/urandom', 'rb').read(1)": "open('/dev/urandom')",
+    "uuid.uuid4()": "uuid.uuid4",
+    "uuid.uuid1()": "uuid.uuid1",
+    "secrets.token_hex(4)": "secrets.token_hex",
+    "secrets.randbits(8)": "secrets.randbits",
+    "secrets.choice('ab')": "secrets.choice",
+    "random.SystemRandom().random()": "random.SystemRandom",
+    "random.Random().random()": "random.Random()",
+    "random.seed()": "random.seed()",
+    "random.Random(1).seed()": "random.Random.seed()",
+    "np.random.default_rng().random()": "numpy.random.default_rng()",
+    "default_rng()": "numpy.random.default_rng()",
+    "np.random.SeedSequence()": "numpy.random.SeedSequence()",
+    "np.random.RandomState().rand()": "numpy.random.RandomState()",
+    "np.random.Generator(np.random.PCG64())": "numpy.random.PCG64()",
+    "np.random.seed()": "numpy.random.seed()",
+    "np.random.default_rng(None)": "numpy.random.default_rng()",
+    "np.random.RandomState(  None )": "numpy.random.RandomState()",
+}
+CLEAN = (
+    "random.random(); random.seed(3); random.Random(3).random(); random.Random('text').random()",
+    "np.random.default_rng(3); np.random.SeedSequence(3); np.random.RandomState(3); np.random.seed(3); np.random.PCG64(3)",
+    "np.random.default_rng(np.random.SeedSequence(3)).spawn(2)",
+    "uuid.uuid5(uuid.NAMESPACE_DNS, 'x'); uuid.UUID(int=3)",
+    "generator = random.Random(); generator.seed(3)",
+    "generator = random.Random(); generator.setstate(random.Random(3).getstate())",
+    "generators = [random.Random() for _ in range(3)]; [generator.seed(3) for generator in generators]",
+    "pickle.loads(pickle.dumps(random.Random(3))); copy.deepcopy(random.Random(3)); copy.copy(random.Random(3))",
+    "pickle.loads(pickle.dumps(np.random.default_rng(3))); copy.deepcopy(np.random.RandomState(3))",
+    "np.random.PCG64(3).jumped(); pickle.loads(pickle.dumps(np.random.RandomState(3)))",
+    "pickle.loads(pickle.dumps(np.random.PCG64(3))); copy.deepcopy(np.random.SeedSequence(3))",
+    "tempfile.mkdtemp(); tempfile.NamedTemporaryFile().close()",
+    "open('/dev/null').close()",
+)
+
+
+def drawn(run: Run) -> list[Drawn]:
+    """What all processes of a run drew."""
+    assert run.ended.exit_code == 0, run.ended.tail
+    return [item for trace in run.traces for item in trace.drawn]
+
+
+def test_each_way_to_the_entropy_is_named_with_its_line_once(tmp_path: Path) -> None:
+    lines = [line for line in DRAWS if sys.platform == "linux" or "getrandom" not in line]
+    script = HEAD + "for _ in range(3):\n" + "".join(f"    {line}\n" for line in lines)
+    found = {item.line: item for item in drawn(trace_script(tmp_path, script))}
+    first = script.count("\n", 0, script.index("for _")) + 2
+    assert {lines[line - first]: item.source for line, item in found.items()} == {line: DRAWS[line] for line in lines}
+    assert {item.file for item in found.values()} == {"train.py"}
+
+
+def test_what_has_a_seed_or_gets_one_and_what_others_draw_is_not_named(tmp_path: Path) -> None:
+    assert drawn(trace_script(tmp_path, HEAD + "\n".join(CLEAN) + "\n")) == []
+
+
+def test_the_line_is_that_of_a_module_of_the_workspace_and_an_installed_library_does_not_count(tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    library.mkdir()
+    (library / "names.py").write_text(
+        "import uuid, random\ndef name():\n    return uuid.uuid4(), random.Random(), random.SystemRandom().random()\n"
+    )
+    script = f"import sys\nsys.path.append({str(library)!r})\nimport names, lib.own\nnames.name()\nlib.own.draw()\n"
+    files = {"train.py": script, "lib/__init__.py": "", "lib/own.py": "import uuid\ndef draw():\n    return uuid.uuid4()\n"}
+    assert drawn(trace_script(tmp_path, files)) == [Drawn("uuid.uuid4", "lib/own.py", 3)]
+
+
+def test_torch_seed_is_named_and_manual_seed_is_not(tmp_path: Path) -> None:
+    script = """
+    import torch
+    torch.manual_seed(3)
+    torch.random.manual_seed(3)
+    torch.Generator().manual_seed(3)
+    torch.initial_seed()
+    """
+    assert drawn(trace_script(tmp_path, script)) == []
+    found = drawn(trace_script(tmp_path, "import torch\ntorch.seed()\ntorch.random.seed()\n", name="again"))
+    assert found == [Drawn("torch.seed()", "train.py", 2), Drawn("torch.seed()", "train.py", 3)]
+
+
+WORKER = """
+import os, sys, random, multiprocessing
+import numpy as np
+def work():
+    np.random.default_rng()
+    random.Random().seed(3)
+    random.Random()
+    if len(sys.argv) > 1:
+        os.kill(os.getpid(), 9)
+process = multiprocessing.get_context("fork").Process(target=work)
+process.start()
+process.join()
+"""
+
+
+def test_a_forked_worker_names_its_own_and_keeps_the_certain_ones_when_it_is_killed(short_path: Path) -> None:
+    certain = Drawn("numpy.random.default_rng()", "train.py", 5)
+    run = trace_script(short_path, WORKER)
+    assert drawn(run) == [certain, Drawn("random.Random()", "train.py", 7)]
+    assert [trace.forked for trace in run.traces if trace.drawn] == [True]
+    assert drawn(trace_script(short_path, WORKER, command="python train.py x", name="killed")) == [certain]
+
+
+def test_the_first_thousand_are_kept(tmp_path: Path) -> None:
+    script = "import os\n" + "os.urandom(1)\n" * 1_100
+    assert [item.line for item in drawn(trace_script(tmp_path, script))] == list(range(2, 1_002))
+
+
+KINDS = """
+import copy, inspect, os, pickle, random, secrets, uuid
+import numpy as np
+class Mine(random.Random):
+    def __init__(self):
+        super().__init__(7)
+class State(np.random.RandomState):
+    pass
+assert isinstance(random.Random(1), random.Random) and type(random.Random(1)) is random.Random
+assert isinstance(Mine(), random.Random) and isinstance(secrets._sysrand, random.SystemRandom)
+assert isinstance(State(1), np.random.RandomState) and isinstance(np.random.SeedSequence(1), np.random.SeedSequence)
+assert type(random.seed) is type(random.shuffle) and random.seed.__self__ is random._inst
+for thing in (os.urandom, random.Random, random.Random.seed, random.SystemRandom, uuid.uuid1, uuid.uuid4, np.random.default_rng,
+              np.random.RandomState, np.random.seed, np.random.SeedSequence):
+    assert pickle.loads(pickle.dumps(thing)) == thing, thing
+assert list(inspect.signature(random.Random.seed).parameters) == ["self", "a", "version"]
+numbers = [Mine().random(), random.Random("text").random(), random.Random(2.5).random(), random.Random(b"x").getrandbits(70)]
+old = random.Random()
+old.seed("text", version=1)
+numbers += [old.random(), State(1).rand(), np.random.default_rng(5).random()]
+twin = pickle.loads(pickle.dumps(old))
+numbers += [twin.random() == old.random(), copy.deepcopy(old).random() == copy.copy(old).random()]
+random.seed(11)
+state = random.getstate()
+numbers += [random.random(), random.gauss(0, 1)]
+random.setstate(state)
+numbers += [random.random(), random.gauss(0, 1), random.sample(range(100), 3)]
+np.random.seed(4)
+numbers += [np.random.rand(), np.random.RandomState(4).rand()]
+assert len({os.urandom(8), os.urandom(8), random.Random().random(), random.Random().random(), uuid.uuid4(), uuid.uuid4()}) == 6
+for wrong in (lambda: os.urandom(-1), lambda: os.urandom("x"), lambda: random.Random([1]), lambda: random.seed({}),
+              lambda: random.setstate(1)):
+    try:
+        wrong()
+    except (TypeError, ValueError) as error:
+        numbers.append((type(error).__name__, str(error)))
+print(numbers)
+"""
+
+
+def test_types_pickles_signatures_numbers_and_errors_are_as_without_the_probe(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, KINDS)
+    assert run.ended.exit_code == 0, run.ended.tail
+    script = tmp_path / "bare.py"
+    script.write_text(KINDS)
+    environment = {"PATH": os.environ["PATH"], "PYTHONHASHSEED": "42"}
+    bare = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=True)
+    assert run.ended.tail == (bare.stdout.strip(),)
+    assert bare.stdout.count("Error") >= 4
+
+
+def test_a_mistake_in_here_leaves_the_training_alone(tmp_path: Path) -> None:
+    script = textwrap.dedent("""
+    import os, random
+    import _repro_gate.probe.entropy as part
+    part.callers.inside = None
+    print(len(os.urandom(3)), random.Random(3).random() == random.Random(3).random(), random.Random() is None)
+    """)
+    assert trace_script(tmp_path, script).ended.tail == ("3 True False",)
+
+
+@pytest.mark.parametrize("name", ["uuid", "secrets"])
+def test_a_module_of_the_workspaces_own_by_that_name_is_left_alone(name: str, tmp_path: Path) -> None:
+    run = trace_script(tmp_path, {"train.py": f"import {name}\nprint({name}.uuid1())\n", f"{name}.py": "def uuid1():\n    return 'mine'\n"})
+    assert run.ended.tail == ("mine",) and drawn(run) == []

@@ -1,0 +1,160 @@
+"""Claims about `probe.facts`, `probe.variables` and `probe.ask`: what a training ran on, in the same words before and during it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro_gate.probe import facts
+from repro_gate.probe.variables import library_variables
+from repro_gate.runs import conditions
+from repro_gate.runs.environment import training_environment
+from repro_gate.trace.format import CONFIG_VARIABLE
+from tests.tracing import PATH, trace_script, trained
+
+ASK = Path(facts.__file__).with_name("ask.py")
+TRAIN = """
+import os
+import torch
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+os.environ["TORCH_SET_IN_TIME"] = "1"
+for _ in range(2):
+    net(torch.randn(4, 3)).sum().backward()
+    opt.step()
+    os.environ["TORCH_SET_LATE"] = "1"
+"""
+
+
+def ask(python: str, environment: dict[str, str], *options: str) -> dict[str, str]:
+    done = subprocess.run([python, *options, str(ASK)], env=environment, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_what_ask_says_before_is_what_the_trace_says(tmp_path: Path) -> None:
+    env = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    trace = trained(trace_script(tmp_path, TRAIN, env=env))
+    condition = conditions.deterministic(42, frozenset(), None)
+    environment = training_environment({"PATH": PATH, "LANG": "C.UTF-8"}, condition, env, tmp_path / "place")
+    for name in ("PYTHONPATH", CONFIG_VARIABLE):
+        del environment[name]
+    said = ask(sys.executable, environment)
+    assert said == {name: value for name, value in trace.facts.items() if name != "process"}
+    assert said["threads"] == "1" and said["cpu-isa"] in ("DEFAULT", "AVX2", "AVX512", "NEON", "SVE256", "ZVECTOR", "VSX")
+    assert said["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_ask_without_torch_says_what_holds_without_it(tmp_path: Path) -> None:
+    said = ask(sys.executable, {"PATH": os.environ["PATH"]}, "-S", "-E")
+    assert sorted(said) == ["device", "interpreter", "python"]
+
+
+def test_ask_with_a_torch_that_is_broken_says_so_beside_the_answer(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so is missing')")
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, str(ASK)], env=environment, capture_output=True, text=True, check=True)
+    assert sorted(json.loads(done.stdout)) == ["device", "interpreter", "python"]
+    assert "OSError: libcudart.so is missing" in done.stderr
+
+
+def test_on_a_cpu_no_fact_of_a_gpu_is_said(tmp_path: Path) -> None:
+    found = trained(trace_script(tmp_path, TRAIN)).facts
+    assert found["device"].startswith("cpu: ") and found["nccl"] == "none"
+    assert not [name for name in found if name.startswith(("gpu-", "cuda-", "cublas"))]
+
+
+def fake_torch(initialized: bool) -> Any:
+    """What `facts` asks of a torch that is built for CUDA."""
+    properties = types.SimpleNamespace(name="NVIDIA H200", multi_processor_count=132, total_memory=150_000_000_000, major=9, minor=0)
+    queued: list[Any] = []
+    return types.SimpleNamespace(
+        __version__="2.13.0+cu128",
+        version=types.SimpleNamespace(cuda="12.8"),
+        get_num_threads=lambda: 8,
+        backends=types.SimpleNamespace(
+            cudnn=types.SimpleNamespace(version=lambda: 91002, is_available=lambda: True),
+            cpu=types.SimpleNamespace(get_cpu_capability=lambda: "AVX512"),
+        ),
+        _C=types.SimpleNamespace(_nccl_version=lambda: 2 << 32 | 27 << 16 | 5, _cuda_getDriverVersion=lambda: 12_080),
+        cuda=types.SimpleNamespace(
+            is_available=lambda: True,
+            is_initialized=lambda: initialized,
+            device_count=lambda: 2,
+            current_device=lambda: 1,
+            get_device_name=lambda: properties.name,
+            get_device_properties=lambda index: properties if index == 1 else None,
+            _lazy_call=queued.append,
+            queued=queued,
+        ),
+    )
+
+
+def test_facts_of_a_gpu_are_said_where_cuda_was_started_and_only_there() -> None:
+    said = facts.read(facts.facts(fake_torch(initialized=True)))
+    assert said | {"processors": ""} == {
+        "torch": "2.13.0+cu128",
+        "cuda": "12.8",
+        "cudnn": "91002",
+        "nccl": "2.27.5",
+        "device": "cuda: NVIDIA H200",
+        "gpus": "2",
+        "threads": "8",
+        "processors": "",
+        "cpu-isa": "AVX512",
+        "gpu-model": "NVIDIA H200",
+        "gpu-sm-count": "132",
+        "gpu-memory-bytes": "150000000000",
+        "gpu-capability": "9.0",
+        "cuda-driver-api": "12.8",
+    }
+    idle = facts.read(facts.facts(fake_torch(initialized=False)))
+    assert not [name for name in idle if name.startswith(("gpu-", "cuda-", "cublas"))] and idle["device"] == "cpu: AVX512"
+
+
+@pytest.mark.parametrize("value", [":4096:8", None])
+def test_the_cublas_workspace_is_that_of_the_moment_when_cuda_starts(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "_AT_START", [])
+    torch = fake_torch(initialized=False)
+    facts.watch_cuda_start(torch)
+    [started] = torch.cuda.queued
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", value or "")
+    if value is None:
+        monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    started()
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")  # too late
+    assert facts.read(facts.facts(fake_torch(initialized=True)))["cublas-workspace-at-cuda-start"] == (value or "")
+
+
+def test_a_torch_without_cuda_has_nothing_queued() -> None:
+    torch = fake_torch(initialized=False)
+    torch.version.cuda = None
+    facts.watch_cuda_start(torch)
+    assert torch.cuda.queued == []
+
+
+def test_variables_are_those_of_the_libraries_as_they_stand_when_training_begins(tmp_path: Path) -> None:
+    env = {"TORCH_MINE": "x", "NCCL_DEBUG": "INFO", "EDITOR": "vi", "CUDA_AUTH_TOKEN": "s3cret", "TORCH_HUB_URL": "https://me:s3cret@host/"}
+    found = trained(trace_script(tmp_path, TRAIN, env=env)).variables
+    wanted = {
+        "TORCH_MINE": "x",
+        "NCCL_DEBUG": "INFO",
+        "TORCH_SET_IN_TIME": "1",
+        "PYTHONHASHSEED": "42",
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    }
+    assert wanted.items() <= found.items() and list(found) == sorted(found)
+    assert not {"EDITOR", "CUDA_AUTH_TOKEN", "TORCH_HUB_URL", "TORCH_SET_LATE", "HOME", "PATH"} & set(found)
+
+
+def test_a_value_that_is_no_text_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "TORCH_BYTES", os.fsdecode(b"\xff"))
+    assert library_variables()["TORCH_BYTES"] == "\\udcff"

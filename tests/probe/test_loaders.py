@@ -1,0 +1,213 @@
+"""Claims about `probe.loaders`: each DataLoader is seen at its first batch, and a record has one digest wherever it turns up."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from repro_gate.probe.loaders import record_digests
+from repro_gate.trace.format import RECORD_BYTES
+from repro_gate.trace.reader import LoaderSeen, Records, Trace
+from tests.tracing import trace_script, trained
+
+
+def digests(batch: Any, most: int | None = None) -> list[bytes]:
+    return list(record_digests(torch, batch, most))
+
+
+X = torch.arange(24, dtype=torch.float32).view(4, 2, 3)
+Y = torch.tensor([0, 1, 0, 1])
+WORDS = ["a", "b", "c", "d"]
+
+
+def test_a_record_has_one_digest_in_any_batch_and_any_order() -> None:
+    whole = digests([X, Y])
+    assert len(whole) == len(set(whole)) == 4 and {len(item) for item in whole} == {RECORD_BYTES}
+    order = [2, 0, 3, 1]
+    assert digests([X[order], Y[order]]) == [whole[index] for index in order]
+    assert digests((X[1:3], Y[1:3])) == whole[1:3]
+    assert digests({"x": X[2:3], "y": Y[2:3]}) == [whole[2]]
+
+
+CHANGES = {
+    "a value": [X + torch.tensor([0, 0, 1.0]), Y],
+    "a label": [X, 1 - Y],
+    "a dtype of the same bytes": [X.view(torch.int32), Y],
+    "a shape of the same bytes": [X.reshape(4, 3, 2), Y],
+    "the sign of zero": [torch.where(X == 0, -0.0, X)[:1], Y[:1]],
+    "a text beside it": [X, Y, WORDS],
+    "another text": [X, Y, ["b", "c", "d", "e"]],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_digest_sees(change: str) -> None:
+    assert not set(digests(CHANGES[change])) & set(digests([X, Y]))
+
+
+def test_strided_and_empty_and_boolean_and_half_tensors_are_read_as_they_stand() -> None:
+    assert digests([X.permute(0, 2, 1).contiguous().permute(0, 2, 1), Y]) == digests([X, Y])
+    assert digests([X[::2], Y[::2]]) == digests([X, Y])[::2]
+    assert len(set(digests([torch.empty(3, 0)]))) == 1
+    for dtype in (torch.bool, torch.bfloat16, torch.complex64, torch.uint8):
+        assert len(set(digests([torch.tensor([0, 1]).to(dtype)]))) == 2
+    assert digests([torch.tensor([1 + 1j, 2j]).conj()]) == digests([torch.tensor([1 - 1j, complex(0, -2)])])
+
+
+def test_arrays_of_numpy_count_like_tensors_and_objects_by_their_text() -> None:
+    assert digests([X.numpy(), Y.numpy()]) == digests([X, Y])
+    assert digests([np.array(["p", "qq"])]) != digests([np.array(["p", "rr"])])
+    assert len(set(digests([np.array([{"a": 1}, {"b": 2}], dtype=object)]))) == 2
+    assert len(set(digests([np.array(["2020-01-01", "2021-01-01"], dtype="datetime64[D]")]))) == 2
+
+
+def test_what_has_no_slice_for_each_record_is_left_out() -> None:
+    assert digests([X, Y, torch.tensor(3.0), torch.zeros(7, 4), "name", 5, None, {"scale": 2.0}]) == digests([X, Y])
+    assert digests([X, Y, X.reshape(4, 6).to_sparse()]) == digests([X, Y])
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [None, 3, "text", [], {}, [torch.tensor(1.0)], WORDS, object(), [[]], torch.empty(0, 3)],
+    ids=lambda batch: type(batch).__name__,
+)
+def test_a_batch_without_records_gives_none(batch: Any) -> None:
+    assert digests(batch) == []
+
+
+def test_more_slices_than_the_loader_batches_are_no_records() -> None:
+    assert digests([X, Y], most=3) == [] and len(digests([X, Y], most=4)) == 4
+
+
+def test_nestings_and_dataclasses_are_gone_through() -> None:
+    @dataclasses.dataclass
+    class Batch:
+        x: torch.Tensor
+        inner: dict[str, Any]
+
+    assert digests(Batch(X, {"deep": [(Y,)]})) == digests([X, Y])
+
+
+SPLITS = """
+import sys, torch
+from torch.utils.data import DataLoader, TensorDataset
+x, y = torch.arange(40.0).view(20, 2), torch.arange(20) % 2
+leak = 3 if len(sys.argv) > 1 else 0
+workers = 1 if "workers" in sys.argv else 0
+train = DataLoader(TensorDataset(x[:12], y[:12]), batch_size=4, shuffle=True, num_workers=workers)
+held_out = DataLoader(TensorDataset(x[12 - leak:], y[12 - leak:]), batch_size=3)
+unused = DataLoader(TensorDataset(x, y), batch_size=2)
+whole = DataLoader(TensorDataset(x, y), batch_size=None)
+next(iter(held_out))  # a look before training
+net = torch.nn.Linear(2, 2)
+opt = torch.optim.SGD(net.parameters(), lr=0.001)
+for epoch in range(2):
+    for a, b in train:
+        opt.zero_grad()
+        torch.nn.functional.cross_entropy(net(a), b).backward()
+        opt.step()
+    with torch.no_grad():
+        for a, b in held_out:
+            net(a)
+        next(iter(whole))
+"""
+
+
+def split(trace: Trace) -> tuple[set[bytes], set[bytes]]:
+    """Digests of the records of training and of evaluation."""
+
+    def of(role: str) -> set[bytes]:
+        found = [item for item in trace.records if item.role == role]
+        assert all(item.whole for item in found)
+        return {item.digests[at : at + RECORD_BYTES] for item in found for at in range(0, len(item.digests), RECORD_BYTES)}
+
+    return of("train"), of("evaluation")
+
+
+def test_train_and_held_out_records_are_told_apart_and_a_leak_shows(short_path: Path) -> None:
+    clean = trained(trace_script(short_path, SPLITS, observe=True))
+    seeds = [item.base_seed for item in clean.loaders]
+    assert [(item.number, item.workers) for item in clean.loaders] == [(0, 0), (1, 0), (2, 0)]
+    assert all(isinstance(seed, int) for seed in seeds) and len(set(seeds)) == 3
+    train, evaluation = split(clean)
+    assert [(item.loader, item.role, len(item.digests) // RECORD_BYTES) for item in clean.records] == [
+        (0, "evaluation", 8),
+        (1, "train", 12),
+    ]
+    assert not train & evaluation
+
+    leaking = trained(trace_script(short_path, SPLITS, command="python train.py leak workers", observe=True, name="leak"))
+    assert [item.workers for item in leaking.loaders] == [0, 1, 0]
+    train, evaluation = split(leaking)
+    assert len(train & evaluation) == 3 and len(evaluation) == 11
+
+
+def test_without_observing_loaders_are_seen_and_no_record_is_read(tmp_path: Path) -> None:
+    trace = trained(trace_script(tmp_path, SPLITS))
+    assert len(trace.loaders) == 3 and trace.records == [] and trace.distributions is None
+
+
+def test_a_loader_of_which_validation_comes_last_before_a_prefetched_batch_is_trained_on(tmp_path: Path) -> None:
+    script = """
+    import torch
+    from torch.utils.data import DataLoader
+    net = torch.nn.Linear(1, 1)
+    opt = torch.optim.SGD(net.parameters(), lr=0.001)
+    def fit(x):
+        net(x).sum().backward()
+        opt.step()
+    batches = iter(DataLoader(torch.arange(8.0).view(8, 1), batch_size=4))
+    first = next(batches)
+    second = next(batches)  # fetched ahead
+    fit(first)
+    with torch.inference_mode():
+        for x in DataLoader(torch.arange(9.0, 12.0).view(3, 1)):
+            net(x)
+    fit(second)
+    """
+    trace = trained(trace_script(tmp_path, script, observe=True))
+    assert [item.role for item in trace.records] == ["train", "evaluation"]
+
+
+def test_more_records_than_are_kept_are_said(tmp_path: Path) -> None:
+    script = SPLITS.replace("import sys, torch", "import sys, torch\nimport _repro_gate.probe.loaders as part\npart.MAX_RECORDS = 10")
+    trace = trained(trace_script(tmp_path, script, observe=True))
+    assert [(item.role, len(item.digests) // RECORD_BYTES, item.whole) for item in trace.records] == [
+        ("evaluation", 8, True),
+        ("train", 10, False),
+    ]
+
+
+def test_a_batch_that_cannot_be_read_is_said_and_the_rest_is_recorded(tmp_path: Path) -> None:
+    script = SPLITS.replace("import sys, torch", "import sys, torch\nimport _repro_gate.probe.loaders as part\npart._tensor_slices = None")
+    run = trace_script(tmp_path, script, observe=True)
+    trace = trained(run)
+    assert (run.outcome, len(trace.steps), trace.records) == ("finished", 6, [])
+    assert {identifier for identifier, _ in trace.notes} == {"records-not-read"}
+
+
+def test_a_loader_of_another_process_is_that_processs(short_path: Path) -> None:
+    script = """
+    import multiprocessing, torch
+    from torch.utils.data import DataLoader
+    def work():
+        net = torch.nn.Linear(1, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.001)
+        for x in DataLoader(torch.arange(4.0).view(4, 1)):
+            net(x).sum().backward()
+            opt.step()
+    next(iter(DataLoader(torch.arange(3.0))))
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+    """
+    run = trace_script(short_path, script, observe=True)
+    main, worker = sorted(run.traces, key=lambda trace: trace.forked)
+    assert [(item.number, item.workers) for item in main.loaders] == [(0, 0)] == [(item.number, item.workers) for item in worker.loaders]
+    assert isinstance(worker.loaders[0], LoaderSeen) and isinstance(worker.records[0], Records)
+    assert len(worker.records[0].digests) == 4 * RECORD_BYTES and main.records == []

@@ -1,0 +1,328 @@
+"""Claims about `probe.opened`: what a run read and did not make is listed once, with the line that read it, and nothing else is."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from repro_gate.runs.launch import Run
+from repro_gate.trace.reader import Opened, Trace
+from tests.tracing import trace_script
+
+
+def listed(run: Run) -> list[Opened]:
+    """What all processes of a run opened."""
+    assert run.ended.exit_code == 0, run.ended.tail
+    return [item for trace in run.traces for item in trace.opened]
+
+
+def read_by(tmp_path: Path, source: str | Mapping[str, str], command: str = "python train.py", data: tuple[Path, ...] = ()) -> list[Opened]:
+    """What a run of a script without torch opened."""
+    return listed(trace_script(tmp_path, source, command=command, data=data))
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder beside everything that the gate makes, with some files."""
+    folder = tmp_path / "outside"
+    (folder / "deep").mkdir(parents=True)
+    for name in ("a.txt", "b.txt", "deep/c.txt"):
+        (folder / name).write_text(name)
+    return folder
+
+
+def test_a_script_that_reads_nothing_lists_itself_and_what_it_imports_from_beside_it(tmp_path: Path) -> None:
+    files = {
+        "train.py": "import json, sqlite3, email.message, numpy\nimport model\n",
+        "model.py": "from pkg import part\n",
+        "pkg/__init__.py": "",
+        "pkg/part.py": "",
+        "never.py": "",
+    }
+    assert read_by(tmp_path, files) == [
+        Opened("train.py", True),
+        Opened("model.py", True, "train.py:2"),
+        Opened("pkg/__init__.py", True, "model.py:1"),
+        Opened("pkg/part.py", True, "model.py:1"),
+    ]
+
+
+def test_a_file_from_outside_is_listed_once_with_the_line_that_read_it(tmp_path: Path, outside: Path) -> None:
+    source = f"""
+    import os
+    def load(path):
+        return open(path).read()
+    for _ in range(3):
+        load({str(outside / "a.txt")!r})
+    os.chdir({str(outside)!r})
+    open("a.txt").read()
+    descriptor = os.open("b.txt", os.O_RDONLY)
+    open(descriptor).read()
+    open(b"deep/../deep/c.txt", "rb").read()
+    """
+    assert read_by(tmp_path, source)[1:] == [
+        Opened(str(outside / "a.txt"), False, "train.py:4"),
+        Opened(str(outside / "b.txt"), False, "train.py:9"),
+        Opened(str(outside / "deep" / "c.txt"), False, "train.py:11"),
+    ]
+
+
+def test_a_relative_path_means_another_file_after_a_change_of_folder(tmp_path: Path, outside: Path) -> None:
+    source = f"""
+    import os
+    open("data.txt").read()
+    os.chdir({str(outside / "deep")!r})
+    open("c.txt").read()
+    os.chdir({str(outside)!r})
+    try:
+        open("c.txt")
+    except FileNotFoundError:
+        open("b.txt").read()
+    """
+    found = read_by(tmp_path, {"train.py": source, "data.txt": "x"})[1:]
+    assert [item.path for item in found] == ["data.txt", str(outside / "deep" / "c.txt"), str(outside / "b.txt")]
+
+
+def test_what_is_no_file_or_cannot_be_found_is_not_listed(tmp_path: Path, outside: Path) -> None:
+    source = f"""
+    import os, pathlib, shutil
+    outside = pathlib.Path({str(outside)!r})
+    os.listdir(outside)
+    os.close(os.open(outside, os.O_RDONLY))
+    for path in (outside, outside / "gone", "gone", "", "/", "/dev/null", "/proc/self/status", "/etc/hostname"):
+        try:
+            open(path).close()
+        except OSError:
+            pass
+    for strange in (3.5, None, ["x"], "nul\\0"):
+        try:
+            open(strange)
+        except (TypeError, ValueError):
+            pass
+    """
+    assert read_by(tmp_path, source) == [Opened("train.py", True)]
+
+
+def test_what_the_run_made_itself_is_not_listed(tmp_path: Path, outside: Path) -> None:
+    source = f"""
+    import os, pathlib, shutil, subprocess, sys, tempfile
+    pathlib.Path("out.txt").write_text("x")
+    pathlib.Path("out.txt").read_text()
+    subprocess.run([sys.executable, "-I", "-c", "open('of-child', 'w').write('x')"], check=True)  # a child without the probe
+    open("of-child").read()
+    shutil.copy2("train.py", "copy.py")  # with the old time of the original
+    open("copy.py").read()
+    outside = pathlib.Path({str(outside)!r})
+    (outside / "new.txt").write_text("x")
+    (outside / "new.txt").read_text()
+    (outside / "a.txt").write_text("emptied and written")
+    (outside / "a.txt").read_text()
+    with tempfile.TemporaryFile("w+") as file:
+        file.write("x")
+    home = pathlib.Path.home() / ".cache"
+    home.write_text("x")
+    home.read_text()
+    """
+    assert read_by(tmp_path, source) == [Opened("train.py", True)]
+
+
+@pytest.mark.parametrize("mode", ["r+", "a+", "a"])
+def test_what_a_file_held_before_is_read_even_where_the_run_writes_to_it(mode: str, tmp_path: Path, outside: Path) -> None:
+    source = f"""
+    path = {str(outside / "a.txt")!r}
+    with open(path, {mode!r}) as file:
+        file.write("more")
+    open(path).read()
+    """
+    [found] = read_by(tmp_path, source)[1:]
+    assert (found.path, found.by) == (str(outside / "a.txt"), "train.py:5" if mode == "a" else "train.py:3")
+
+
+def test_what_an_earlier_run_left_behind_is_listed(tmp_path: Path, outside: Path) -> None:
+    source = f"""
+    import os
+    cache = {str(outside / "cache")!r}
+    if os.path.exists(cache):
+        print(open(cache).read())
+    else:
+        open(cache, "w").write("left")
+    """
+    assert read_by(tmp_path, source) == [Opened("train.py", True)]
+    run = trace_script(tmp_path, source, name="again")
+    assert listed(run) == [Opened("train.py", True), Opened(str(outside / "cache"), False, "train.py:5")]
+
+
+def test_declared_data_is_left_out_by_its_path_and_by_its_link(tmp_path: Path, outside: Path) -> None:
+    workspace = tmp_path / "place" / "workspace"
+    workspace.mkdir(parents=True)
+    (workspace / "data").symlink_to(outside / "deep")
+    (workspace / "undeclared").symlink_to(outside / "b.txt")
+    (outside / "deep" / "d.txt").write_text("d")
+    source = f"""
+    for path in ("data/c.txt", "data/d.txt", {str(outside / "deep" / "c.txt")!r}, {str(outside / "a.txt")!r}, "undeclared"):
+        open(path).read()
+    """
+    found = read_by(tmp_path, source, data=(outside / "deep", outside / "a.txt"))
+    assert found == [Opened("train.py", True), Opened(str(outside / "b.txt"), False, "train.py:3")]
+
+
+def test_a_module_from_outside_is_listed_by_its_source_with_and_without_byte_code(tmp_path: Path, outside: Path) -> None:
+    (outside / "library.py").write_text("X = 1")
+    source = f"import sys\nsys.path.append({str(outside)!r})\nimport library\n"
+    wanted = Opened(str(outside / "library.py"), False, "train.py:3")
+    assert read_by(tmp_path, source)[1:] == [wanted]
+    assert os.path.isdir(outside / "__pycache__")
+    assert listed(trace_script(tmp_path, source, name="again"))[1:] == [wanted]
+
+
+def test_an_extension_module_and_a_database_from_outside_are_listed(tmp_path: Path, outside: Path) -> None:
+    import sqlite3
+
+    import markupsafe._speedups as extension
+
+    library = outside / os.path.basename(extension.__file__)
+    library.write_bytes(Path(extension.__file__).read_bytes())
+    base = sqlite3.connect(outside / "base.db")
+    base.execute("create table t (x)")
+    base.commit()
+    base.close()
+    source = f"""
+    import sqlite3, sys
+    sys.path.insert(0, {str(outside)!r})
+    import _speedups
+    sqlite3.connect({str(outside / "base.db")!r}).execute("select * from t")
+    """
+    assert read_by(tmp_path, source)[1:] == [
+        Opened(str(library), False, "train.py:4"),
+        Opened(str(outside / "base.db"), False, "train.py:5"),
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_file_that_is_mapped_without_python_having_opened_it_is_listed(tmp_path: Path, outside: Path) -> None:
+    (outside / "mapped.bin").write_bytes(bytes(8192))
+    source = f"""
+    import ctypes, os
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    handle = libc.open({str(outside / "mapped.bin")!r}.encode(), 0)
+    assert libc.mmap(None, 8192, 1, 2, handle, ctypes.c_long(0)) not in (None, ctypes.c_void_p(-1).value)
+    """
+    assert read_by(tmp_path, source)[1:] == [Opened(str(outside / "mapped.bin"), False)]
+
+
+CHILDREN = {
+    "a forked child": """
+        if os.fork() == 0:
+            open(path).read()
+            os._exit(0)
+        os.wait()
+        """,
+    "a forked child that is killed": """
+        child = os.fork()
+        if child == 0:
+            open(path).read()
+            os.kill(os.getpid(), 9)
+        os.wait()
+        """,
+    "a process of multiprocessing": """
+        import multiprocessing
+        def work():
+            open(path).read()
+        process = multiprocessing.get_context("fork").Process(target=work)
+        process.start()
+        process.join()
+        """,
+    "a fork before an exec": """
+        if os.fork() == 0:
+            open(path).read()
+            os.execv("/bin/true", ["true"])
+        os.wait()
+        """,
+    "a program that a fork becomes": """
+        if os.fork() == 0:
+            os.execv(sys.executable, [sys.executable, "-c", "import sys; open(sys.argv[1]).read()", path])
+        os.wait()
+        """,
+    "a process that goes by os._exit": """
+        open(path).read()
+        os._exit(0)
+        """,
+}
+
+
+@pytest.mark.parametrize("way", CHILDREN)
+def test_a_file_is_listed_by(way: str, short_path: Path) -> None:
+    (short_path / "file.txt").write_text("x")
+    head = f"import os, sys\npath = {str(short_path / 'file.txt')!r}\n"
+    run = trace_script(short_path, head + textwrap.dedent(CHILDREN[way]))
+    found = [(trace, item) for trace in run.traces for item in trace.opened if not item.inside]
+    assert [item.path for _, item in found] == [str(short_path / "file.txt")], (run.ended.tail, run.problem)
+    [(trace, _)] = found
+    assert trace.forked == (("fork" in way and "becomes" not in way) or "multiprocessing" in way)
+
+
+LOADER = """
+import sys, torch
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return torch.tensor([float(open(sys.argv[1]).read())])
+net = torch.nn.Linear(1, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x in torch.utils.data.DataLoader(Data(), num_workers=1):
+    net(x).sum().backward()
+    opt.step()
+"""
+
+
+def test_a_worker_of_a_loader_lists_what_it_read_and_torch_itself_is_left_out(short_path: Path) -> None:
+    (short_path / "value.txt").write_text("1.5")
+    run = trace_script(short_path, LOADER, command=f"python train.py {short_path / 'value.txt'}")
+    assert run.outcome == "finished", (run.problem, run.ended.tail)
+    assert {trace.forked: trace.opened for trace in run.traces} == {
+        False: [Opened("train.py", True)],
+        True: [Opened(str(short_path / "value.txt"), False, "train.py:7")],
+    }
+
+
+def test_more_files_than_the_trace_holds_are_said(tmp_path: Path, outside: Path) -> None:
+    for number in range(30):
+        (outside / f"{number}.bin").write_bytes(b"")
+    source = f"""
+    import _repro_gate.probe.opened as part
+    part.MAX_OPENED = 20
+    for number in range(30):
+        open("{outside}/%d.bin" % number).close()
+    """
+    run = trace_script(tmp_path, source)
+    [trace] = run.traces
+    assert len(trace.opened) == 20
+    assert [identifier for identifier, _ in trace.notes] == ["opened-not-all"]
+
+
+def test_names_that_are_no_text_can_be_printed(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/\xff\n.txt"
+    Path(os.fsdecode(name)).write_text("x")
+    [_, found] = read_by(tmp_path, f"open({name!r}).read()\n")
+    assert found.path == f"{tmp_path}/\\udcff\n.txt"
+    found.path.encode("utf-8")
+
+
+def test_a_mistake_in_here_leaves_the_training_alone(tmp_path: Path, outside: Path) -> None:
+    source = f"""
+    import sys
+    import _repro_gate.probe.opened as part
+    part.os.path.realpath = None
+    print(open({str(outside / "a.txt")!r}).read())
+    sys.audit("open", "a")
+    """.replace('sys.audit("open", "a")', 'sys.audit("open", "a", None, None)')
+    run = trace_script(tmp_path, source)
+    assert (run.ended.exit_code, run.ended.tail) == (0, ("a.txt",))
+    assert isinstance(run.traces[0], Trace)
