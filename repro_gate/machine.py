@@ -1,0 +1,183 @@
+"""What the gate reads of this machine by itself, without torch: CPU, memory, system, driver and GPUs; and who else computes on the GPUs.
+
+Called by `gate` and `repro-gate hash`, for the hardware checks and the platform's leaves. Nothing here raises: a fact that cannot be read
+is absent. `nvidia-smi` is asked by its documented queries (`--help-query-gpu`, `--help-query-compute-apps`) and with a time limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+import psutil
+
+SMI_SECONDS = 20.0  # a driver that has lost a GPU lets nvidia-smi wait for ever
+_KILL_SECONDS = 2.0  # what is stuck inside the driver does not die, and nobody waits for it
+_MOST_TEXT = 1 << 20  # characters read of a file in /proc, or of an answer
+_GPU_FIELDS = {  # nvidia-smi's name -> ours, behind `gpu.N.`
+    "name": "model",
+    "uuid": "uuid",
+    "memory.total": "memory",
+    "compute_cap": "capability",
+    "mig.mode.current": "mig",
+    "ecc.mode.current": "ecc",
+}
+_CPUINFO, _DRIVER = Path("/proc/cpuinfo"), Path("/proc/driver/nvidia/version")
+_ARM_PARTS = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision")
+_VERSION = re.compile(r"\b\d{2,}\.\d+(?:\.\d+)*\b")
+_UNKNOWN = re.compile(r"\[.*\]|N/A|", re.DOTALL)  # `[N/A]`, `[Not Supported]`, `[Unknown Error]`
+
+
+def read_machine() -> dict[str, str]:
+    """Facts by name: `cpu-model`, `cpu-count`, `memory-bytes`, `os`, `kernel`, `libc`, `driver`, and for each GPU N from 0 `gpu.N.model`,
+    `.uuid`, `.memory`, `.capability`, `.mig` and `.ecc`, as nvidia-smi words them. A fact that cannot be read is absent."""
+    gpus, smi_driver = _gpus()
+    facts = {
+        "cpu-model": _cpu_model(),
+        "cpu-count": str(os.cpu_count() or ""),
+        "memory-bytes": _memory(),
+        "os": _system(),
+        "kernel": f"{platform.system()} {platform.release()}".strip(),
+        "libc": _libc(),
+        "driver": _kernel_driver() or smi_driver,
+    }
+    return {name: value for name, value in {**facts, **gpus}.items() if value}
+
+
+def other_gpu_processes(own: Collection[int]) -> tuple[str, ...] | None:
+    """Processes that compute on the GPUs now, as `PID NAME (MEMORY)`, but those in `own` and their descendants, sorted by PID.
+
+    None where nvidia-smi is not there or does not answer. In a container the driver shows processes of the container alone, or none.
+    """
+    answer = _nvidia_smi("--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader")
+    if answer is None:
+        return None
+    ours = _with_descendants(own)
+    found: dict[int, str] = {}
+    for line in answer.splitlines():
+        pid, _, rest = line.partition(", ")
+        name, _, memory = rest.rpartition(", ")
+        if pid.strip().isdecimal() and int(pid) not in ours:
+            used = "" if _UNKNOWN.fullmatch(memory.strip()) else f" ({memory.strip()})"
+            found[int(pid)] = f"{int(pid)} {name.strip() or '(unknown)'}{used}"
+    return tuple(found[pid] for pid in sorted(found))
+
+
+def _gpus() -> tuple[dict[str, str], str]:
+    """(facts of every GPU, driver version), empty where nothing answers. A field that this nvidia-smi does not know is left out."""
+    fields = ["driver_version", *_GPU_FIELDS]
+    rows = _query(fields)
+    if rows is None:
+        columns = [(field, _query([field])) for field in fields] if _query(["name"]) else []
+        known = [(field, answer) for field, answer in columns if answer]
+        fields = [field for field, _ in known]
+        rows = [[row[0] for row in rows] for rows in zip(*(answer for _, answer in known), strict=False)]
+    facts, driver = dict[str, str](), ""
+    for number, row in enumerate(rows):
+        for field, value in zip(fields, row, strict=False):
+            if _UNKNOWN.fullmatch(value):
+                continue
+            if field in _GPU_FIELDS:
+                facts[f"gpu.{number}.{_GPU_FIELDS[field]}"] = value
+            else:
+                driver = value
+    return facts, driver
+
+
+def _query(fields: list[str]) -> list[list[str]] | None:
+    """One row for each GPU, its values in the order of `fields`; None where nvidia-smi cannot answer that."""
+    answer = _nvidia_smi(f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
+    if answer is None:
+        return None
+    rows = [[value.strip() for value in line.split(", ")] for line in answer.splitlines() if line.strip()]
+    return [row for row in rows if len(row) == len(fields)]
+
+
+def _nvidia_smi(*arguments: str) -> str | None:
+    """What nvidia-smi prints, or None: it is not there, it fails, or it does not answer in time (and is then not waited for)."""
+    try:
+        process = subprocess.Popen(
+            ["nvidia-smi", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except OSError:
+        return None
+    try:
+        answer, _ = process.communicate(timeout=SMI_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_KILL_SECONDS)
+        return None
+    return answer[:_MOST_TEXT].decode("utf-8", "replace") if process.returncode == 0 else None
+
+
+def _with_descendants(own: Collection[int]) -> set[int]:
+    found = set(own)
+    for pid in own:
+        with contextlib.suppress(psutil.Error, OSError):
+            found.update(child.pid for child in psutil.Process(pid).children(recursive=True))
+    return found
+
+
+def _cpu_model() -> str:
+    """The name that the processor gives itself; on ARM, which gives none, the numbers that stand for it. Several are joined by ` + `."""
+    if sys.platform == "darwin":
+        return _sysctl("machdep.cpu.brand_string")
+    entries = [
+        {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in entry.splitlines())}
+        for entry in _text(_CPUINFO).split("\n\n")
+    ]
+    names: dict[str, None] = {}
+    for entry in entries:
+        parts = [f"{name.removeprefix('CPU ')} {entry[name]}" for name in _ARM_PARTS if name in entry]
+        name = entry.get("model name") or ", ".join(parts) or entry.get("cpu", "")
+        names.update({" ".join(name.split()): None} if name else {})
+    return " + ".join(names) or platform.processor()
+
+
+def _memory() -> str:
+    with contextlib.suppress(OSError, psutil.Error):
+        return str(psutil.virtual_memory().total)
+    return ""
+
+
+def _system() -> str:
+    if sys.platform == "darwin":
+        return f"macOS {platform.mac_ver()[0]}"
+    with contextlib.suppress(OSError):
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    return platform.system()
+
+
+def _libc() -> str:
+    with contextlib.suppress(OSError, ValueError):
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    return " ".join(filter(None, platform.libc_ver()))
+
+
+def _kernel_driver() -> str:
+    """The version of the NVIDIA kernel module that is loaded: `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug …`."""
+    found = _VERSION.search(_text(_DRIVER).partition("\n")[0])
+    return found.group() if found else ""
+
+
+def _sysctl(name: str) -> str:
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=False).stdout.strip()
+    return ""
+
+
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
+        return file.read(_MOST_TEXT)
+    return ""

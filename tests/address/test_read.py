@@ -1,0 +1,79 @@
+"""Claims about reading an address out of a report that somebody else may have written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro_gate.address.diff import moved
+from repro_gate.address.proof import prove
+from repro_gate.address.read import load_address
+from repro_gate.address.tree import address
+from repro_gate.errors import GateError
+from repro_gate.report.json_face import dumps
+from tests.report.samples import PASS
+
+ADDRESS = prove(
+    address(
+        {
+            "code": "sha256:ab",
+            "seeds": [42],
+            "steps": None,
+            "command": "grep '\\d' \udcff",
+            "data/\udcff": {"sha256": "ff", "bytes": 2**60},
+        },
+        {"python": "3.11.9", "threads": 2, "long": "x" * 60_000},
+    )
+)
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    path = tmp_path / "report.json"
+    path.write_text(dumps(replace(PASS, content_address=ADDRESS)))
+    return path
+
+
+def edited(report: Path, **fields: Any) -> Path:
+    document = json.loads(report.read_text())
+    document["content_address"].update(fields)
+    report.write_text(json.dumps(document))
+    return report
+
+
+def test_an_address_survives_its_report(report: Path) -> None:
+    found = load_address(report)
+    assert found == ADDRESS and moved(found, ADDRESS) == ()
+
+
+def test_a_report_without_an_address_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(dumps(replace(PASS, content_address=None)))
+    with pytest.raises(GateError, match=r"report\.json: this report carries no content address") as caught:
+        load_address(path)
+    assert caught.value.remedy
+
+
+def test_a_forged_report_is_refused_in_one_clear_line(report: Path) -> None:
+    with pytest.raises(GateError, match=r"report\.json: content_address\.config_hash is sha256:0{64}, but") as caught:
+        load_address(edited(report, config_hash="sha256:" + "0" * 64))
+    assert "\n" not in caught.value.message and caught.value.reason_id == "address/forged"
+
+
+def test_names_in_a_forged_report_cannot_write_to_the_terminal(report: Path) -> None:
+    leaves = {"recipe": {"\x1b[31m\u202e": 1}, "platform": {}}
+    with pytest.raises(GateError) as caught:
+        load_address(edited(report, leaves=leaves))
+    assert "\x1b" not in caught.value.message and "\u202e" not in caught.value.message
+
+
+def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"content_address": {}}')
+    with pytest.raises(GateError, match=r"x\.json: not a report"):
+        load_address(tmp_path / "x.json")
+    with pytest.raises(GateError, match="cannot be read"):
+        load_address(tmp_path / "none.json")

@@ -1,0 +1,217 @@
+"""Claims about what the gate reads of a machine: with an nvidia-smi that takes no other arguments than the real one, and without any."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from repro_gate import machine
+from repro_gate.machine import other_gpu_processes, read_machine
+
+FIELDS = ("driver_version", "name", "uuid", "memory.total", "compute_cap", "mig.mode.current", "ecc.mode.current")
+TWO = (
+    ("570.86.15", "NVIDIA H200", "GPU-11", "143771 MiB", "9.0", "Disabled", "Enabled"),
+    ("570.86.15", "NVIDIA H200", "GPU-22", "143771 MiB", "9.0", "Enabled", "Enabled"),
+)
+# What nvidia-smi does: one option for each query, CSV with ", ", status 2 and a sentence on stdout for a field it does not know.
+SMI = r"""
+import sys, time
+known, rows, apps, seconds = {known!r}, {rows!r}, {apps!r}, {seconds!r}
+time.sleep(seconds)
+if len(sys.argv) != 3 or sys.argv[2] != "--format=csv,noheader":
+    sys.exit("ERROR: Option is not recognized. Please run 'nvidia-smi -h'.")
+option, _, names = sys.argv[1].partition("=")
+if option == "--query-gpu":
+    for name in names.split(","):
+        if name not in known:
+            print('Field "%s" is not a valid field to query.' % name)
+            sys.exit(2)
+    for row in rows:
+        print(", ".join(row[known.index(name)] for name in names.split(",")))
+elif option == "--query-compute-apps" and names == "pid,process_name,used_memory":
+    print("\n".join(apps))
+else:
+    sys.exit(2)
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing of the machine that the tests run on: no driver, no nvidia-smi."""
+    monkeypatch.setattr(machine, "_DRIVER", tmp_path / "no-driver")
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+
+def install(tmp_path: Path, known: tuple[str, ...] = FIELDS, rows: object = TWO, apps: tuple[str, ...] = (), seconds: float = 0.0) -> None:
+    (tmp_path / "smi.py").write_text(SMI.format(known=known, rows=rows, apps=apps, seconds=seconds))
+    script(tmp_path, f'exec "{sys.executable}" "{tmp_path / "smi.py"}" "$@"')
+
+
+def script(tmp_path: Path, body: str) -> None:
+    path = tmp_path / "bin/nvidia-smi"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def test_without_a_gpu_the_rest_is_read_and_nothing_of_a_gpu() -> None:
+    facts = read_machine()
+    assert {"cpu-count", "memory-bytes", "os", "kernel"} <= facts.keys()
+    assert int(facts["cpu-count"]) == os.cpu_count() and int(facts["memory-bytes"]) == psutil.virtual_memory().total
+    assert facts["kernel"].endswith(os.uname().release)
+    assert not [name for name in facts if name.startswith("gpu.") or name == "driver"]
+    assert other_gpu_processes([]) is None
+
+
+def test_every_gpu_is_read(tmp_path: Path) -> None:
+    install(tmp_path)
+    facts = read_machine()
+    assert facts["driver"] == "570.86.15"
+    assert {name: value for name, value in facts.items() if name.startswith("gpu.")} == {
+        "gpu.0.model": "NVIDIA H200",
+        "gpu.0.uuid": "GPU-11",
+        "gpu.0.memory": "143771 MiB",
+        "gpu.0.capability": "9.0",
+        "gpu.0.mig": "Disabled",
+        "gpu.0.ecc": "Enabled",
+        "gpu.1.model": "NVIDIA H200",
+        "gpu.1.uuid": "GPU-22",
+        "gpu.1.memory": "143771 MiB",
+        "gpu.1.capability": "9.0",
+        "gpu.1.mig": "Enabled",
+        "gpu.1.ecc": "Enabled",
+    }
+
+
+def test_what_a_gpu_does_not_have_is_absent(tmp_path: Path) -> None:
+    install(tmp_path, rows=(("470.1", "Tesla T4", "GPU-1", "15360 MiB", "[N/A]", "[Not Supported]", "N/A"),))
+    facts = read_machine()
+    assert facts["gpu.0.model"] == "Tesla T4" and not {"gpu.0.mig", "gpu.0.ecc", "gpu.0.capability"} & facts.keys()
+
+
+def test_a_field_that_an_older_nvidia_smi_does_not_know_costs_the_others_nothing(tmp_path: Path) -> None:
+    fields = tuple(name for name in FIELDS if name != "compute_cap")
+    install(tmp_path, fields, tuple((*row[:4], *row[5:]) for row in TWO))
+    facts = read_machine()
+    assert facts["driver"] == "570.86.15" and facts["gpu.1.uuid"] == "GPU-22" and facts["gpu.1.mig"] == "Enabled"
+    assert "gpu.1.capability" not in facts
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'echo "NVIDIA-SMI has failed because it couldn\'t communicate with the NVIDIA driver."; exit 9',
+        "echo 'No devices were found'; exit 6",
+        "exit 0",
+        "echo 'No devices were found'",
+        "head -c 3000000 /dev/zero",
+        "printf '\\377\\376, \\n, , , , , , \\n'",
+        "kill -9 $$",
+    ],
+)
+def test_an_nvidia_smi_that_fails_or_babbles_is_no_error(tmp_path: Path, body: str) -> None:
+    script(tmp_path, f"PATH=/bin:/usr/bin; {body}")
+    assert not [name for name in read_machine() if name.startswith("gpu.")]
+    assert not other_gpu_processes([])
+
+
+def test_an_nvidia_smi_that_cannot_be_started_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "bin/nvidia-smi").write_bytes(b"\x7fELF not really")
+    (tmp_path / "bin/nvidia-smi").chmod(0o755)
+    assert "driver" not in read_machine() and other_gpu_processes([]) is None
+
+
+def test_an_nvidia_smi_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "SMI_SECONDS", 0.5)
+    install(tmp_path, seconds=600.0)
+    assert "driver" not in read_machine() and other_gpu_processes([]) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023", "535.104.05"),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs-builder@U16-I3-B03-4-3)  Thu Jan 23",
+            "570.86.15",
+        ),
+        ("NVRM version: NVIDIA UNIX aarch64 Kernel Module  390.157  Wed Oct 12 09:19:07 UTC 2022", "390.157"),
+    ],
+)
+def test_the_driver_is_the_kernel_module_that_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, version: str) -> None:
+    (tmp_path / "version").write_text(f"{line}\nGCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n")
+    monkeypatch.setattr(machine, "_DRIVER", tmp_path / "version")
+    assert read_machine()["driver"] == version
+
+
+X86 = "processor\t: {}\nmodel name\t: Intel(R)  Xeon(R) CPU @ 2.20GHz\nflags\t: fpu avx2\n\n"
+ARM = "processor\t: {0}\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: {1}\nCPU revision\t: 1\n\n"
+
+NEOVERSE = "implementer 0x41, architecture 8, variant 0x3, part 0xd0c, revision 1"
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no /proc")
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [
+        (X86.format(0) + X86.format(1), "Intel(R) Xeon(R) CPU @ 2.20GHz"),
+        (ARM.format(0, "0xd0c") + ARM.format(1, "0xd0c"), NEOVERSE),
+        (
+            ARM.format(0, "0xd05") + ARM.format(1, "0xd0b"),
+            f"{NEOVERSE.replace('0xd0c', '0xd05')} + {NEOVERSE.replace('0xd0c', '0xd0b')}",
+        ),
+        ("processor\t: 0\ncpu\t\t: POWER9, altivec supported\n", "POWER9, altivec supported"),
+    ],
+)
+def test_the_cpu_is_named_on_every_architecture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, model: str) -> None:
+    (tmp_path / "cpuinfo").write_text(text)
+    monkeypatch.setattr(machine, "_CPUINFO", tmp_path / "cpuinfo")
+    assert read_machine()["cpu-model"] == model
+
+
+def test_processes_on_the_gpus_are_listed_but_ours_and_our_children(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        apps = (
+            f"{os.getpid()}, {sys.executable}, 512 MiB",
+            f"{child.pid}, python, 512 MiB",
+            "2999999, /opt/a, b/python, 1024 MiB",
+            "2999998, [Not Found], [N/A]",
+            "no number, python, 1 MiB",
+            "",
+        )
+        install(tmp_path, apps=apps)
+        assert other_gpu_processes([os.getpid()]) == ("2999998 [Not Found]", "2999999 /opt/a, b/python (1024 MiB)")
+        seen = other_gpu_processes([])
+        assert seen is not None and len(seen) == 4 and f"{child.pid} python (512 MiB)" in seen
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_no_other_process_is_none_of_them_and_not_unknown(tmp_path: Path) -> None:
+    install(tmp_path)
+    assert other_gpu_processes([os.getpid(), 2999999]) == ()
+
+
+def test_the_answer_does_not_follow_the_language_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    script(tmp_path, 'printf "%s, %s\\n" "$LC_ALL" 1; [ "$1" = --query-gpu=driver_version,name ]')
+    monkeypatch.setattr(machine, "_GPU_FIELDS", {"name": "model"})
+    assert read_machine()["driver"] == "C"
+
+
+def test_reading_a_machine_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "SMI_SECONDS", 0.2)
+    install(tmp_path, seconds=600.0)
+    read_machine()
+    deadline = time.monotonic() + 10
+    while psutil.Process().children() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert psutil.Process().children() == []
