@@ -1,5 +1,5 @@
-"""The checklist: one file for each category, one interface. `run_checks` executes all of them and applies waivers; `uncovered` says which
-categories nothing was shown for."""
+"""The checklist: one file for each category, one interface. `run_checks` executes all of them and applies waivers, `run_static` those that
+need no training; `uncovered` says which categories nothing was shown for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import replace
 from datetime import date
 
 from repro_gate.checks import code, data, env, hardware, random_state
-from repro_gate.checks.interface import CATEGORIES, Check, CheckResult, Evidence
+from repro_gate.checks.interface import CATEGORIES, CHECKOUT, Check, CheckResult, Evidence
+from repro_gate.errors import GateError
 from repro_gate.spec.model import Waiver
 
 ALL: tuple[Check, ...] = (*code.CHECKS, *data.CHECKS, *env.CHECKS, *random_state.CHECKS, *hardware.CHECKS)
@@ -16,7 +17,12 @@ ALL: tuple[Check, ...] = (*code.CHECKS, *data.CHECKS, *env.CHECKS, *random_state
 
 def run_checks(evidence: Evidence, today: date) -> tuple[CheckResult, ...]:
     """Every check's result, in the order of the categories; a result that a valid waiver names is `waived`."""
-    return tuple(_waived(check(evidence), evidence.spec.checklist.waive, today) for check in ALL)
+    return _results(ALL, evidence, today)
+
+
+def run_static(evidence: Evidence, today: date) -> tuple[CheckResult, ...]:
+    """The same of the checks that look at the checkout alone."""
+    return _results([check for check in ALL if check.needs == CHECKOUT], evidence, today)
 
 
 def uncovered(results: Sequence[CheckResult]) -> tuple[str, ...]:
@@ -26,11 +32,25 @@ def uncovered(results: Sequence[CheckResult]) -> tuple[str, ...]:
     )
 
 
+def _results(checks: Sequence[Check], evidence: Evidence, today: date) -> tuple[CheckResult, ...]:
+    return tuple(_waived(_looked(check, evidence), evidence.spec.checklist.waive, today) for check in checks)
+
+
+def _looked(check: Check, evidence: Evidence) -> CheckResult:
+    """The check's result. One that could not look has shown nothing, so it fails and says why: the others still have their say."""
+    try:
+        return check(evidence)
+    except GateError as error:
+        return CheckResult(check.id, check.category, "fail", f"it could not look: {error.message}", (), error.remedy)
+    except OSError as error:
+        return CheckResult(check.id, check.category, "fail", f"it could not look: {error}")
+
+
 def _waived(result: CheckResult, waivers: Sequence[Waiver], today: date) -> CheckResult:
     waiver = next((item for item in waivers if item.check == result.id), None)
     if waiver is None or result.status not in ("warn", "fail"):
         return result
     if waiver.until is not None and today > waiver.until:
-        return replace(result, status="fail", message=f"{result.message} (its waiver ended on {waiver.until})")
+        return replace(result, status="fail", message=f"{result.message} (its waiver ended on {waiver.until}: {waiver.reason})")
     until = f" until {waiver.until}" if waiver.until else ""
     return replace(result, status="waived", message=f"{result.message}: waived{until}, {waiver.reason}")

@@ -1,47 +1,239 @@
-"""Checks of category `code`: is what ran known, and would it run from a clean checkout?"""
+"""Checks of category `code`: is what ran known, and would it run from a fresh clone?"""
 
 from __future__ import annotations
 
-from repro_gate.checks.interface import Check, CheckResult, Evidence, missing, shortened
+import os
+import posixpath
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from repro_gate.checkout import lfs_pointers, submodules
+from repro_gate.checks.interface import CHECKOUT, Check, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
+from repro_gate.checks.text import Unreadable, parse_toml, read_text
+from repro_gate.checks.workflows import read_workflows
+from repro_gate.data.declared import data_path
+from repro_gate.runs.launch import SNIPPET
+from repro_gate.trace.reader import Opened
+
+_LICENCE = re.compile(r"(?:(?:un)?licen[cs]es?|copying)(?:[-._ ].*)?", re.IGNORECASE)
+_NO_LICENCE_SUFFIX = frozenset({".py", ".sh", ".js", ".json", ".yml", ".yaml", ".toml", ".cfg", ".ini", ".in", ".h", ".c", ".ipynb"})
+_PROJECT_BYTES = 1024 * 1024
+# Outside the workspace these are code or settings; any other file read there is data, which `data/undeclared-reads` looks at.
+_SOURCE = frozenset({".py", ".pyi", ".so", ".pyd", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".sh"})
 
 
-def commit_known(evidence: Evidence) -> CheckResult:
-    """The checkout is at a commit."""
+@check("code/commit", "The checkout is at a commit.", CHECKOUT)
+def commit_known(evidence: Evidence) -> Outcome:
+    """A result belongs to a commit, or nobody can check out what gave it."""
     if evidence.commit is None:
-        return CheckResult(
-            "code/commit",
-            "code",
-            missing(evidence),
-            "the code is in no git commit, so nobody can check out what ran",
-            remedy="run `git init && git add -A && git commit`",
+        return missing(
+            "the code is in no git commit, so nobody can check out what ran", remedy="run `git init && git add -A && git commit`"
         )
-    return CheckResult("code/commit", "code", "pass", f"the code is commit {evidence.commit[:12]}", (evidence.commit,))
+    return passed(f"the code is commit {evidence.commit[:12]}", (evidence.commit,))
 
 
-def tree_clean(evidence: Evidence) -> CheckResult:
-    """Nothing that ran was uncommitted."""
+@check("code/clean", "Nothing in the checkout is uncommitted.", CHECKOUT)
+def tree_clean(evidence: Evidence) -> Outcome:
+    """What git ignores does not count: it is not copied into the workspaces."""
     if evidence.commit is None:
-        return CheckResult("code/clean", "code", "skip", "there is no commit to hold the tree against")
+        return skipped("there is no commit to hold the tree against")
     if evidence.uncommitted:
-        return CheckResult(
-            "code/clean",
-            "code",
-            missing(evidence),
-            f"{len(evidence.uncommitted)} uncommitted paths were part of the runs",
+        return missing(
+            f"{len(evidence.uncommitted)} uncommitted paths are part of what runs",
             shortened(evidence.uncommitted),
             "commit them, or add them to .gitignore if training does not need them",
         )
-    return CheckResult("code/clean", "code", "pass", "nothing that ran was uncommitted")
+    return passed("nothing is uncommitted")
 
 
-def pristine_workspace(evidence: Evidence) -> CheckResult:
-    """The command ran to its end from a fresh copy of the checkout, so nothing that git ignores was needed."""
+@check("code/submodules", "The files of every submodule are there, at the commit that the checkout records.", CHECKOUT)
+def submodules_present(evidence: Evidence) -> Outcome:
+    """Another commit than the recorded one is a fault; one that is not there, or that no clone would find, is missing."""
+    if evidence.checkout is None or not evidence.checkout.is_git:
+        return skipped("there is no git repository")
+    found = submodules(evidence.checkout.root)
+    if not found:
+        return skipped("the checkout has no submodules")
+    moved = [item for item in found if item.actual is not None and item.actual != item.recorded]
+    if moved:
+        lines = [f"{item.path}: recorded {item.recorded[:12]}, found {(item.actual or 'no commit')[:12]}" for item in moved]
+        remedy = f"run `git submodule update --init --recursive`, or `git add {moved[0].path}` if the move is meant"
+        return failed(f"{len(moved)} submodules are at another commit than the recorded one", shortened(lines), remedy)
+    absent = [f"{item.path}: not initialised" for item in found if item.actual is None]
+    absent += [f"{item.path}: {item.gone} of its files are missing" for item in found if item.gone]
+    if absent:
+        remedy = "run `git submodule update --init --recursive` (actions/checkout: `submodules: recursive`)"
+        return missing(f"the files of {len(absent)} submodules are not all there", shortened(absent), remedy)
+    unknown = [f"{item.path}: no URL in .gitmodules" for item in found if not item.known]
+    if unknown:
+        remedy = "run `git submodule add URL PATH`, so that .gitmodules names it"
+        return missing(f"a fresh clone would not find {len(unknown)} submodules", shortened(unknown), remedy)
+    return passed(f"{len(found)} submodules are at their recorded commits", shortened([f"{item.path} {item.recorded}" for item in found]))
+
+
+@check("code/lfs", "No tracked file is a Git LFS pointer in place of its content.", CHECKOUT)
+def lfs_resolved(evidence: Evidence) -> Outcome:
+    """A pointer that git's attributes do not give to LFS may be meant as it is (a test's fixture), so it is only pointed out."""
+    if evidence.checkout is None or not evidence.checkout.is_git:
+        return skipped("there is no git repository")
+    found = lfs_pointers(evidence.checkout.root)
+    managed = [item.path for item in found if item.managed]
+    if managed:
+        remedy = "run `git lfs pull` (actions/checkout: `lfs: true`)"
+        return missing(f"{len(managed)} files are Git LFS pointers, their content is not there", shortened(managed), remedy)
+    if found:
+        message = f"{len(found)} files look like Git LFS pointers, and no attribute gives them to LFS"
+        return noticed(
+            message, shortened([item.path for item in found]), "run `git lfs track` for them, or leave them if they are meant so"
+        )
+    return passed("no tracked file is a Git LFS pointer")
+
+
+@check("code/spec-tracked", "The spec itself is tracked by git, so that a change to it is reviewed.", CHECKOUT)
+def spec_tracked(evidence: Evidence) -> Outcome:
+    """Whether it was modified since the commit is for `code/clean` to say."""
+    if evidence.tracked is None or evidence.checkout is None:
+        return skipped("there is no git repository")
+    path = posixpath.join(_spec_folder(evidence), evidence.spec.path.name)
+    if path not in evidence.tracked:
+        return missing(f"{path} is not tracked by git, so nobody reviews a change to it", (path,), f"run `git add {path}` and commit it")
+    return passed(f"{path} is tracked", (path,))
+
+
+@check("code/licence", "The checkout says under which licence its code may be run again.", CHECKOUT)
+def licence(evidence: Evidence) -> Outcome:
+    """A file of the usual name, or pyproject's `license`, at the root or beside the spec. What the licence says is not judged."""
+    root = evidence.checkout.root if evidence.checkout else evidence.spec.path.parent
+    folders = dict.fromkeys((Path(os.path.realpath(root)), Path(os.path.realpath(evidence.spec.path.parent))))
+    for folder in folders:
+        found = next(_licences(folder, Path(os.path.realpath(root)), evidence.tracked), None)
+        if found:
+            return passed(f"{found} states the licence", (found,))
+    remedy = "add a LICENSE file at the root, or `license` to pyproject.toml"
+    return missing("no tracked file says under which licence the code may be run again", remedy=remedy)
+
+
+@check(
+    "code/actions-pinned", "Every action and reusable workflow that the workflows use is pinned by commit, every image by digest.", CHECKOUT
+)
+def actions_pinned(evidence: Evidence) -> Outcome:
+    """A tag of somebody else's action can be moved to other code, which then builds the environment that trains."""
+    root = evidence.checkout.root if evidence.checkout else evidence.spec.path.parent
+    workflows = read_workflows(root)
+    if not workflows.files:
+        return skipped("there are no GitHub workflows or actions")
+    loose = [f"{use.path}:{use.line}: {use.action}" for use in workflows.uses if not use.pinned]
+    if loose:
+        remedy = "write `owner/name@<40 hex digits>  # v4`; Dependabot and Renovate keep such pins up to date"
+        message = f"{len(loose)} of {len(workflows.uses)} uses of an action are not pinned by commit"
+        return missing(message, shortened([*loose, *workflows.problems]), remedy)
+    if workflows.problems:
+        message = f"{len(workflows.problems)} workflows could not be read, so their actions are unknown"
+        return missing(message, shortened(workflows.problems), "mend the line that is named")
+    if not workflows.uses:
+        return skipped(f"none of {len(workflows.files)} workflows uses an action")
+    return passed(f"{len(workflows.uses)} uses of actions in {len(workflows.files)} files are pinned by commit", shortened(workflows.files))
+
+
+@check("code/pristine-workspace", "The command ran to its end from a fresh copy of the checkout, so nothing that git ignores was needed.")
+def pristine_workspace(evidence: Evidence) -> Outcome:
+    """Each run starts in a new copy of what git would see; a file that only this machine has is not in it."""
     bad = [run for run in evidence.runs if not run.good]
     if not evidence.runs or bad:
-        return CheckResult("code/pristine-workspace", "code", "skip", "no run came to its end", tuple(run.problem for run in bad[:3]))
-    return CheckResult(
-        "code/pristine-workspace", "code", "pass", f"each of {len(evidence.runs)} runs started in a fresh copy of {evidence.files} files"
-    )
+        return skipped("no run came to its end", tuple(run.problem for run in bad[:3]))
+    return passed(f"each of {len(evidence.runs)} runs started in a fresh copy of {evidence.files} files")
 
 
-CHECKS: tuple[Check, ...] = (commit_known, tree_clean, pristine_workspace)
+@check("code/opened-files", "Every source and settings file that training opened is tracked, or belongs to the interpreter.")
+def opened_files(evidence: Evidence) -> Outcome:
+    """Seen by Python's audit hook. Declared data is for the checks of `data`."""
+    opened = {item.path: item for run in evidence.runs for trace in run.traces for item in trace.opened}
+    if not opened:
+        return skipped("no run recorded a file that it opened")
+    inside = [item for item in opened.values() if item.inside]
+    known = tuple(_declared(evidence))
+    untracked = sorted((item for item in inside if _is_untracked(item, evidence.tracked, known)), key=lambda item: item.path)
+    outside = sorted((item for item in opened.values() if not item.inside and _suffix(item.path) in _SOURCE), key=lambda item: item.path)
+    if untracked or outside:
+        lines = [f"{_by(item)}: not tracked by git" for item in untracked] + [f"{_by(item)}: outside the checkout" for item in outside]
+        message = f"training opened {len(lines)} source or settings files that no clone of the checkout has"
+        return missing(message, shortened(lines), "commit them, install them as a package of the lockfile, or do not read them")
+    judged = f"{len(inside)} files of the checkout that training opened are tracked" if evidence.tracked is not None else "no git, so files"
+    tail = "" if evidence.tracked is not None else " of the checkout are not judged"
+    return passed(f"{judged}{tail}; none of {len(opened) - len(inside)} others is source or settings")
+
+
+def _is_untracked(item: Opened, tracked: frozenset[str] | None, declared: tuple[str, ...]) -> bool:
+    if tracked is None or item.path in tracked or posixpath.basename(item.path) == SNIPPET:
+        return False
+    return not any(item.path == path or item.path.startswith(f"{path}/") for path in declared)
+
+
+def _declared(evidence: Evidence) -> Iterator[str]:
+    """Declared data by its paths in the workspace, which are those relative to the checkout's root."""
+    if evidence.checkout is not None:
+        for item in evidence.spec.data:
+            yield os.path.relpath(data_path(item, Path(os.path.realpath(evidence.spec.path.parent))), evidence.checkout.root)
+
+
+def _spec_folder(evidence: Evidence) -> str:
+    """The folder of the spec, relative to the checkout's root; empty where it is the root."""
+    if evidence.checkout is None:
+        return ""
+    inside = os.path.relpath(os.path.realpath(evidence.spec.path.parent), evidence.checkout.root)
+    return "" if inside == "." else inside
+
+
+def _licences(folder: Path, root: Path, tracked: frozenset[str] | None) -> Iterator[str]:
+    """What states a licence in `folder`, by its path from `root`; only tracked files count where git knows them."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return
+    for name in names:
+        path = os.path.relpath(folder / name, root)
+        if _LICENCE.fullmatch(name) and _suffix(name) not in _NO_LICENCE_SUFFIX and _holds_text(folder / name, path, tracked):
+            yield path
+    project = os.path.relpath(folder / "pyproject.toml", root)
+    if (tracked is None or project in tracked) and _states_licence(folder / "pyproject.toml", root):
+        yield project
+
+
+def _holds_text(path: Path, shown: str, tracked: frozenset[str] | None) -> bool:
+    """Whether it is a tracked file that is not empty, or a folder (LICENSES of the REUSE convention) with a tracked file in it."""
+    if path.is_dir():
+        return any(path.iterdir()) if tracked is None else any(item.startswith(f"{shown}/") for item in tracked)
+    return path.is_file() and path.stat().st_size > 0 and (tracked is None or shown in tracked)
+
+
+def _states_licence(path: Path, root: Path) -> bool:
+    try:
+        document = parse_toml(read_text(path, root, _PROJECT_BYTES))
+    except Unreadable:
+        return False
+    tool = document.get("tool")
+    tables = [document.get("project"), tool.get("poetry") if isinstance(tool, dict) else None]
+    stated = [table.get("license") for table in tables if isinstance(table, dict)]
+    return any((isinstance(item, str) and item.strip()) or (isinstance(item, dict) and item.get("text")) for item in stated)
+
+
+def _suffix(path: str) -> str:
+    return posixpath.splitext(path)[1].lower()
+
+
+def _by(item: Opened) -> str:
+    return f"{item.path} (opened by {item.by})" if item.by else item.path
+
+
+CHECKS: tuple[Check, ...] = (
+    commit_known,
+    tree_clean,
+    submodules_present,
+    lfs_resolved,
+    spec_tracked,
+    licence,
+    actions_pinned,
+    pristine_workspace,
+    opened_files,
+)

@@ -1,56 +1,241 @@
-"""Checks of category `env`: can the software be set up again?"""
+"""Checks of category `env`: can the software be set up again, and was it what trained?"""
 
 from __future__ import annotations
 
-from repro_gate.checks.interface import Check, CheckResult, Evidence, missing
+import os
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
 
-SAME = ("python", "torch", "cuda", "cudnn", "interpreter")
+from repro_gate.analysis.compare import processes
+from repro_gate.checks.installed import hold, own_names
+from repro_gate.checks.interface import CHECKOUT, Check, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
+from repro_gate.checks.lockfiles import Lock, LockfileError, kind_of, read_lock
+from repro_gate.spec.errors import escaped
+from repro_gate.trace.reader import Trace
+
+_ON_GPU = ("python", "torch", "cuda", "cudnn", "nccl", "driver")
+_SAME = (*_ON_GPU, "interpreter")
+_DIGEST = re.compile(r"\S+@sha256:([0-9a-f]{64})", re.IGNORECASE)
+_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
+_CUBLAS_FACT = "cublas-workspace-at-cuda-start"
+_CUBLAS_VALUES = (":4096:8", ":16:8")  # the two that NVIDIA's documentation calls reproducible
+# Different in each process of a run, or in each run, by what they are: ranks, and the rendezvous that a launcher opens.
+_OF_ONE_PROCESS = re.compile(r"(?:LOCAL_|GROUP_|ROLE_)?RANK|MASTER_(?:ADDR|PORT)|TORCHELASTIC_.*|ROLE_NAME|.*_RUN_ID|REPRO_GATE_.*")
+_SHOWN = 60  # characters of a variable's value
 
 
-def lockfile(evidence: Evidence) -> CheckResult:
-    """The declared lockfile is in the checkout and not empty."""
-    name, declared = "env/lockfile", evidence.spec.env.lockfile
+@check("env/lockfile", "The declared lockfile is in the checkout, can be read, and pins every distribution by version and hash.", CHECKOUT)
+def lockfile(evidence: Evidence) -> Outcome:
+    """A lock without hashes pins what an index calls a version, not the bytes that are installed."""
+    declared = evidence.spec.env.lockfile
     if declared is None:
-        return CheckResult(
-            name,
-            "env",
-            missing(evidence),
-            "no lockfile is declared, so a rerun may install other versions",
-            remedy="name it in the spec: `env: {lockfile: requirements.lock}`",
+        found = _undeclared(evidence)
+        remedy = f"name it in the spec: `env: {{lockfile: {found[0] if found else 'requirements.lock'}}}`"
+        return missing("no lockfile is declared, so a rerun may install other versions", found, remedy)
+    try:
+        lock = _read(evidence, declared)
+    except LockfileError as error:
+        return failed(f"the declared lockfile cannot be used: {error}", (str(error),), "commit it, or correct env.lockfile")
+    if lock.faults:
+        return missing(
+            f"{declared} leaves {len(lock.faults)} entries open, so a rerun may install other files",
+            shortened(lock.faults),
+            "lock with hashes, such as `uv pip compile --generate-hashes` or `uv lock`",
         )
-    path = evidence.spec.path.parent / declared
-    if not path.is_file() or not path.stat().st_size:
-        return CheckResult(
-            name,
-            "env",
-            "fail",
-            f"the declared lockfile {declared} is not there, or is empty",
-            (declared,),
-            "commit it, or correct env.lockfile",
-        )
-    return CheckResult(name, "env", "pass", f"{declared} is there, {path.stat().st_size} bytes", (declared,))
+    untracked = [path for path in lock.files if evidence.tracked is not None and path not in evidence.tracked]
+    if untracked:
+        return missing("the lockfile is not tracked by git, so a checkout lacks it", shortened(untracked), f"run `git add {untracked[0]}`")
+    return passed(f"{declared} pins {len(lock.pins)} distributions by version and hash", (f"{declared}: {lock.kind}",))
 
 
-def versions_equal(evidence: Evidence) -> CheckResult:
-    """Every process of every run trained with the same Python, torch, CUDA and cuDNN."""
-    name = "env/versions"
-    facts = [
-        {key: trace.facts[key] for key in SAME if key in trace.facts} for run in evidence.runs for trace in run.traces if trace.trained
-    ]
+@check("env/installed", "Every distribution that training imported is in the lockfile, with the version that was imported.")
+def installed(evidence: Evidence) -> Outcome:
+    """A lock that nobody installed from says nothing about the run."""
+    declared = evidence.spec.env.lockfile
+    if declared is None:
+        return skipped("no lockfile is declared")
+    imported, python = _imported(evidence)
+    if not imported:
+        return skipped("no run recorded what it imported")
+    try:
+        lock = _read(evidence, declared)
+    except LockfileError as error:
+        return skipped(f"the lockfile cannot be used: {error}")
+    root, folder = _root(evidence), _folder(evidence)
+    held = hold(imported, lock, own_names(root, folder, root=root), python)
+    if held.differing or held.absent:
+        lines = [*(f"{line}, imported" for line in held.differing), *(f"{line} is not in the lock" for line in held.absent)]
+        return failed(
+            f"training imported {len(lines)} distributions that {declared} does not pin so",
+            shortened(lines),
+            f"install from {declared} alone, or lock again and commit it",
+        )
+    if held.open:
+        return missing(
+            f"{declared} names {len(held.open)} imported distributions without a version", shortened(held.open), "pin them by =="
+        )
+    if held.unnamed:
+        message = f"{len(held.unnamed)} imported distributions are not in {declared} under their Python names, so they could not be held"
+        return noticed(message, shortened(held.unnamed), "nothing, where conda names them otherwise; else add them and lock again")
+    return passed(f"{len(held.equal)} imported distributions have the version of {declared}", shortened(held.equal))
+
+
+@check("env/image-digest", "The container image is declared by digest, and it is the one that the gate runs in.", CHECKOUT)
+def image_digest(evidence: Evidence) -> Outcome:
+    """A tag can be moved to another image; a digest cannot. What is declared counts only where the running image is known."""
+    declared, running = evidence.spec.env.image, evidence.running_image
+    known = _DIGEST.fullmatch(running or "")
+    example = running if known else "ghcr.io/org/train@sha256:<64 hex digits>"
+    if declared is None:
+        return missing("no container image is declared", (running,) if running else (), f"name it in the spec: `env: {{image: {example}}}`")
+    wanted = _DIGEST.fullmatch(declared)
+    if wanted is None and "@" in declared:
+        return failed("the declared image's digest is not `sha256:` and 64 hex digits", (declared,), f"write it as `{example}`")
+    if wanted is None:
+        remedy = f"write `{example}`; `docker buildx imagetools inspect {declared}` prints the digest"
+        return missing("the declared image is named by tag, which can be moved to another image", (declared,), remedy)
+    if known is None:
+        message = "the image is declared by digest, and nothing shows that training runs in it"
+        return missing(message, (declared,), "run the gate inside that image, or waive this check with a reason")
+    if wanted[1].lower() != known[1].lower():
+        return failed(
+            "the gate runs in another image than the declared one",
+            (f"declared {declared}", f"running {running}"),
+            "correct env.image, or run in it",
+        )
+    return passed("the gate runs in the declared image", (declared,))
+
+
+@check("env/versions", "Python, torch, CUDA, cuDNN, NCCL and driver are recorded, and the same in every process of every run.")
+def versions(evidence: Evidence) -> Outcome:
+    """Each of these can change numbers without a change to the code."""
+    facts = [_versions(trace, evidence) for trace in _trained(evidence)]
     if not facts:
-        return CheckResult(name, "env", "skip", "no run was traced")
-    first = facts[0]
-    shown = tuple(f"{key} {value}" for key, value in first.items())
-    if any(other != first for other in facts):
-        return CheckResult(
-            name,
-            "env",
-            "fail",
-            "processes trained with different versions",
-            tuple(sorted({str(item) for item in facts}))[:4],
-            "start every process with the same interpreter",
-        )
-    return CheckResult(name, "env", "pass", f"all {len(facts)} training processes had the same versions", shown)
+        return skipped("no run was traced")
+    moved = [key for key in _SAME if len({item.get(key) for item in facts}) > 1]
+    if moved:
+        lines = [f"{key}: {', '.join(sorted({item.get(key, 'not recorded') for item in facts}))}" for key in moved]
+        return failed("processes trained with different versions", lines, "start every process with the same interpreter")
+    on_gpu = any(trace.facts.get("device", "").startswith("cuda") for trace in _trained(evidence))
+    unknown = [key for key in (_ON_GPU if on_gpu else ("python",)) if not facts[0].get(key)]
+    shown = tuple(f"{key} {facts[0][key]}" for key in _SAME if facts[0].get(key))
+    if unknown:
+        message = f"the version of {', '.join(unknown)} could not be read, so a rerun cannot be held against it"
+        return missing(message, shown, "run where it can be read: `nvidia-smi` on PATH names the driver, torch the others")
+    return passed(f"all {len(facts)} training processes had the same versions", shown)
 
 
-CHECKS: tuple[Check, ...] = (lockfile, versions_equal)
+@check("env/cublas-workspace", "CUBLAS_WORKSPACE_CONFIG held :4096:8 or :16:8 when CUDA started, in every deterministic run.")
+def cublas_workspace(evidence: Evidence) -> Outcome:
+    """cuBLAS reads the variable once, when it makes its handle: what is set later changes nothing."""
+    runs = [run for run in evidence.runs if run.plan.condition.name == "deterministic"]
+    traces = [(run.plan.name, trace) for run in runs for trace in run.traces if trace.trained]
+    started = [(name, trace) for name, trace in traces if _CUBLAS_FACT in trace.facts or trace.facts.get("device", "").startswith("cuda")]
+    if not started:
+        return skipped("no deterministic run started CUDA")
+    unread = [f"{name}, process {trace.key}" for name, trace in started if _CUBLAS_FACT not in trace.facts]
+    wrong = [
+        f"{name}, process {trace.key}: {trace.facts[_CUBLAS_FACT] or 'not set'}"
+        for name, trace in started
+        if trace.facts.get(_CUBLAS_FACT, _CUBLAS_VALUES[0]) not in _CUBLAS_VALUES
+    ]
+    allowed = next((item for item in evidence.spec.determinism.allow if item.flag == _CUBLAS), None)
+    if wrong and allowed:
+        return noticed(f"{_CUBLAS} was off when CUDA started, as determinism.allow says: {allowed.reason}", shortened(wrong))
+    if wrong:
+        message = f"{_CUBLAS} did not hold {' or '.join(_CUBLAS_VALUES)} when CUDA started, so cuBLAS may choose other sums"
+        return failed(message, shortened(wrong), "do not unset or change it in the training code or in train.env before CUDA starts")
+    if unread:
+        return missing(f"{_CUBLAS} could not be read when CUDA started", shortened(unread), "import torch before other code starts CUDA")
+    values = {trace.facts[_CUBLAS_FACT] for _, trace in started}
+    return passed(f"{_CUBLAS} stood in the environment when CUDA started in {len(started)} processes", sorted(values))
+
+
+@check("env/variables", "The environment variables that torch or CUDA read are recorded, and the same in both runs of the pair.")
+def variables(evidence: Evidence) -> Outcome:
+    """A variable that only one run saw is a difference that the code does not show."""
+    if len(evidence.pair) < 2:
+        return skipped("there is no pair of runs")
+    first, second = (processes(run.traces) for run in evidence.pair[:2])
+    pairs = [(label, first[label].variables, second[label].variables) for label in first if label in second]
+    if not any(one or other for _, one, other in pairs):
+        return skipped("no environment variable was recorded")
+    lines = [
+        f"{label}: {name} {_value(one.get(name))} and {_value(other.get(name))}"
+        for label, one, other in pairs
+        for name in sorted(one.keys() | other.keys())
+        if one.get(name) != other.get(name) and not _OF_ONE_PROCESS.fullmatch(name)
+    ]
+    if lines:
+        message = f"{len(lines)} environment variables differ between two runs that should be the same"
+        return failed(message, shortened(lines), "set them in train.env to one value, or remove the line that changes them")
+    names = {f"{name}={_value(value)}" for _, one, _ in pairs for name, value in one.items()}
+    return passed(f"{len(names)} environment variables were the same in both runs", shortened(sorted(names)))
+
+
+def _root(evidence: Evidence) -> Path:
+    return Path(os.path.realpath(evidence.checkout.root if evidence.checkout else evidence.spec.path.parent))
+
+
+def _folder(evidence: Evidence) -> Path:
+    return Path(os.path.realpath(evidence.spec.path.parent))
+
+
+def _read(evidence: Evidence, declared: str) -> Lock:
+    return read_lock(Path(os.path.normpath(_folder(evidence) / declared)), _root(evidence))
+
+
+def _undeclared(evidence: Evidence) -> tuple[str, ...]:
+    """Lockfiles beside the spec or at the root, as the spec would name them."""
+    folder, root, found = _folder(evidence), _root(evidence), list[str]()
+    for place in dict.fromkeys((folder, root)):
+        try:
+            names = sorted(os.listdir(place))
+        except OSError:
+            continue
+        found += [os.path.relpath(place / name, folder) for name in names if _is_lock(place / name, root)]
+    return tuple(found[:10])
+
+
+def _is_lock(path: Path, root: Path) -> bool:
+    """Whether it is a lockfile by its name and content; a requirements file is one where it pins everything by hash."""
+    kind = kind_of(path.name)
+    if kind is None or (kind == "requirements" and not fnmatchcase(path.name, "*requirements*")):
+        return False
+    try:
+        return not read_lock(path, root).faults or kind != "requirements"
+    except LockfileError:
+        return False
+
+
+def _imported(evidence: Evidence) -> tuple[dict[str, frozenset[str]], str | None]:
+    """What training imported (name -> versions seen), and the Python that did."""
+    traces = [trace for run in evidence.runs for trace in run.traces if trace.distributions is not None]
+    found: dict[str, frozenset[str]] = {}
+    for trace in traces:
+        for name, version in (trace.distributions or {}).items():
+            found[name] = found.get(name, frozenset()) | {version}
+    return found, next((trace.facts["python"] for trace in traces if "python" in trace.facts), None)
+
+
+def _trained(evidence: Evidence) -> Iterator[Trace]:
+    yield from (trace for run in evidence.runs for trace in run.traces if trace.trained)
+
+
+def _versions(trace: Trace, evidence: Evidence) -> dict[str, str]:
+    return {
+        **{key: trace.facts[key] for key in _SAME if key in trace.facts},
+        **({"driver": evidence.machine["driver"]} if "driver" in evidence.machine else {}),
+    }
+
+
+def _value(value: str | None) -> str:
+    if value is None:
+        return "not set"
+    text = escaped(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+CHECKS: tuple[Check, ...] = (lockfile, installed, image_digest, versions, cublas_workspace, variables)

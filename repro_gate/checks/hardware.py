@@ -1,21 +1,34 @@
-"""Checks of category `hardware`: did the training run on what the spec requires, and every run on the same?"""
+"""Checks of category `hardware`: did the training run on what the spec requires, every run on the same, and is it known what that was?"""
 
 from __future__ import annotations
 
-from repro_gate.checks.interface import Check, CheckResult, Evidence
+import re
+from collections.abc import Iterator, Mapping
 
-SAME = ("device", "gpus", "threads", "processors")
+from repro_gate.checks.interface import Check, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
+from repro_gate.trace.reader import Trace
+
+SAME = ("device", "gpus", "gpu-model", "gpu-sm-count", "gpu-capability", "cpu-isa", "threads", "processors")
+_GPU_FACTS = {
+    "gpu-model": "GPU model",
+    "gpu-sm-count": "number of SMs",
+    "gpu-memory-bytes": "GPU memory",
+    "gpu-capability": "compute capability",
+}
+_CPU_FACTS = {"cpu-isa": "instruction set that torch uses", "threads": "thread count"}
+_GPU_STATES = {"mig": "MIG", "ecc": "ECC"}
+_GPU_NUMBER = re.compile(r"gpu\.(\d{1,4})\.\w+")
 
 
-def device(evidence: Evidence) -> CheckResult:
-    """The device that training used is the one that the spec requires, in kind, number and model."""
-    name, wanted = "hardware/device", evidence.spec.hardware
-    used = sorted(
-        {trace.facts.get("device", "") for run in evidence.runs for trace in run.traces if trace.trained and trace.facts.get("device")}
-    )
-    if not used:
-        return CheckResult(name, "hardware", "skip", "no run was traced on a device")
-    counts = {trace.facts.get("gpus", "0") for run in evidence.runs for trace in run.traces if trace.trained}
+@check("hardware/device", "The device that training used is the one that the spec requires, in kind, number and model.")
+def device(evidence: Evidence) -> Outcome:
+    """What the processes used, held against `hardware:`; `gpus` is the least number that each must see."""
+    wanted = evidence.spec.hardware
+    traces = [trace for _, trace in _trained(evidence) if trace.facts.get("device")]
+    if not traces:
+        return skipped("no run was traced on a device")
+    used = sorted({_device_of(trace) for trace in traces})
+    counts = {trace.facts.get("gpus", "0") for trace in traces}
     wrong = []
     if wanted.device and any(not item.startswith(wanted.device) for item in used):
         wrong.append(f"device {wanted.device} is required, training used {', '.join(used)}")
@@ -24,38 +37,103 @@ def device(evidence: Evidence) -> CheckResult:
     if wanted.gpus is not None and any(not count.isdecimal() or int(count) < wanted.gpus for count in counts):
         wrong.append(f"{wanted.gpus} GPUs are required, training saw {', '.join(sorted(counts))}")
     if wrong:
-        return CheckResult(
-            name, "hardware", "fail", wrong[0], tuple(wrong), "run on the hardware that the spec names, or correct `hardware:`"
+        return failed(wrong[0], wrong, "run on the hardware that the spec names, or correct `hardware:`")
+    return passed(f"training used {', '.join(used)}" + ("" if wanted.device else " (none is required)"), used)
+
+
+@check("hardware/same", "Device, GPU model, SM count, GPU count and thread count were the same in every process of every run.")
+def same_for_all(evidence: Evidence) -> Outcome:
+    """The facts of every process against those of the first; the evidence names each fact that differs, with a process for each value."""
+    traced = [(place, {key: trace.facts[key] for key in SAME if key in trace.facts}) for place, trace in _trained(evidence)]
+    traced = [(place, facts) for place, facts in traced if facts]
+    if not traced:
+        return skipped("no run was traced")
+    lines = list(_differences(dict(traced)))
+    if lines:
+        return failed(
+            "processes ran on different hardware, whose rounding differs",
+            shortened(lines),
+            "give every rank and every run the same GPU model, and pin the thread count (OMP_NUM_THREADS under train.env)",
         )
-    return CheckResult(
-        name, "hardware", "pass", f"training used {', '.join(used)}" + ("" if wanted.device else " (none is required)"), tuple(used)
-    )
+    return passed(f"{len(traced)} processes had the same device and threads", [f"{key} {value}" for key, value in traced[0][1].items()])
 
 
-def same_for_all(evidence: Evidence) -> CheckResult:
-    """Device, GPU count and thread count were the same in every process of every run."""
-    name = "hardware/same"
-    facts = [
-        {key: trace.facts[key] for key in SAME if key in trace.facts} for run in evidence.runs for trace in run.traces if trace.trained
-    ]
-    if not facts or not any(facts):
-        return CheckResult(name, "hardware", "skip", "no run was traced")
-    if any(other != facts[0] for other in facts):
-        return CheckResult(
-            name,
-            "hardware",
-            "fail",
-            "processes ran on different hardware",
-            tuple(sorted({str(item) for item in facts}))[:4],
-            "pin the device and the thread count",
+@check(
+    "hardware/recorded", "The report names the hardware that a rerun needs: the GPU with its driver and modes, or the CPU as torch used it."
+)
+def recorded(evidence: Evidence) -> Outcome:
+    """Facts of the training's processes and of the machine; a MIG or ECC mode that a GPU does not have is no gap."""
+    traces = [trace for _, trace in _trained(evidence)]
+    if not traces:
+        return skipped("no run was traced")
+    known, gaps = dict[str, None](), dict[str, None]()
+    for trace in traces:
+        on_gpu = trace.facts.get("device", "").startswith("cuda")
+        for key, title in (_GPU_FACTS if on_gpu else _CPU_FACTS if "torch" in trace.facts else {}).items():
+            if trace.facts.get(key):
+                known[f"{key} {trace.facts[key]}"] = None
+            else:
+                gaps[title] = None
+        for source, named in zip((known, gaps), _of_machine(evidence.machine, on_gpu), strict=True):
+            source.update(named)
+    if gaps:
+        return missing(
+            f"not known of the hardware: {', '.join(gaps)}",
+            shortened(list(known), 20),
+            "run the gate where it can read this: nvidia-smi on PATH (a container needs --gpus all), a torch that tells, /proc readable",
         )
-    return CheckResult(
-        name,
-        "hardware",
-        "pass",
-        "every process had the same device and threads",
-        tuple(f"{key} {value}" for key, value in facts[0].items()),
-    )
+    return passed("the hardware that training used is recorded", shortened(list(known), 20))
 
 
-CHECKS: tuple[Check, ...] = (device, same_for_all)
+@check("hardware/alone", "No other process computed on the GPUs during the timed runs.")
+def alone(evidence: Evidence) -> Outcome:
+    """What `nvidia-smi` listed while the timed runs went; a container may not be shown the processes outside it."""
+    others = evidence.gpu_processes
+    if others is None:
+        return skipped("nobody looked at who else uses a GPU: training used none, or nvidia-smi does not answer")
+    if others:
+        return noticed(
+            f"{len(others)} other processes computed on the GPUs during the timed runs, so the times are not the training's alone",
+            shortened(others),
+            "end them, or give the job a GPU of its own; the bits do not depend on it, determinism_cost_pct does",
+        )
+    return passed("no other process computed on the GPUs during the timed runs")
+
+
+def _trained(evidence: Evidence) -> Iterator[tuple[str, Trace]]:
+    """Each process that trained, with `run: process` for its name."""
+    for run in evidence.runs:
+        yield from ((f"{run.plan.name}: {trace.key} ({trace.pid})", trace) for trace in run.traces if trace.trained)
+
+
+def _device_of(trace: Trace) -> str:
+    """The device as torch names it; what `gpu-model` adds is shown where it says more."""
+    name, model = trace.facts["device"], trace.facts.get("gpu-model", "")
+    return name if not name.startswith("cuda") or model in name else f"{name} ({model})"
+
+
+def _differences(processes: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """`key: value in PLACE, other value in PLACE` for each fact that is not the same everywhere."""
+    for key in SAME:
+        first: dict[str, str] = {}
+        for place, facts in processes.items():
+            first.setdefault(facts.get(key, "unknown"), place)
+        if len(first) > 1:
+            yield f"{key}: " + ", ".join(f"{value} in {place}" for value, place in list(first.items())[:4])
+
+
+def _of_machine(machine: Mapping[str, str], on_gpu: bool) -> tuple[dict[str, None], dict[str, None]]:
+    """(what the gate read of this machine, what it could not read) as sentences."""
+    if not on_gpu:
+        model = machine.get("cpu-model")
+        return ({f"cpu-model {model}": None}, {}) if model else ({}, {"CPU model": None})
+    known, gaps = dict[str, None](), dict[str, None]()
+    (known if machine.get("driver") else gaps)[f"driver {machine['driver']}" if machine.get("driver") else "driver version"] = None
+    numbers = sorted({int(found[1]) for key in machine if (found := _GPU_NUMBER.fullmatch(key))})
+    for number in numbers:
+        for state in _GPU_STATES:
+            known[f"gpu.{number}.{state} {machine.get(f'gpu.{number}.{state}', '(this GPU has no such mode)')}"] = None
+    return known, gaps if numbers else {**gaps, **{f"{title} mode": None for title in _GPU_STATES.values()}}
+
+
+CHECKS: tuple[Check, ...] = (device, same_for_all, recorded, alone)

@@ -1,19 +1,24 @@
-"""What a check is: a function from the evidence of one gating to one result. Each category is a sibling file that lists its members.
+"""What a check is: a function that looks at the evidence of one gating and says one outcome. Each category is a sibling file.
 
-A check is executed: it looks at the checkout, the process or the trace. A declaration alone never passes.
+A check is executed: it looks at the checkout, the process or the trace. A declaration alone never passes. It says what it found and not how
+bad that is: the profile, the severities of the spec and the waivers decide, here and in `run_checks`, in one place for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from repro_gate.analysis.model import Comparison
+from repro_gate.checkout import Checkout
+from repro_gate.data.declarations import DataProblem
+from repro_gate.data.declared import DataFinding
 from repro_gate.runs.launch import Run
 from repro_gate.spec.model import Spec
 
 CATEGORIES = ("code", "data", "env", "random-state", "hardware")
 STATUSES = ("pass", "warn", "fail", "skip", "waived")
+CHECKOUT, RUNS = "checkout", "runs"  # what a check needs: files alone, or training that ran
 
 
 @dataclass(frozen=True)
@@ -29,40 +34,101 @@ class CheckResult:
 
 
 @dataclass(frozen=True)
-class DataCheck:
-    """One declared data item as it was found: `expected` and `actual` are sha256 hex digests, `expected` None where none was declared."""
-
-    path: str
-    expected: str | None
-    actual: str | None
-    size: int | None
-
-
-@dataclass(frozen=True)
 class Evidence:
-    """Everything that checks may look at. `pair` are the two deterministic runs of the first seed, `control` the reseeded one."""
+    """Everything that checks may look at. `pair` are the two deterministic runs of the first seed, `control` the reseeded one.
+
+    `runs` is empty where only the checkout is looked at (`repro-gate check`).
+    """
 
     spec: Spec
     commit: str | None
-    uncommitted: tuple[str, ...]
+    uncommitted: tuple[str, ...]  # paths relative to the checkout's root
     files: int  # in each run's workspace
     runs: tuple[Run, ...] = ()
     pair: tuple[Run, ...] = ()
     control: Run | None = None
     comparison: Comparison | None = None
     control_comparison: Comparison | None = None
-    data: tuple[DataCheck, ...] = ()
-    changed_data: tuple[str, ...] = field(default=())
+    data: tuple[DataFinding, ...] = ()
+    changed_data: tuple[str, ...] = ()
+    checkout: Checkout | None = None  # None: the evidence is about runs alone
+    tracked: frozenset[str] | None = None  # paths relative to the checkout's root that git tracks; None: no git
+    machine: Mapping[str, str] = field(default_factory=dict)  # what the gate itself read of this machine (`repro_gate.machine`)
+    running_image: str | None = None  # digest reference of the container image that the gate runs in; None: no container, or unknown
+    data_problems: tuple[DataProblem, ...] = ()  # of the files that declare data
+    gpu_processes: tuple[str, ...] | None = None  # other processes seen on the GPUs during the timed runs; None: nobody looked
+    notes: tuple[str, ...] = ()  # what could not be used on the way, and why
 
 
-Check = Callable[[Evidence], CheckResult]
+@dataclass(frozen=True)
+class Outcome:
+    """What a check found. `kind`: `pass`; `fail` (declared and untrue, or shown to be broken: fails in every profile); `missing` (not
+    there: warns in basic, fails in strict); `notice` (worth knowing: warns in every profile); `skip` (nothing to look at)."""
+
+    kind: str
+    message: str
+    evidence: tuple[str, ...] = ()
+    remedy: str = ""
 
 
-def missing(evidence: Evidence) -> str:
-    """The status of what is not declared: a warning in the basic profile, a failure in the strict one."""
-    return "fail" if evidence.spec.checklist.profile == "strict" else "warn"
+def passed(message: str, evidence: Sequence[str] = ()) -> Outcome:
+    """What the check is about holds."""
+    return Outcome("pass", message, tuple(evidence))
+
+
+def failed(message: str, evidence: Sequence[str] = (), remedy: str = "") -> Outcome:
+    """What is declared is untrue, or something is shown to be broken."""
+    return Outcome("fail", message, tuple(evidence), remedy)
+
+
+def missing(message: str, evidence: Sequence[str] = (), remedy: str = "") -> Outcome:
+    """What a rerun needs is not there."""
+    return Outcome("missing", message, tuple(evidence), remedy)
+
+
+def noticed(message: str, evidence: Sequence[str] = (), remedy: str = "") -> Outcome:
+    """Worth knowing, and no reason to fail unless the spec says so."""
+    return Outcome("notice", message, tuple(evidence), remedy)
+
+
+def skipped(message: str, evidence: Sequence[str] = ()) -> Outcome:
+    """There was nothing to look at."""
+    return Outcome("skip", message, tuple(evidence))
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of the checklist. `title` is the sentence that is true where it passes; it stands in the README's table."""
+
+    id: str
+    title: str
+    needs: str  # CHECKOUT or RUNS
+    look: Callable[[Evidence], Outcome]
+
+    @property
+    def category(self) -> str:
+        """The part of the id before the slash."""
+        return self.id.partition("/")[0]
+
+    def __call__(self, evidence: Evidence) -> CheckResult:
+        """Look, and say the outcome as a status under the spec's profile and severities (waivers come later)."""
+        found = self.look(evidence)
+        status = _status(found.kind, self.id, evidence.spec)
+        return CheckResult(self.id, self.category, status, found.message, found.evidence, found.remedy)
+
+
+def check(identifier: str, title: str, needs: str = RUNS) -> Callable[[Callable[[Evidence], Outcome]], Check]:
+    """Decorator: makes a function from evidence to outcome the check `identifier`."""
+    return lambda look: Check(identifier, title, needs, look)
 
 
 def shortened(items: Sequence[str], most: int = 10) -> tuple[str, ...]:
     """The first items, and how many more there are."""
     return tuple(items) if len(items) <= most else (*items[:most], f"… and {len(items) - most} more")
+
+
+def _status(kind: str, identifier: str, spec: Spec) -> str:
+    if kind in ("pass", "skip"):
+        return kind
+    profile = {"fail": "fail", "notice": "warn", "missing": "fail" if spec.checklist.profile == "strict" else "warn"}
+    return spec.checklist.severity.get(identifier, profile[kind])

@@ -1,34 +1,38 @@
-"""Checks of category `random-state`: were the flags effective, and does the seed steer everything?"""
+"""Checks of category `random-state`: were the flags effective, and does the seed, and nothing else, steer every draw?"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+
 from repro_gate.analysis.compare import first_difference, key_of, processes
-from repro_gate.checks.interface import Check, CheckResult, Evidence, shortened
-from repro_gate.runs.conditions import not_effective
+from repro_gate.checks.interface import Check, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
+from repro_gate.runs.conditions import WARN_ONLY, not_effective
 from repro_gate.runs.launch import Run
+from repro_gate.trace.format import DIGEST_BYTES
+from repro_gate.trace.reader import LoaderSeen, Trace
 
-CATEGORY = "random-state"
+ALGORITHMS = "torch.use_deterministic_algorithms"
+NO_DETERMINISTIC = "run/no-deterministic-implementation"  # the reason of a run that torch ended for want of one
+_FRAME = re.compile(r'File "([^"<>]{1,1000})", line (\d{1,9})')
 
 
-def flags_effective(evidence: Evidence) -> CheckResult:
-    """Every flag, read back at every step of every deterministic run, had the value that the gate set."""
-    name = "random-state/flags"
-    runs = [run for run in evidence.runs if run.plan.condition.name == "deterministic"]
+@check("random-state/flags", "Every flag, read back at every step of every deterministic run, had the value that the gate set.")
+def flags_effective(evidence: Evidence) -> Outcome:
+    """Readings of all flags at the end of every step; a flag that was off for part of a step alone is worth a notice."""
+    runs = _deterministic(evidence)
     readings = sum(len(trace.steps) for run in runs for trace in run.traces)
     if not readings:
-        return CheckResult(name, CATEGORY, "skip", "no step was taken under the flags")
+        return skipped("no step was taken under the flags")
     lines = undone_lines(runs)
     if lines:
-        return CheckResult(
-            name,
-            CATEGORY,
-            "fail",
+        return failed(
             "training code switched a determinism flag off",
             shortened(lines),
             "remove the line; if the flag must stay off, name it under determinism.allow with a reason",
         )
     if not any(settings for run in runs for trace in run.traces for settings in trace.settings):
-        return CheckResult(name, CATEGORY, "skip", "the training does not use torch, so no flag of torch was read back")
+        return skipped("the training does not use torch, so no flag of torch was read back")
     for_a_while = sorted(
         {
             f"{item.flag} set to {item.value} at {item.file}:{item.line}, in step {item.step}"
@@ -41,13 +45,11 @@ def flags_effective(evidence: Evidence) -> CheckResult:
     )
     if for_a_while:
         message = "training code switched a determinism flag off and on again within a step"
-        return CheckResult(
-            name, CATEGORY, "warn", message, shortened(for_a_while), "leave the flag on, or name it under determinism.allow with a reason"
-        )
-    return CheckResult(name, CATEGORY, "pass", f"every flag read back as set, at each of {readings} steps")
+        return noticed(message, shortened(for_a_while), "leave the flag on, or name it under determinism.allow with a reason")
+    return passed(f"every flag read back as set, at each of {readings} steps")
 
 
-def undone_lines(runs: list[Run]) -> tuple[str, ...]:
+def undone_lines(runs: Sequence[Run]) -> tuple[str, ...]:
     """`flag is VALUE from step N: file:line` for each flag that a reading showed at another value."""
     lines: dict[str, None] = {}
     for run in runs:
@@ -62,43 +64,69 @@ def undone_lines(runs: list[Run]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def generators_equal(evidence: Evidence) -> CheckResult:
-    """The states of all generators were equal in both runs, from the start to the end."""
-    name = "random-state/generators"
+@check("random-state/generators", "The states of all generators were equal in both runs, from the start to the end.")
+def generators_equal(evidence: Evidence) -> Outcome:
+    """Digests of the states of Python's, NumPy's, torch's and every CUDA device's generator, held against each other at every step."""
     tally = evidence.comparison.by_kind.get("rng") if evidence.comparison else None
     if tally is None or evidence.comparison is None:
-        return CheckResult(name, CATEGORY, "skip", "no generator state was recorded")
+        return skipped("no generator state was recorded")
     first = evidence.comparison.first_divergence
-    if tally.differing and first is not None and first.kind == "rng":
-        return CheckResult(
-            name,
-            CATEGORY,
-            "fail",
+    if tally.differing and first is not None and (first.kind == "rng"):
+        return failed(
             f"the {first.name} generator's state differs from step {first.step} on",
             (f"step {first.step}",),
             "something draws a number of values, or seeds, that depends on more than the seed",
         )
     if tally.differing:
-        return CheckResult(name, CATEGORY, "warn", "generator states differ, after the runs had parted for another reason")
-    return CheckResult(name, CATEGORY, "pass", f"{tally.tensors} generators were in the same state in both runs, at every step")
+        return noticed("generator states differ, after the runs had parted for another reason")
+    return passed(f"{tally.tensors} generators were in the same state in both runs, at every step")
 
 
-def reseeded_differs(evidence: Evidence) -> CheckResult:
-    """The control run with another seed gave other bits: the gate looks at something, and the seed reaches it."""
-    name = "random-state/reseeded"
+@check("random-state/seed-reach", "Under another seed every generator started from another state.")
+def seed_reaches_all(evidence: Evidence) -> Outcome:
+    """The first recorded state of each generator in the first run and in the reseeded control; one that is equal was seeded by the code."""
+    if evidence.control is None or not evidence.pair:
+        return skipped("the reseeded control did not run to its end")
+    ours, theirs = processes(evidence.pair[0].traces), processes(evidence.control.traces)
+    states = [(label, first_states(ours[label]), first_states(theirs[label])) for label in ours if label in theirs]
+    shared = [(label, name, one[name] != other[name]) for label, one, other in states for name in one if name in other]
+    if not shared:
+        return skipped("no generator state was recorded in both")
+    fixed = [name if len(states) == 1 else f"{label}: {name}" for label, name, reached in shared if not reached]
+    if fixed:
+        seeds = f"{evidence.pair[0].plan.condition.seed} and {evidence.control.plan.condition.seed}"
+        return noticed(
+            f"the seed does not reach {len(fixed)} of {len(shared)} generators: they started from the same state under the seeds {seeds}",
+            shortened(fixed),
+            "the code seeds them with a number of its own: take the seed from the command line and write `{seed}` into train.run",
+        )
+    names = dict.fromkeys(name for _, name, _ in shared)
+    return passed(f"another seed gave every generator another state: {', '.join(names)}", tuple(names))
+
+
+def first_states(trace: Trace) -> dict[str, bytes]:
+    """The digest of each generator's state where it was first recorded, by the generator's name."""
+    states: dict[str, bytes] = {}
+    for block in trace.blocks:
+        if block.kind == "rng":
+            for place, row in enumerate(block.rows):
+                states.setdefault(row[0], block.digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES])
+    return states
+
+
+@check("random-state/reseeded", "The control run with another seed gave other bits: the gate looks at something, and the seed reaches it.")
+def reseeded_differs(evidence: Evidence) -> Outcome:
+    """Everything that both recorded but the generators' own states: a training that ignores its seed is gated for one seed alone."""
     if evidence.control is None or evidence.control_comparison is None:
-        return CheckResult(name, CATEGORY, "skip", "the reseeded control did not run to its end")
+        return skipped("the reseeded control did not run to its end")
     seed = evidence.control.plan.condition.seed
     if not any(_bits_differ(run, evidence.control) for run in evidence.pair[:1]):
-        return CheckResult(
-            name,
-            CATEGORY,
-            "warn",
+        return noticed(
             f"a run with another seed ({seed}) gave the same bits: the seed does not reach the training",
-            remedy="the script sets a seed of its own, or draws nothing at random: take the seed from the command line and "
-            "write `{seed}` into train.run, so that reproducing under one seed says something about others",
+            remedy="the script sets a seed of its own, or draws nothing at random: take the seed from the command line and write `{seed}` "
+            "into train.run, so that reproducing under one seed says something about others",
         )
-    return CheckResult(name, CATEGORY, "pass", f"another seed ({seed}) gave other bits, as it must")
+    return passed(f"another seed ({seed}) gave other bits, as it must")
 
 
 def _bits_differ(run: Run, control: Run) -> bool:
@@ -106,10 +134,142 @@ def _bits_differ(run: Run, control: Run) -> bool:
     ends with digests that `capture.every` leaves out of the long run."""
     first = {label: {key_of(block): block for block in trace.blocks} for label, trace in processes(run.traces).items()}
     return any(
-        block.kind != "rng" and first_difference(label, first.get(label, {}), block) is not None
-        for label, trace in processes(control.traces).items()
-        for block in trace.blocks
+        (
+            block.kind != "rng" and first_difference(label, first.get(label, {}), block) is not None
+            for label, trace in processes(control.traces).items()
+            for block in trace.blocks
+        )
     )
 
 
-CHECKS: tuple[Check, ...] = (flags_effective, generators_equal, reseeded_differs)
+@check("random-state/workers", "The worker processes of every DataLoader were given the same base seed in both runs.")
+def workers_seeded(evidence: Evidence) -> Outcome:
+    """torch seeds worker N of a loader with base seed + N: Python's generator, NumPy's and torch's."""
+    if len(evidence.pair) < 2:
+        return skipped("no two runs could be compared")
+    first, second = (_loaders(run) for run in evidence.pair[:2])
+    names = [name for name in dict.fromkeys([*first, *second]) if any(name in side and side[name].workers for side in (first, second))]
+    if not names:
+        return skipped("no DataLoader drew in worker processes")
+    apart = [f"{name}: {_seed_of(one)}, then {_seed_of(two)}" for name in names if _parted(one := first.get(name), two := second.get(name))]
+    if apart:
+        return failed(
+            "DataLoader workers were seeded differently in the two runs",
+            shortened(apart),
+            "pass `generator=torch.Generator().manual_seed(seed)` to the DataLoader, and the same num_workers in every run",
+        )
+    unread = [name for name in names if first[name].base_seed is None or second[name].base_seed is None]
+    if unread:
+        return missing(
+            f"the base seed of {len(unread)} of {len(names)} DataLoaders with workers could not be read",
+            shortened(unread),
+            "use torch.utils.data.DataLoader itself, or name the check under checklist.waive with the reason why its workers draw nothing",
+        )
+    return passed(
+        f"the workers of {len(names)} DataLoaders had the same base seed in both runs",
+        [f"{name}: {_seed_of(first[name])}" for name in names],
+    )
+
+
+def _loaders(run: Run) -> dict[str, LoaderSeen]:
+    """The run's DataLoaders by process and number: `loader 0`, or `rank1: loader 0` where several processes trained."""
+    traced = processes(run.traces)
+    return {
+        f"{label}: loader {item.number}" if len(traced) > 1 else f"loader {item.number}": item
+        for label, trace in traced.items()
+        for item in trace.loaders
+    }
+
+
+def _parted(one: LoaderSeen | None, two: LoaderSeen | None) -> bool:
+    """Whether two runs' views of one loader differ; a base seed that one could not read is no difference."""
+    if one is None or two is None:
+        return True
+    return one.workers != two.workers or (one.base_seed != two.base_seed and None not in (one.base_seed, two.base_seed))
+
+
+def _seed_of(loader: LoaderSeen | None) -> str:
+    if loader is None:
+        return "not there"
+    return f"{loader.workers} workers from base seed {'unknown' if loader.base_seed is None else loader.base_seed}"
+
+
+@check("random-state/os-entropy", "No line of the training drew from the operating system's entropy, which no seed steers.")
+def no_os_entropy(evidence: Evidence) -> Outcome:
+    """Draws by lines of the workspace in the deterministic runs: a suspect where the runs parted, a notice where they did not."""
+    runs = [run for run in _deterministic(evidence) if any(trace.trained for trace in run.traces)]
+    if not runs:
+        return skipped("no run was traced")
+    lines = sorted({f"{item.file}:{item.line}: {item.source}" for run in runs for trace in run.traces for item in trace.drawn})
+    if not lines:
+        return passed("no line of the training drew from the operating system's entropy")
+    remedy = (
+        "seed it from the run's seed (`numpy.random.default_rng(seed)`, `random.Random(seed)`); waive the check if it only names a file"
+    )
+    if evidence.comparison is not None and not evidence.comparison.identical:
+        return failed("the runs parted, and training code drew from the operating system's entropy", shortened(lines), remedy)
+    message = "training code drew from the operating system's entropy; no recorded number depended on it"
+    if evidence.comparison is None:
+        message = "training code drew from the operating system's entropy; no two runs could be compared"
+    return noticed(message, shortened(lines), remedy)
+
+
+@check(
+    "random-state/operators", "Every operator of the training has a deterministic form: at every step torch would have refused any other."
+)
+def operators_deterministic(evidence: Evidence) -> Outcome:
+    """With `torch.use_deterministic_algorithms` on, and not to warn alone, torch raises at such an operator; readings say if it was."""
+    refused = [run for run in evidence.runs if run.reason_id == NO_DETERMINISTIC]
+    if refused:
+        return failed(
+            refused[0].problem,
+            shortened(list(dict.fromkeys(_refusal(run) for run in refused))),
+            "replace the operator, or name torch.use_deterministic_algorithms under determinism.allow with a reason",
+        )
+    runs = _deterministic(evidence)
+    readings = [trace.settings[mark.flags] for run in runs for trace in run.traces for mark in trace.steps]
+    if not readings:
+        return skipped("no step was taken under the flags")
+    if not any(ALGORITHMS in reading for reading in readings):
+        return skipped("the training does not use torch")
+    allowed = next((item for item in evidence.spec.determinism.allow if item.flag == ALGORITHMS), None)
+    off = sum(not _refuses(reading) for reading in readings)
+    if off:
+        reason = f"the spec leaves it off: {allowed.reason}" if allowed else "training code switched it off"
+        return missing(
+            f"torch refused no operator at {off} of {len(readings)} steps, so none was checked",
+            (f"{ALGORITHMS} was off ({reason})",),
+            "leave the flag on; `repro-gate ops` says which operators repeat their bits on this machine",
+        )
+    return passed(f"torch ran {len(readings)} steps and refused no operator")
+
+
+def _refuses(reading: Mapping[str, object]) -> bool:
+    return reading.get(ALGORITHMS) is True and not reading.get(WARN_ONLY)
+
+
+def _refusal(run: Run) -> str:
+    """`run: path:line` of the last line outside installed packages in the traceback at the log's end, else the problem."""
+    frames = [found for line in run.ended.tail for found in _FRAME.finditer(line)]
+    own = [found for found in frames if not re.search(r"/(?:site|dist)-packages/|/lib/python", found[1])]
+    return f"{_in_workspace(own[-1][1])}:{own[-1][2]}" if own else f"{run.plan.name}: {run.problem}"
+
+
+def _in_workspace(path: str) -> str:
+    """The path without the temporary folder of the run's workspace in front."""
+    return re.sub(r"^.*?/repro-gate-[^/]+/(?:[^/]+/){0,2}?workspace/", "", path)
+
+
+def _deterministic(evidence: Evidence) -> tuple[Run, ...]:
+    return tuple(run for run in evidence.runs if run.plan.condition.name == "deterministic")
+
+
+CHECKS: tuple[Check, ...] = (
+    flags_effective,
+    generators_equal,
+    seed_reaches_all,
+    reseeded_differs,
+    workers_seeded,
+    no_os_entropy,
+    operators_deterministic,
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from repro_gate.runs.conditions import Condition
 from repro_gate.runs.launch import Plan, Run
 from repro_gate.runs.process import Ended
 from repro_gate.spec.model import Checklist, Spec, Train
-from repro_gate.trace.reader import Block, Measured, Row, StepMark, Trace
+from repro_gate.trace.reader import Block, Measured, Records, Row, StepMark, Trace
 
 ROWS: Mapping[str, tuple[Row, ...]] = {
     "batch": (("images", "float32", (4, 8)), ("labels", "int64", (4,))),
@@ -147,3 +147,8 @@ def spec(tmp_path: Path = Path("/nowhere"), *, profile: str = "basic", **section
 def evidence(**changes: Any) -> Evidence:
     """Evidence of a checkout at a clean commit, without runs unless given."""
     return replace(Evidence(spec(), "0123456789abcdef" + "0" * 24, (), 12), **changes)
+
+
+def records(loader: int, role: str, numbers: Iterable[int], *, whole: bool = True) -> Records:
+    """What one DataLoader handed out: the digest of each record follows from its number."""
+    return Records(loader, role, b"".join(digest("record", number)[:8] for number in numbers), whole)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from datetime import date
+from typing import Any
 
 import pytest
 
-from repro_gate.checks import ALL, run_checks, uncovered
-from repro_gate.checks.interface import CATEGORIES, CheckResult, shortened
+import repro_gate.checks
+from repro_gate.checks import ALL, run_checks, run_static, uncovered
+from repro_gate.checks.interface import CATEGORIES, CHECKOUT, RUNS, Check, CheckResult, Evidence, Outcome, check, shortened
+from repro_gate.errors import UsageError
 from repro_gate.spec.model import Checklist, Waiver
+from repro_gate.spec.schema import schema
 from tests.analysis.builders import evidence, run, spec, training
 
 TODAY = date(2026, 11, 21)
@@ -27,12 +31,51 @@ def test_every_check_says_its_category_and_one_id() -> None:
     assert {item.category for item in results} == set(CATEGORIES)
 
 
+def test_the_schema_names_every_check_and_no_other() -> None:
+    document: Any = schema()
+    ids = [check.id for check in ALL]
+    assert sorted(document["$defs"]["check-id"]["enum"]) == sorted(ids)
+    assert sorted(document["properties"]["checklist"]["properties"]["severity"]["properties"]) == sorted(ids)
+
+
+def test_titles_are_sentences_and_needs_are_known() -> None:
+    for item in ALL:
+        assert item.title[0].isupper() and item.title.endswith(".") and "\n" not in item.title and "|" not in item.title
+        assert item.needs in (CHECKOUT, RUNS)
+
+
+def test_static_checks_are_those_that_need_the_checkout_alone() -> None:
+    assert [item.id for item in run_static(evidence(), TODAY)] == [item.id for item in ALL if item.needs == CHECKOUT]
+    waived = evidence(spec=spec(checklist=Checklist("strict", (Waiver("code/commit", "vendored"),))), commit=None)
+    assert next(item for item in run_static(waived, TODAY) if item.id == "code/commit").status == "waived"
+
+
+@pytest.mark.parametrize(
+    "error", [UsageError("git cannot read it", remedy="see git status"), PermissionError(13, "Permission denied", "x")]
+)
+def test_a_check_that_cannot_look_fails_and_the_others_still_speak(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(_: Evidence) -> Outcome:
+        raise error
+
+    broken: Check = check("code/clean", "It looks.", CHECKOUT)(look)
+    monkeypatch.setattr(repro_gate.checks, "ALL", (broken, ALL[0]))
+    found, other = run_checks(evidence(), TODAY)
+    assert found.status == "fail" and found.message.startswith("it could not look: ") and other.status == "pass"
+    assert found.remedy == getattr(error, "remedy", "")
+
+
+def test_a_severity_of_the_spec_goes_over_the_profile() -> None:
+    for severity, status in (("fail", "fail"), ("warn", "warn")):
+        found = run_checks(evidence(spec=spec(checklist=Checklist("basic", (), {"code/commit": severity})), commit=None), TODAY)
+        assert next(item for item in found if item.id == "code/commit").status == status
+
+
 @pytest.mark.parametrize(("until", "status"), [(None, "waived"), (TODAY, "waived"), (date(2026, 11, 20), "fail")])
 def test_a_waiver_holds_through_its_last_day(until: date | None, status: str) -> None:
     assert result_of("code/commit", None, commit=None).status == "fail"
     result = result_of("code/commit", Waiver("code/commit", "vendored", until), commit=None)
     assert result.status == status
-    assert ("vendored" if status == "waived" else "its waiver ended on 2026-11-20") in result.message
+    assert ("vendored" if status == "waived" else "its waiver ended on 2026-11-20: vendored") in result.message
 
 
 def test_a_waiver_of_another_check_changes_nothing() -> None:

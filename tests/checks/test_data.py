@@ -1,20 +1,48 @@
-"""Category `data`: did both runs see the same bytes, and only declared ones?"""
+"""Category `data`: did both runs see the same bytes, only declared ones, and can they be fetched again?"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from repro_gate.analysis.compare import compare_runs
-from repro_gate.checks.data import batches_equal, checksums, no_network, unchanged
-from repro_gate.checks.interface import DataCheck
+from repro_gate.checkout import Checkout
+from repro_gate.checks.data import (
+    NOT_ALL_OPENED,
+    batches_equal,
+    checksums,
+    digest_length,
+    no_network,
+    no_undeclared_reads,
+    revisions_pinned,
+    unchanged,
+)
+from repro_gate.checks.interface import CheckResult, Evidence
+from repro_gate.data.declarations import DataProblem
+from repro_gate.data.declared import DataFinding
+from repro_gate.data.stated import wrong_digest
+from repro_gate.runs.launch import Run
 from repro_gate.spec.model import DataItem
+from repro_gate.trace.reader import Opened
 from tests.analysis.builders import changed, evidence, flip, place_of, run, spec, training
 
 DECLARED = (DataItem("train.bin", "a" * 64),)
 RUNS = (run("deterministic-1", training()), run("deterministic-2", training()))
 PROFILES = pytest.mark.parametrize(("profile", "status"), [("basic", "warn"), ("strict", "fail")])
+SHA = "e4a5f0c1b2d3948576a1b2c3d4e5f60718293a4b"
+
+
+def with_problems(found: Evidence, *problems: DataProblem) -> Evidence:
+    """The evidence with faults of declaration files."""
+    return replace(found, data_problems=problems)
+
+
+def opening(*files: Opened, **changes: Any) -> Run:
+    """A run that opened these files."""
+    return run("default-1", replace(training(), opened=list(files), **changes))
 
 
 @pytest.mark.parametrize(
@@ -22,15 +50,79 @@ PROFILES = pytest.mark.parametrize(("profile", "status"), [("basic", "warn"), ("
     [("a" * 64, "a" * 64, "pass"), ("a" * 64, "b" * 64, "fail"), ("a" * 64, None, "fail"), (None, None, "fail"), (None, "b" * 64, "warn")],
 )
 def test_data_is_what_the_spec_states(expected: str | None, actual: str | None, status: str) -> None:
-    found = checksums(evidence(spec=spec(data=DECLARED), data=(DataCheck("train.bin", expected, actual, 3),)))
+    found = checksums(evidence(spec=spec(data=DECLARED), data=(DataFinding("train.bin", expected, actual, 3),)))
     assert found.status == status
     assert "train.bin" in found.evidence[0]
 
 
 def test_data_without_a_checksum_fails_in_the_strict_profile() -> None:
-    bare = evidence(spec=spec(profile="strict", data=DECLARED), data=(DataCheck("train.bin", None, "b" * 64, 3),))
-    assert checksums(bare).status == "fail"
+    bare = evidence(spec=spec(profile="strict", data=DECLARED), data=(DataFinding("train.bin", None, "b" * 64, 3),))
+    found = checksums(bare)
+    assert (found.status, found.evidence) == ("fail", (f"train.bin: sha256 {'b' * 64}",))
+    assert found.remedy == "add the sha256 shown to the spec"
     assert checksums(evidence()).status == "skip"
+
+
+def test_every_declared_figure_of_a_declaration_file_counts() -> None:
+    def judged(**found: Any) -> CheckResult:
+        item = DataFinding("train.bin", None, "b" * 64, 3, 1, md5_expected="c" * 32, source="train.bin.dvc:3", **found)
+        return checksums(evidence(spec=spec(data=(DataItem("train.bin", md5="c" * 32),)), data=(item,)))
+
+    good = judged(md5_actual="c" * 32, size_expected=3)
+    assert (good.status, good.evidence) == ("pass", (f"train.bin: md5 {'c' * 32} (declared at train.bin.dvc:3)",))
+    other = judged(md5_actual="d" * 32)
+    assert (other.status, other.message) == ("fail", "1 of 1 declared items are not what is stated")
+    assert other.evidence == (f"train.bin: md5 expected {'c' * 32}, found {'d' * 32} (declared at train.bin.dvc:3)",)
+    assert judged(md5_actual="c" * 32, size_expected=4).evidence == (
+        "train.bin: size expected 4 bytes, found 3 (declared at train.bin.dvc:3)",
+    )
+
+
+def test_a_declaration_that_cannot_be_used_fails_with_its_line() -> None:
+    problem = DataProblem("data.dvc:2", "`outs` is missing", "run `dvc add` again")
+    found = checksums(with_problems(evidence(), problem))
+    assert (found.status, found.message) == ("fail", "1 declarations cannot be used")
+    assert (found.evidence, found.remedy) == (("data.dvc:2: `outs` is missing",), "run `dvc add` again")
+    item = DataFinding("train.bin", "a" * 64, "b" * 64)
+    both = checksums(with_problems(evidence(spec=spec(data=DECLARED), data=(item,)), problem))
+    assert both.message == "1 of 1 declared items are not what is stated, and 1 declarations cannot be used"
+
+
+def test_a_digest_of_another_length_than_its_algorithm_fails() -> None:
+    problem = DataProblem("data.dvc:3", "md5 has 31 characters, wanted 32 hex digits: abc", "run `dvc add` again", "digest")
+    found = digest_length(with_problems(evidence(spec=spec(data=DECLARED)), problem))
+    assert (found.status, found.evidence) == ("fail", ("data.dvc:3: md5 has 31 characters, wanted 32 hex digits: abc",))
+    assert found.remedy == "run `dvc add` again"
+    assert checksums(with_problems(evidence(), problem)).status == "skip"
+    assert digest_length(with_problems(evidence(), DataProblem("data.dvc:1", "is empty", "x"))).status == "skip"
+
+
+@pytest.mark.parametrize(
+    ("item", "status"),
+    [
+        (DataItem("a", "a" * 64), "pass"),
+        (DataItem("a", md5="b" * 32), "pass"),
+        (DataItem("a", md5="b" * 32 + ".dir"), "pass"),
+        (DataItem("a", md5="dos2unix:" + "b" * 32), "pass"),
+        (DataItem("a", "a" * 64, "b" * 32), "pass"),
+        (DataItem("a", "a" * 63), "fail"),
+        (DataItem("a", "g" * 64), "fail"),
+        (DataItem("a", md5="a" * 64), "fail"),
+        (DataItem("a", "a" * 64, "b" * 40), "fail"),
+        (DataItem("a"), "skip"),
+    ],
+)
+def test_digests_have_the_length_of_their_algorithm(item: DataItem, status: str) -> None:
+    found = digest_length(evidence(spec=spec(data=(item,))))
+    assert found.status == status
+    assert (found.remedy == "take the digest again: `sha256sum FILE`") is (status == "fail")
+
+
+def test_one_wrong_digest_is_told_once() -> None:
+    """The declarations' reader tells of a digest in the spec too."""
+    problem = DataProblem("a", wrong_digest("sha256", "a" * 63), "state it", "digest")
+    found = digest_length(with_problems(evidence(spec=spec(data=(DataItem("a", "a" * 63),))), problem))
+    assert (len(found.evidence), found.remedy) == (1, "state it")
 
 
 def test_data_that_a_run_changed_fails() -> None:
@@ -59,3 +151,87 @@ def test_a_connection_to_another_machine_is_told(profile: str, status: str) -> N
     assert (found.status, found.evidence) == (status, ("192.0.2.1:443",))
     assert no_network(evidence(spec=spec(profile=profile), runs=RUNS)).status == "pass"
     assert no_network(evidence(spec=spec(profile=profile))).status == "skip"
+
+
+@PROFILES
+def test_a_file_from_outside_that_nothing_declares_is_named_with_its_line(profile: str, status: str) -> None:
+    bad = opening(Opened("/srv/corpus/train.bin", False, "train.py:12"), Opened("/srv/corpus/a.txt", False))
+    found = no_undeclared_reads(evidence(spec=spec(profile=profile), runs=(*RUNS, bad)))
+    assert found.status == status
+    assert found.evidence == ("/srv/corpus/a.txt", "/srv/corpus/train.bin (opened by train.py:12)")
+    assert "under `data:`" in found.remedy
+
+
+@pytest.mark.parametrize("name", ["helpers.py", "native.SO", "config.yaml", "vocab.json", "run.sh", "setup.cfg"])
+def test_program_text_and_files_of_the_checkout_are_no_data(name: str) -> None:
+    clean = opening(Opened(f"/opt/{name}", False, "train.py:1"), Opened("data/train.bin", True, "train.py:2"))
+    assert no_undeclared_reads(evidence(runs=(*RUNS, clean))).status == "pass"
+    assert no_undeclared_reads(evidence()).status == "skip"
+
+
+def test_reads_that_the_probe_did_not_list_are_said() -> None:
+    note = (NOT_ALL_OPENED, "more than 20000 files were opened; the others are not listed")
+    assert no_undeclared_reads(evidence(runs=(opening(notes=[note]),))).evidence == (note[1],)
+    both = no_undeclared_reads(evidence(runs=(opening(Opened("/srv/x.bin", False), notes=[note]),)))
+    assert (both.status, both.evidence) == ("warn", ("/srv/x.bin", note[1]))
+
+
+def code(folder: Path, **files: str) -> Evidence:
+    """Evidence of a checkout that tracks these Python files."""
+    for name, content in files.items():
+        (folder / f"{name}.py").write_text(content)
+    return evidence(spec=spec(folder), checkout=Checkout(folder, "0" * 40), tracked=frozenset(f"{name}.py" for name in files))
+
+
+TRAIN = 'from transformers import AutoModel\nmodel = AutoModel.from_pretrained("bert-base-cased"{})\n'
+
+
+@PROFILES
+def test_a_model_without_a_commit_is_named_with_its_line(tmp_path: Path, profile: str, status: str) -> None:
+    loose = code(tmp_path, train=TRAIN.format(""))
+    found = revisions_pinned(replace(loose, spec=spec(tmp_path, profile=profile)))
+    assert (found.status, found.message) == (status, "1 of 1 calls fetch a remote dataset or model that can change under its name")
+    assert found.evidence == ('train.py:2: AutoModel.from_pretrained("bert-base-cased"): it takes the branch `main` as it is today',)
+    assert 'revision="<40 digits>"' in found.remedy
+    pinned = revisions_pinned(code(tmp_path, train=TRAIN.format(f', revision="{SHA}"')))
+    assert (pinned.status, pinned.message) == ("pass", "1 remote datasets and models are pinned to a commit")
+
+
+def test_the_commit_that_the_runs_read_is_told(tmp_path: Path) -> None:
+    cache = "/home/me/.cache/huggingface/hub/models--bert-base-cased/snapshots"
+    loose = code(tmp_path, train=TRAIN.format(""))
+    ran = opening(Opened("train.py", True), Opened(f"{cache}/{SHA}/model.safetensors", False))
+    assert revisions_pinned(replace(loose, runs=(ran,))).evidence[0].endswith(f"(these runs read commit {SHA})")
+    two = opening(*(Opened(f"{cache}/{commit}/model.safetensors", False) for commit in (SHA, "0" * 40)))
+    assert "these runs" not in revisions_pinned(replace(loose, runs=(two,))).evidence[0]
+
+
+def test_only_files_that_the_runs_opened_are_judged(tmp_path: Path) -> None:
+    both = code(tmp_path, train="import torch\n", prepare=TRAIN.format(""))
+    assert revisions_pinned(both).status == "warn"
+    ran = revisions_pinned(replace(both, runs=(opening(Opened("train.py", True)),)))
+    assert (ran.status, ran.message) == ("skip", "no call in 1 Python files that the runs opened names a remote dataset or model")
+    (remark,) = ran.evidence
+    assert remark.startswith("1 calls that are not pinned stand in files that these runs did not open (prepare.py:2: AutoModel.")
+    used = replace(both, runs=(opening(Opened("train.py", True), Opened("prepare.py", True)),))
+    assert revisions_pinned(used).status == "warn"
+    unlisted = opening(Opened("train.py", True), notes=[(NOT_ALL_OPENED, "x")])
+    assert revisions_pinned(replace(both, runs=(unlisted,))).status == "warn"
+
+
+def test_what_is_not_judged_is_said(tmp_path: Path) -> None:
+    source = "from transformers import AutoModel\nmodel = AutoModel.from_pretrained(args.model)\n"
+    found = revisions_pinned(code(tmp_path, train=source, odd=source + "("))
+    assert found.status == "skip"
+    assert found.evidence == (
+        "1 calls take the name or the revision from a variable, which is not followed (train.py:2: AutoModel.from_pretrained(…))",
+        "not read: odd.py: no Python of this version: '(' was never closed, line 3",
+    )
+    assert revisions_pinned(evidence()).status == "skip"
+
+
+def test_declared_data_is_no_remote_dataset(tmp_path: Path) -> None:
+    source = 'from datasets import load_dataset\nload_dataset("corpora/wiki")\n'
+    bare = code(tmp_path, train=source)
+    assert revisions_pinned(bare).status == "warn"
+    assert revisions_pinned(replace(bare, spec=spec(tmp_path, data=(DataItem("corpora/wiki"),)))).status == "skip"

@@ -1,16 +1,25 @@
-"""Category `hardware`: did the training run on what the spec requires, and every run on the same?"""
+"""Category `hardware`: did the training run on what the spec requires, every run on the same, and is it known what that was?"""
 
 from __future__ import annotations
 
 import pytest
 
-from repro_gate.checks.hardware import device, same_for_all
+from repro_gate.checks.hardware import alone, device, recorded, same_for_all
 from repro_gate.spec.model import Hardware
 from tests.analysis.builders import FACTS, evidence, run, spec, training
 
 CPU = (run("deterministic-1", training()),)
 H100 = {**FACTS, "device": "cuda: NVIDIA H100 80GB HBM3", "gpus": "1"}
 GPU = (run("deterministic-1", training(facts=H100)),)
+FULL = {
+    **H100,
+    "gpu-model": "NVIDIA H100 80GB HBM3",
+    "gpu-sm-count": "132",
+    "gpu-memory-bytes": "85028896768",
+    "gpu-capability": "9.0",
+    "cpu-isa": "AVX512",
+}
+MACHINE = {"driver": "570.86.15", "gpu.0.model": "NVIDIA H100 80GB HBM3", "gpu.0.mig": "Disabled", "gpu.0.ecc": "Enabled", "cpu-model": "x"}
 
 
 @pytest.mark.parametrize(
@@ -31,9 +40,78 @@ def test_training_must_use_the_device_that_is_required(wanted: Hardware, cpu: st
     assert device(evidence(spec=spec(hardware=wanted))).status == "skip"
 
 
-@pytest.mark.parametrize("fact", ["device", "gpus", "threads", "processors"])
+def test_a_device_other_than_the_required_one_is_named() -> None:
+    found = device(evidence(spec=spec(hardware=Hardware("cuda", 2, "A100")), runs=GPU))
+    assert found.evidence == (
+        "GPU model A100 is required, training used cuda: NVIDIA H100 80GB HBM3",
+        "2 GPUs are required, training saw 1",
+    )
+    assert "correct `hardware:`" in found.remedy
+
+
+@pytest.mark.parametrize("fact", ["device", "gpus", "threads", "processors", "gpu-model", "gpu-sm-count", "gpu-capability", "cpu-isa"])
 def test_every_process_must_have_the_same_hardware(fact: str) -> None:
-    other = run("default-1", training(facts={**FACTS, fact: "9"}))
-    assert same_for_all(evidence(runs=(*CPU, other))).status == "fail"
-    assert same_for_all(evidence(runs=(*CPU, *CPU))).status == "pass"
+    first, other = training(facts={**FULL, fact: "8"}), training(facts={**FULL, fact: "9"}, key="rank1")
+    for runs in ((run("deterministic-1", first), run("default-1", other)), (run("deterministic-1", first, other),)):
+        found = same_for_all(evidence(runs=runs))
+        assert (found.status, len(found.evidence)) == ("fail", 1)
+        assert found.evidence[0].startswith(f"{fact}: 8 in deterministic-1: main (1), 9 in ")
+        assert "OMP_NUM_THREADS" in found.remedy
+    assert same_for_all(evidence(runs=(run("deterministic-1", first, first),))).status == "pass"
     assert same_for_all(evidence()).status == "skip"
+
+
+def test_memory_that_differs_by_a_little_is_the_same_hardware() -> None:
+    other = training(facts={**FULL, "gpu-memory-bytes": "84000000000"})
+    assert same_for_all(evidence(runs=(run("deterministic-1", training(facts=FULL), other),))).status == "pass"
+
+
+def test_the_cpu_is_recorded_as_torch_used_it() -> None:
+    runs = (run("deterministic-1", training(facts={**FACTS, "cpu-isa": "AVX512"})),)
+    good = recorded(evidence(runs=runs, machine={"cpu-model": "AMD EPYC 9654"}))
+    assert (good.status, good.evidence) == ("pass", ("cpu-isa AVX512", "threads 2", "cpu-model AMD EPYC 9654"))
+    found = recorded(evidence(runs=CPU))
+    assert found.message == "not known of the hardware: instruction set that torch uses, CPU model"
+    assert (found.status, found.evidence) == ("warn", ("threads 2",))
+    assert "/proc readable" in found.remedy
+    assert recorded(evidence()).status == "skip"
+
+
+def test_training_without_torch_needs_the_cpu_model_alone() -> None:
+    runs = (run("deterministic-1", training(facts={"python": "3.12.7", "device": "cpu: x86_64"})),)
+    assert recorded(evidence(runs=runs, machine={"cpu-model": "AMD EPYC 9654"})).status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("facts", "machine", "gap"),
+    [
+        ((), (), ""),
+        (("gpu-model",), (), "GPU model"),
+        (("gpu-sm-count",), (), "number of SMs"),
+        (("gpu-memory-bytes",), (), "GPU memory"),
+        (("gpu-capability",), (), "compute capability"),
+        ((), ("driver",), "driver version"),
+        ((), ("gpu.0.mig",), ""),
+        ((), ("gpu.0.ecc",), ""),
+        ((), ("gpu.0.mig", "gpu.0.ecc", "gpu.0.model"), "MIG mode, ECC mode"),
+    ],
+)
+def test_what_is_not_known_of_a_gpu_is_named(facts: tuple[str, ...], machine: tuple[str, ...], gap: str) -> None:
+    trace = training(facts={key: value for key, value in FULL.items() if key not in facts})
+    known = {key: value for key, value in MACHINE.items() if key not in machine}
+    for profile, status in (("basic", "warn"), ("strict", "fail")):
+        found = recorded(evidence(spec=spec(profile=profile), runs=(run("deterministic-1", trace),), machine=known))
+        assert found.status == (status if gap else "pass")
+        assert (f"not known of the hardware: {gap}" if gap else "the hardware that training used is recorded") == found.message
+    if machine == ("gpu.0.ecc",):
+        assert "gpu.0.ecc (this GPU has no such mode)" in found.evidence
+    elif not facts and not machine:
+        assert {"gpu-sm-count 132", "driver 570.86.15", "gpu.0.mig Disabled", "gpu.0.ecc Enabled"} < set(found.evidence)
+
+
+def test_others_on_the_gpu_are_listed() -> None:
+    found = alone(evidence(gpu_processes=("4711 python (3000 MiB)",)))
+    assert (found.status, found.evidence) == ("warn", ("4711 python (3000 MiB)",))
+    assert "determinism_cost_pct" in found.remedy
+    assert alone(evidence(gpu_processes=())).status == "pass"
+    assert alone(evidence()).status == "skip"

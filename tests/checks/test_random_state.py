@@ -9,10 +9,19 @@ import pytest
 
 from repro_gate.analysis.compare import compare_runs
 from repro_gate.checks.interface import CheckResult
-from repro_gate.checks.random_state import flags_effective, generators_equal, reseeded_differs
+from repro_gate.checks.random_state import (
+    flags_effective,
+    generators_equal,
+    no_os_entropy,
+    operators_deterministic,
+    reseeded_differs,
+    seed_reaches_all,
+    workers_seeded,
+)
 from repro_gate.runs.conditions import WARN_ONLY
-from repro_gate.trace.reader import StepMark, Trace, Undone
-from tests.analysis.builders import block, changed, condition, evidence, flip, place_of, run, training
+from repro_gate.spec.model import AllowedFlag, Determinism
+from repro_gate.trace.reader import Drawn, LoaderSeen, StepMark, Trace, Undone
+from tests.analysis.builders import block, changed, condition, evidence, flip, place_of, run, spec, training
 
 ON: dict[str, Any] = {**condition().flags, **condition().environment}
 ALGORITHMS = "torch.use_deterministic_algorithms"
@@ -86,3 +95,150 @@ def test_digests_that_only_the_short_control_has_are_not_other_bits() -> None:
     a = replace(a, blocks=[item for item in a.blocks if item.step in (-1, 0, 10)])
     control = replace(training(2), blocks=[item for item in a.blocks if item.step < 1] + [block(1, "parameter")])
     assert reseeded(a, control).status == "warn"
+
+
+def reached(first: Trace, control: Trace) -> CheckResult:
+    """What `seed-reach` says of these two."""
+    return seed_reaches_all(evidence(pair=(run("deterministic-1", first),), control=run("reseeded", control)))
+
+
+def test_another_seed_must_move_every_generator() -> None:
+    good = reached(training(seed=1), training(2, seed=2))
+    assert (good.status, good.evidence) == ("pass", ("python", "torch"))
+    fixed = training(2, seed=2)
+    place = place_of(fixed, 0, "rng")
+    own = training(seed=1).blocks[place_of(training(seed=1), 0, "rng")]
+    fixed = changed(fixed, place, lambda old: replace(old, digests=old.digests[:16] + own.digests[16:]))
+    found = reached(training(seed=1), fixed)
+    assert (found.status, found.evidence) == ("warn", ("torch",))
+    assert "the seed does not reach 1 of 2 generators" in found.message
+    assert "seeds 42 and 43" in found.message
+    assert "{seed}" in found.remedy
+
+
+def test_a_generator_counts_where_it_is_first_recorded() -> None:
+    """The code may seed again later; a generator of a device that one run never used is not compared."""
+    later = training(2, seed=2)
+    same = training(seed=1).blocks[place_of(training(seed=1), 1, "rng")]
+    assert reached(training(seed=1), changed(later, place_of(later, 1, "rng"), lambda old: same)).status == "pass"
+    cuda = replace(training(seed=1), blocks=[*training(seed=1).blocks, block(3, "rng", [("cuda:0", "uint8", (16,))])])
+    assert reached(cuda, training(2, seed=2)).evidence == ("python", "torch")
+
+
+def test_every_rank_must_be_reached() -> None:
+    ours = [training(seed=1, key="rank0"), training(seed=2, key="rank1")]
+    theirs = [training(2, seed=3, key="rank0"), training(2, seed=2, key="rank1")]
+    found = seed_reaches_all(evidence(pair=(run("deterministic-1", *ours),), control=run("reseeded", *theirs)))
+    assert (found.status, found.evidence) == ("warn", ("rank1: python", "rank1: torch"))
+
+
+def test_without_a_control_or_states_nothing_is_said_of_the_seed() -> None:
+    assert seed_reaches_all(evidence()).status == "skip"
+    bare = replace(training(), blocks=[item for item in training().blocks if item.kind != "rng"])
+    assert reached(bare, training(2, seed=2)).status == "skip"
+
+
+def loading(*first: LoaderSeen, second: tuple[LoaderSeen, ...] | None = None) -> CheckResult:
+    """What `workers` says of two runs with these loaders."""
+    traces = [replace(training(), loaders=list(loaders)) for loaders in (first, first if second is None else second)]
+    return workers_seeded(evidence(pair=tuple(run(f"deterministic-{place + 1}", trace) for place, trace in enumerate(traces))))
+
+
+def test_workers_must_be_seeded_alike_in_both_runs() -> None:
+    loader = LoaderSeen(0, 4, 7)
+    good = loading(loader, LoaderSeen(1, 0))
+    assert (good.status, good.evidence) == ("pass", ("loader 0: 4 workers from base seed 7",))
+    other = loading(loader, second=(LoaderSeen(0, 4, 8),))
+    assert (other.status, other.evidence) == ("fail", ("loader 0: 4 workers from base seed 7, then 4 workers from base seed 8",))
+    assert "generator=torch.Generator().manual_seed(seed)" in other.remedy
+    assert loading(loader, second=(LoaderSeen(0, 2, 7),)).status == "fail"
+    gone = loading(loader, second=())
+    assert (gone.status, gone.evidence) == ("fail", ("loader 0: 4 workers from base seed 7, then not there",))
+
+
+@pytest.mark.parametrize(("profile", "status"), [("basic", "warn"), ("strict", "fail")])
+def test_a_base_seed_that_could_not_be_read_is_missing(profile: str, status: str) -> None:
+    traces = [replace(training(), loaders=[LoaderSeen(0, 2, seed)]) for seed in (7, None)]
+    pair = tuple(run(f"deterministic-{place + 1}", trace) for place, trace in enumerate(traces))
+    found = workers_seeded(evidence(spec=spec(profile=profile), pair=pair))
+    assert (found.status, found.evidence) == (status, ("loader 0",))
+
+
+def test_loaders_without_workers_need_no_seed() -> None:
+    assert loading(LoaderSeen(0, 0, 1), second=(LoaderSeen(0, 0, 2),)).status == "skip"
+    assert loading().status == "skip"
+    assert workers_seeded(evidence()).status == "skip"
+
+
+def drawing(*drawn: Drawn, condition: str = "deterministic-1", identical: bool | None = True) -> CheckResult:
+    """What `os-entropy` says of a run with these draws, beside a clean one."""
+    a, b = training(), training() if identical else changed(training(), 3, flip(0))
+    runs = (run(condition, replace(a, drawn=list(drawn))), run("deterministic-2", b))
+    return no_os_entropy(evidence(runs=runs, comparison=None if identical is None else compare_runs([a], [b])))
+
+
+def test_a_draw_from_the_operating_system_is_a_suspect_where_the_runs_parted() -> None:
+    draw = Drawn("numpy.random.default_rng()", "augment.py", 9)
+    parted = drawing(draw, identical=False)
+    assert (parted.status, parted.evidence) == ("fail", ("augment.py:9: numpy.random.default_rng()",))
+    assert "default_rng(seed)" in parted.remedy
+    equal = drawing(draw)
+    assert (equal.status, equal.evidence) == ("warn", parted.evidence)
+    assert "no recorded number depended on it" in equal.message
+    assert "no two runs could be compared" in drawing(draw, identical=None).message
+
+
+def test_runs_without_such_a_draw_pass() -> None:
+    assert drawing().status == "pass"
+    assert drawing(identical=False).status == "pass"
+    assert drawing(Drawn("uuid.uuid4", "train.py", 3), condition="default-1").status == "pass"
+    assert no_os_entropy(evidence()).status == "skip"
+
+
+def refused(*tail: str) -> CheckResult:
+    """What `operators` says of a run that torch ended."""
+    problem = "`cumsum_cuda_kernel` has no deterministic implementation on this device, so torch refused to run it"
+    reason = "run/no-deterministic-implementation"
+    return operators_deterministic(
+        evidence(runs=(run("deterministic-1", outcome="crashed", problem=problem, reason_id=reason, tail=tail),))
+    )
+
+
+def test_an_operator_that_torch_refused_is_named_with_its_line() -> None:
+    found = refused(
+        "Traceback (most recent call last):",
+        '  File "/tmp/repro-gate-x1/workspace/train.py", line 41, in <module>',
+        '  File "/tmp/repro-gate-x1/workspace/src/model.py", line 7, in forward',
+        '  File "/venv/lib/python3.11/site-packages/torch/nn/functional.py", line 3, in f',
+        "RuntimeError: cumsum_cuda_kernel does not have a deterministic implementation",
+    )
+    assert (found.status, found.evidence) == ("fail", ("src/model.py:7",))
+    assert found.message.startswith("`cumsum_cuda_kernel` has no deterministic implementation")
+    assert "replace the operator" in found.remedy
+    assert refused().evidence[0].startswith("deterministic-1: `cumsum_cuda_kernel`")
+
+
+def test_torch_must_have_refused_at_every_step() -> None:
+    def judged(**changes: Any) -> CheckResult:
+        return operators_deterministic(evidence(runs=(run("deterministic-1", training(settings={**ON, **changes})),)))
+
+    good = judged()
+    assert (good.status, good.message) == ("pass", "torch ran 3 steps and refused no operator")
+    for changes in ({ALGORITHMS: False}, {WARN_ONLY: True}):
+        off = judged(**changes)
+        assert (off.status, off.evidence) == ("warn", (f"{ALGORITHMS} was off (training code switched it off)",))
+        assert off.message == "torch refused no operator at 3 of 3 steps, so none was checked"
+
+
+@pytest.mark.parametrize(("profile", "status"), [("basic", "warn"), ("strict", "fail")])
+def test_a_flag_that_the_spec_leaves_off_checks_no_operator(profile: str, status: str) -> None:
+    determinism = Determinism(allow=(AllowedFlag(ALGORITHMS, "cumsum has no other form"),))
+    runs = (run("deterministic-1", training(settings={ALGORITHMS: False})),)
+    found = operators_deterministic(evidence(spec=spec(profile=profile, determinism=determinism), runs=runs))
+    assert (found.status, found.evidence) == (status, (f"{ALGORITHMS} was off (the spec leaves it off: cumsum has no other form)",))
+
+
+def test_training_without_torch_has_no_operators() -> None:
+    assert operators_deterministic(evidence(runs=(run("deterministic-1", training(settings={})),))).status == "skip"
+    assert operators_deterministic(evidence(runs=(run("default-1", training(settings=ON)),))).status == "skip"
+    assert operators_deterministic(evidence()).status == "skip"

@@ -1,0 +1,83 @@
+"""What was imported against what a lock pins: when two versions are the same, and what a marker or a project file may hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from repro_gate.checks.installed import applies, hold, own_names, same_version
+from repro_gate.checks.lockfiles import Lock, Pin
+
+VERSIONS = st.from_regex(r"[0-9]{1,2}(\.[0-9]{1,2}){0,3}((a|b|rc)[0-9])?(\.post[0-9])?(\.dev[0-9])?", fullmatch=True)
+
+
+@given(VERSIONS, VERSIONS)
+def test_versions_are_the_same_both_ways_and_a_label_does_not_count_where_none_is_locked(one: str, other: str) -> None:
+    assert same_version(one, one) and same_version(one, f"{one}+cpu") and not same_version(f"{one}+cpu", one)
+    assert same_version(one, other) == same_version(other, one) == same_version(one, f"{other}+cu128")
+
+
+@pytest.mark.parametrize(
+    ("locked", "installed", "same"),
+    [
+        ("3.10", "3.10.0", True),
+        ("1.0rc1", "1.0.rc1", True),
+        ("2.13.0+cu128", "2.13.0+cu128", True),
+        ("2.13.0+cu128", "2.13.0+cu130", False),
+        ("2.13.0", "2.13.1", False),
+        ("2.13.0", "2.13.0.post1", False),
+        ("2024-special", "2024-SPECIAL", True),
+        ("2024-special", "2024", False),
+    ],
+)
+def test_versions_compare_as_pep_440_has_it(locked: str, installed: str, same: bool) -> None:
+    assert same_version(locked, installed) is same
+
+
+@pytest.mark.parametrize(
+    "marker", ["", "extra == 'gpu'", "'gpu' in extras", "nonsense", "python_version >", "(" * 5000, "os_name == 'a' and '"]
+)
+def test_a_marker_that_cannot_be_judged_holds(marker: str) -> None:
+    assert applies(marker, "3.12.7")
+
+
+def test_a_marker_is_judged_for_the_python_given() -> None:
+    assert applies("python_version < '3.11'", "3.10.4") and not applies("python_version < '3.11'", "3.12.7")
+    assert applies("python_full_version >= '3.12.7'", "3.12.7") and not applies("python_full_version >= '3.12.8'", "3.12.7")
+    assert not applies("sys_platform == 'win32'", None)
+
+
+def test_one_of_several_pins_is_enough_and_several_versions_are_each_judged() -> None:
+    lock = Lock("uv.lock", (Pin("numpy", "1.26", "uv.lock:3"), Pin("numpy", "2.4.6", "uv.lock:9")), (), ("uv.lock",))
+    held = hold({"NumPy": frozenset({"2.4.6"})}, lock, frozenset(), "3.12.7")
+    assert held.equal == ("NumPy 2.4.6",) and not held.differing
+    held = hold({"numpy": frozenset({"1.26", "2.0"})}, lock, frozenset(), "3.12.7")
+    assert (held.equal, held.differing) == (("numpy 1.26",), ("numpy 2.0: 1.26, 2.4.6 at uv.lock:3",))
+
+
+def test_a_tool_that_the_lock_pins_is_held_against_it() -> None:
+    lock = Lock("uv.lock", (Pin("setuptools", "80.0", "uv.lock:3"),), (), ("uv.lock",))
+    assert hold({"setuptools": frozenset({"79.0"})}, lock, frozenset(), None).differing
+    assert hold({"pip": frozenset({"23.2.1"})}, lock, frozenset(), None) == hold({}, lock, frozenset(), None)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("pyproject.toml", "project = 1\n"),
+        ("pyproject.toml", "[project]\nname = 3\n[tool]\npoetry = []\n"),
+        ("pyproject.toml", "["),
+        ("setup.cfg", "name = x\n"),
+        ("setup.cfg", "[metadata]\nname = %(x)s\n"),
+        ("setup.py", "def ("),
+        ("setup.py", "setup(name=NAME)\n"),
+        ("setup.py", "x = " + "(" * 5000),
+        ("setup.py", "\0"),
+    ],
+)
+def test_project_files_of_any_content_are_read_without_an_error(file: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text(text)
+    assert own_names(tmp_path, root=tmp_path) <= {"%(x)s"}

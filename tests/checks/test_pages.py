@@ -1,0 +1,80 @@
+"""Every check has a docs page of one form, and the tables of the checks are current."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from repro_gate.checks import ALL, pages
+from repro_gate.checks.pages import page
+from repro_gate.checks.table import END, START, placed, table
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "checks"
+HEADINGS = ["What it looks at", "Why", "How to mend it", "Before and after"]
+IDS = [check.id for check in ALL]
+
+
+@pytest.mark.parametrize("identifier", IDS)
+def test_every_check_has_a_page_of_the_one_form(identifier: str) -> None:
+    text = page(identifier)
+    assert text is not None
+    title, _, rest = text.partition("\n\n")
+    assert title == f"# {identifier}"
+    assert re.match(r"[A-Z][^\n]+\.\n\n## ", rest), "one sentence follows the title"
+    assert re.findall(r"^## (.*)$", rest, re.MULTILINE) == HEADINGS
+    blocks = re.findall(r"^```[a-z]+\n(.*?)^```$", rest.partition("## Before and after")[2], re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 2 and blocks[0] != blocks[1] and all(block.strip() for block in blocks)
+    sections = re.split(r"^## .*$", rest, flags=re.MULTILINE)[1:]
+    assert all(section.strip() for section in sections)
+
+
+def test_no_page_is_without_a_check() -> None:
+    found = {f"{path.parent.name}/{path.stem}" for path in DOCS.glob("*/*.md")}
+    assert found == set(IDS)
+
+
+@pytest.mark.parametrize("identifier", IDS)
+def test_links_of_a_page_lead_somewhere(identifier: str) -> None:
+    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page(identifier) or ""):
+        assert (DOCS / identifier).parent.joinpath(target).is_file(), target
+
+
+NO_CHECKS = (
+    "", "code", "code/none", "../checks/code/commit", "code/commit.md", "code/../code/commit", "CODE/commit", "/etc/passwd",
+    "code/commit\n",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("identifier", NO_CHECKS)
+def test_what_is_no_check_has_no_page(identifier: str) -> None:
+    assert page(identifier) is None
+
+
+def test_the_pages_of_an_installed_package_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "commit.md").write_text("installed")
+    monkeypatch.setattr(pages, "_FOLDERS", (tmp_path, DOCS))
+    assert page("code/commit") == "installed"
+    assert (page("code/clean") or "").startswith("# code/clean")
+
+
+def test_the_table_has_a_row_for_each_check_with_its_page() -> None:
+    rows = table().split("\n")[2:]
+    assert len(rows) == len(ALL)
+    for row, check in zip(rows, ALL, strict=True):
+        assert row == f"| [`{check.id}`](docs/checks/{check.id}.md) | {check.title} | {check.needs} |"
+
+
+def test_the_index_of_the_docs_is_current() -> None:
+    text = (DOCS / "README.md").read_text(encoding="utf-8")
+    assert text == placed(text, ""), "run `python -m repro_gate.checks.table`"
+
+
+def test_the_table_is_placed_between_its_markers_and_nowhere_else() -> None:
+    text = f"a\n{START}\nold\n{END}\nb\n"
+    assert placed(text) == f"a\n{START}\n{table()}\n{END}\nb\n" == placed(placed(text))
+    for bad in ("", START, f"{END} {START}"):
+        with pytest.raises(ValueError, match="there is no"):
+            placed(bad)
