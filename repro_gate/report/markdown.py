@@ -7,48 +7,19 @@ unless a function here has already made it safe, so a forgotten filter shows too
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from repro_gate.analysis.model import Divergence
-from repro_gate.report import chart, escape, figures, sentences
+from repro_gate.report import chart, escape, figures, markdown_standing, sentences
+from repro_gate.report.markdown_parts import MARKS, Form, code, forms, message, prose
 from repro_gate.report.model import CheckResult, Reason, Report, RunSummary
-from repro_gate.report.sentences import Phrase
+
+__all__ = ["LIMIT", "MARKS", "forms", "to_markdown"]
 
 LIMIT = 65_536  # characters (code points) of a comment on GitHub
-MARKS: Mapping[str, str] = {"pass": "✅", "fail": "❌", "inconclusive": "❔", "warn": "⚠️", "skip": "⏭️", "waived": "📝"}
-
-
-@dataclass(frozen=True)
-class Form:
-    """How much is shown: characters of one text, entries of one list. 0 leaves the part out."""
-
-    name: int = 200
-    message: int = 1_000
-    reasons: int = 25
-    notes: int = 15
-    checks: int = 40
-    evidence: int = 5
-    tensors: int = 20
-    runs: int = 20
-    log_lines: int = 30
-    settings: int = 40
-    environment: int = 40
-    chart: bool = True
-    reproduce: int = 4_000
-
-
-def forms() -> tuple[Form, ...]:
-    """From the whole story to its core; each leaves out what of the one before it is of least use."""
-    whole = Form()
-    short_log = replace(whole, log_lines=5, environment=10)
-    no_flags = replace(short_log, log_lines=0, environment=0, settings=0, evidence=0, name=160, message=600)
-    no_runs = replace(no_flags, runs=0, tensors=5, checks=15, notes=5)
-    core = replace(no_runs, tensors=0, checks=5, notes=0, reasons=10, message=300, name=100)
-    return whole, short_log, no_flags, no_runs, core, Form(60, 100, 3, 0, 0, 0, 0, 0, 0, 0, 0, False, 500)
 
 
 def to_markdown(report: Report, limit: int = LIMIT) -> str:
@@ -57,8 +28,11 @@ def to_markdown(report: Report, limit: int = LIMIT) -> str:
         text = _rendered(report, form)
         if len(text) <= limit:
             return text
-    heading = f"## {MARKS[report.verdict]} Repro Gate: {report.verdict}\n\nThe report is too long for this place: see the JSON report.\n"
-    return heading if len(heading) <= limit else report.verdict[:limit]
+    heading = f"## {MARKS[report.verdict]} Repro Gate: {report.verdict}\n"
+    rest = "\nThe report is too long for this place: see the JSON report.\n"
+    less = markdown_standing.asks_less(report.base)
+    fitting = (text for text in (f"{heading}{less}{rest}", f"{heading}{less}", f"{heading}{rest}") if len(text) <= limit)
+    return next(fitting, report.verdict[:limit])
 
 
 @cache
@@ -86,10 +60,11 @@ def _rendered(report: Report, form: Form) -> str:
     found = report.determinism
     context: dict[str, object] = {
         "verdict": report.verdict,
-        "headline": _prose(sentences.headline(report), form),
-        "cost": _prose(sentences.cost(report.cost, report.cost_budget_pct), form),
-        "noise": _prose(sentences.noise(report.noise_floor), form),
+        "headline": prose(sentences.headline(report), form),
+        "cost": prose(sentences.cost(report.cost, report.cost_budget_pct), form),
+        "noise": prose(sentences.noise(report.noise_floor), form),
         "cost_details": _cost_details(report, form),
+        **markdown_standing.context(report, form),
         "differs": None if found is None or found.comparison.identical else _differs(report, form),
         "noise_chart": _noise_chart(report, form),
         "seeds": [(item.seed, item.comparison.identical) for item in report.comparisons[:20]] if len(report.comparisons) > 1 else [],
@@ -99,38 +74,17 @@ def _rendered(report: Report, form: Form) -> str:
         "more_reasons": max(len(report.reasons) - form.reasons, 0),
         "coverage": sentences.coverage(report.checklist) if report.checklist else (),
         "checks": _checks(report.checklist, form),
-        "runs": [(_code(run.name, form), run, sentences.ended_badly(run), sentences.outcome(run)[:60]) for run in report.runs[: form.runs]],
+        "runs": [(code(run.name, form), run, sentences.ended_badly(run), sentences.outcome(run)[:60]) for run in report.runs[: form.runs]],
         "logs": _logs(report.runs, form),
         "settings": _pairs(report.settings, form.settings, form),
         "environment": _pairs(_facts(report), form.environment, form),
         "reproduce": _reproduce(report, form),
-        "tool_version": _code(report.tool_version, form),
-        "started": _code(report.started, form),
+        "tool_version": code(report.tool_version, form),
+        "started": code(report.started, form),
         "seconds": report.seconds,
         "shortened": form != Form(),
     }
     return _environment().get_template("report.md.j2").render(context)
-
-
-def _code(text: object, form: Form) -> Markup:
-    return Markup(escape.for_code_span(escape.clip(str(text), form.name)))
-
-
-def _message(text: str, form: Form) -> Markup:
-    return Markup(escape.for_markdown(escape.clip(text, form.message)))
-
-
-def _prose(phrase: Phrase, form: Form) -> Markup:
-    """A shared sentence: names as code, figures bold, foreign messages made inert, our own words as they are."""
-
-    def part(role: str, words: str) -> str:
-        if role == "name":
-            return _code(words, form)
-        if role == "message":
-            return _message(words, form)
-        return f"**{words}**" if role == "figure" and words else words
-
-    return Markup("".join(part(role, words) for role, words in phrase))
 
 
 def _cost_details(report: Report, form: Form) -> list[Markup]:
@@ -141,7 +95,7 @@ def _cost_details(report: Report, form: Form) -> list[Markup]:
     if sentences.memory(price):
         lines.append(Markup(sentences.memory(price)))
     if price.suspicious is not None:
-        lines.append(Markup(f"{MARKS['warn']} **suspicious:** ") + _message(price.suspicious, form))
+        lines.append(Markup(f"{MARKS['warn']} **suspicious:** ") + message(price.suspicious, form))
     return lines
 
 
@@ -152,9 +106,9 @@ def _differs(report: Report, form: Form) -> dict[str, object]:
     first = pair.first_divergence
     diagram = chart.chart(pair) if form.chart else None
     return {
-        "where": "" if first is None else _prose(sentences.where(first), form),
-        "how_far": "" if first is None else _prose(sentences.how_far(first), form),
-        "spread": _prose(sentences.spread(pair), form),
+        "where": "" if first is None else prose(sentences.where(first), form),
+        "how_far": "" if first is None else prose(sentences.how_far(first), form),
+        "spread": prose(sentences.spread(pair), form),
         "kinds": sentences.kinds(pair),
         "weights": [_weight(item, form) for item in pair.weights[: form.tensors]],
         "more_weights": max(len(pair.weights) - form.tensors, 0),
@@ -174,8 +128,8 @@ def _noise_chart(report: Report, form: Form) -> Markup | None:
 def _weight(item: Divergence, form: Form) -> dict[str, object]:
     far = item.distance
     return {
-        "name": _code(item.name, form),
-        "type": _code(f"{item.dtype or '?'} {figures.shape(item.shape or ())}", form),
+        "name": code(item.name, form),
+        "type": code(f"{item.dtype or '?'} {figures.shape(item.shape or ())}", form),
         "max_abs": "" if far is None or far.max_abs is None else figures.small(far.max_abs),
         "max_ulp": "" if far is None or far.max_ulp is None else figures.ulps(far.max_ulp),
         "relative": "" if far is None or far.relative_l2 is None else figures.small(far.relative_l2),
@@ -184,24 +138,20 @@ def _weight(item: Divergence, form: Form) -> dict[str, object]:
 
 def _reasons(reasons: Sequence[Reason], most: int, form: Form) -> list[dict[str, Markup]]:
     return [
-        {"id": _code(item.id, form), "message": _message(item.message, form), "remedy": _message(item.remedy, form)}
-        for item in reasons[:most]
+        {"id": code(item.id, form), "message": message(item.message, form), "remedy": message(item.remedy, form)} for item in reasons[:most]
     ]
 
 
 def _checks(checklist: Sequence[CheckResult], form: Form) -> list[dict[str, object]]:
-    """What did not pass comes first: it must not be the part that is cut."""
-    order = ("fail", "warn", "waived", "skip", "pass")
-    ordered = sorted(checklist, key=lambda item: order.index(item.status))
     return [
         {
-            "id": _code(item.id, form),
+            "id": code(item.id, form),
             "status": item.status,
-            "message": _message(item.message, form),
-            "remedy": _message(item.remedy, form),
-            "evidence": [_code(text, form) for text in item.evidence[: form.evidence]],
+            "message": message(item.message, form),
+            "remedy": message(item.remedy, form),
+            "evidence": [code(text, form) for text in item.evidence[: form.evidence]],
         }
-        for item in ordered[: form.checks]
+        for item in sentences.worst_first(checklist)[: form.checks]
     ]
 
 
@@ -210,11 +160,11 @@ def _logs(runs: Sequence[RunSummary], form: Form) -> list[tuple[Markup, Markup]]
         return []
     kept = [run for run in runs if run.log_tail and sentences.ended_badly(run)][:5]
     lines = {run.name: "\n".join(escape.clip(line, form.name) for line in run.log_tail[-form.log_lines :]) for run in kept}
-    return [(_code(name, form), Markup(escape.for_code_block(text, "text"))) for name, text in lines.items()]
+    return [(code(name, form), Markup(escape.for_code_block(text, "text"))) for name, text in lines.items()]
 
 
 def _pairs(values: Mapping[str, object], most: int, form: Form) -> list[tuple[Markup, Markup]]:
-    return [(_code(name, form), _code(value, form)) for name, value in list(values.items())[:most]]
+    return [(code(name, form), code(value, form)) for name, value in list(values.items())[:most]]
 
 
 def _facts(report: Report) -> dict[str, object]:

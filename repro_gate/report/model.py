@@ -8,13 +8,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from repro_gate.address.model import ContentAddress
 from repro_gate.analysis.model import Comparison, Cost, Fingerprint, NoiseFloor
 from repro_gate.checks.interface import CATEGORIES, STATUSES, CheckResult
+from repro_gate.lock.model import AgainstFinding, LockFinding
 from repro_gate.spec.model import Tolerance
 
 VERDICTS = ("pass", "fail", "inconclusive")
 EXIT_CODES: Mapping[str, int] = {"pass": 0, "fail": 1, "inconclusive": 3}
-__all__ = ["CATEGORIES", "EXIT_CODES", "STATUSES", "VERDICTS", "CheckResult", "Reason", "Report", "RunSummary", "SeedResult", "Subject"]
+__all__ = [
+    "CATEGORIES",
+    "EXIT_CODES",
+    "STATUSES",
+    "VERDICTS",
+    "BaseFinding",
+    "CheckResult",
+    "Reason",
+    "Report",
+    "RunSummary",
+    "SeedResult",
+    "Subject",
+    "Weakening",
+]
 
 
 @dataclass(frozen=True)
@@ -65,6 +80,25 @@ class SeedResult:
 
 
 @dataclass(frozen=True)
+class Weakening:
+    """One thing that a change asks less of than its base does. `key` is the spec's (`determinism.allow`), or `repro.lock`."""
+
+    key: str
+    message: str  # a sentence with the value before and after
+    where: str = ""  # `repro.yml:12`, as far as a line can be named
+
+
+@dataclass(frozen=True)
+class BaseFinding:
+    """What is known of the base ref: which spec judged (`policy`), and what the change weakens."""
+
+    ref: str
+    commit: str
+    policy: str  # `head` or `base`
+    weakened: tuple[Weakening, ...] = ()
+
+
+@dataclass(frozen=True)
 class Report:
     """The whole answer. A part that was not measured is None, never a made-up value."""
 
@@ -85,6 +119,10 @@ class Report:
     runs: tuple[RunSummary, ...] = ()
     fingerprint: Fingerprint | None = None  # of the first deterministic run
     tolerance: Tolerance | None = None  # the spec's, where it does not ask for equal bits
+    content_address: ContentAddress | None = None
+    lock: LockFinding | None = None  # None: there is no lock, or the runs of this gating could not be held against it
+    against: AgainstFinding | None = None
+    base: BaseFinding | None = None  # None: no base ref is known
     reproduce: str = ""  # one shell command that shows the finding again on a person's own machine
 
     @property

@@ -26,6 +26,7 @@ _KIND_WORDS = {
     "artifact": "artifact",
 }
 _ENDED_WELL = ("finished", "stopped")
+_WORST_FIRST = ("fail", "warn", "waived", "skip", "pass")
 
 
 def headline(report: Report) -> Phrase:
@@ -189,6 +190,11 @@ def coverage(checklist: Sequence[CheckResult]) -> tuple[tuple[str, int, int], ..
         return category, sum(item.status == "pass" for item in made), len(made)
 
     return tuple(tally(category) for category in CATEGORIES)
+
+
+def worst_first(checklist: Sequence[CheckResult]) -> list[CheckResult]:
+    """What did not pass comes first, in an order that is the same in every face: it must not be the part that is cut."""
+    return sorted(checklist, key=lambda item: _WORST_FIRST.index(item.status))
 
 
 def ended_badly(run: RunSummary) -> bool:

@@ -6,107 +6,61 @@ GitHub log the caller prints it between the lines of `escape.stop_commands`: a w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from rich.console import Console, RenderableType
-from rich.padding import Padding
-from rich.rule import Rule
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from repro_gate.report import figures, sentences
+from repro_gate.report import figures, sentences, standing
 from repro_gate.report.escape import for_encoding, for_terminal
-from repro_gate.report.model import CheckResult, Reason, Report, RunSummary, SeedResult
+from repro_gate.report.layout import STATUS_STYLE, grid, indented, labelled, out, remedy, say, section, text
+from repro_gate.report.model import BaseFinding, CheckResult, Reason, Report, RunSummary, SeedResult
 from repro_gate.report.sentences import Phrase
 
-_NAME, _MESSAGE, _ROWS, _LOG = 160, 600, 20, 15  # characters of a name, of a message; rows of a list; lines of a log
+_ROWS, _FEW, _LOG = 20, 10, 15  # rows of a list of its own, of a list below a line; lines of a log
 _VERDICT_STYLE = {"pass": "bold white on green", "fail": "bold white on red", "inconclusive": "bold black on yellow"}
-_STATUS_STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim", "waived": "cyan"}
-_ROLE_STYLE = {"say": "", "figure": "bold", "name": "bold cyan", "message": ""}
+_STANDING_STYLE = {"unchanged": "bold green", "no-op": "bold green", "changed": "bold yellow", "drift": "bold white on red"}
 _TELLING = ("torch.use_deterministic_algorithms", "CUBLAS_WORKSPACE_CONFIG")  # the rest is in the JSON report
-_LIMITS = {"name": _NAME, "message": _MESSAGE}
 
 
 def render(report: Report, console: Console) -> None:
     """Print the whole report. Whatever the texts hold and whatever the console's encoding is, it prints."""
     encoding = console.encoding
-    _out(console, Text(""), _verdict(report, encoding))
-    _out(console, *_section("", _grid_of(_difference_lines(report, encoding)), encoding))
+    out(console, Text(""), _verdict(report, encoding))
+    out(console, *section("", labelled(_difference_lines(report, encoding)), encoding))
+    if report.base is not None and report.base.weakened:
+        out(console, *section(standing.ASKS_LESS, _weakened(report.base, encoding), encoding))
     if report.reasons:
-        _out(console, *_section("Why", _reasons(report.reasons, report.verdict, encoding), encoding))
-    _out(console, *_section("Noise and cost" if report.reasons else "", _grid_of(_figure_lines(report, encoding)), encoding))
+        out(console, *section("Why", _reasons(report.reasons, report.verdict, encoding), encoding))
+    held = labelled(_standing_lines(report, encoding))
+    if held is not None:
+        out(console, *section("Lock and address" if report.reasons else "", held, encoding))
+    out(console, *section("Noise and cost" if report.reasons else "", labelled(_figure_lines(report, encoding)), encoding))
     if report.notes:
-        _out(console, *_section("Worth knowing", _reasons(report.notes, "", encoding), encoding))
+        out(console, *section("Worth knowing", _reasons(report.notes, "", encoding), encoding))
     if report.checklist:
-        _out(console, *_section("Checklist", _checklist(report.checklist, encoding), encoding))
+        out(console, *section("Checklist", _checklist(report.checklist, encoding), encoding))
     if report.runs:
-        _out(console, *_section("Runs", _runs(report.runs, encoding), encoding))
+        out(console, *section("Runs", _runs(report.runs, encoding), encoding))
     for run in report.runs:
         if run.log_tail and sentences.ended_badly(run):
-            _out(console, *_section(f"End of the log of {for_terminal(run.name, 40)}", _log(run, encoding), encoding))
+            out(console, *section(f"End of the log of {for_terminal(run.name, 40)}", _log(run, encoding), encoding))
     if report.reproduce:
-        _out(console, *_section("See it again", None, encoding))
+        out(console, *section("See it again", None, encoding))
         command = for_encoding("  " + for_terminal(report.reproduce), encoding)
         console.print(Text(command, style="bold"), soft_wrap=True, highlight=False)  # unbroken, so that it can be copied
-    _out(console, Text(""))
-
-
-def _out(console: Console, *parts: RenderableType) -> None:
-    for part in parts:
-        console.print(part, highlight=False, emoji=False, markup=False)
-
-
-def _text(phrase: Phrase, encoding: str, style: str = "") -> Text:
-    """The one place where text from outside becomes something that is printed."""
-    line = Text(style=style, overflow="fold")
-    for role, words in phrase:
-        safe = for_terminal(words, _LIMITS[role]) if role in _LIMITS else words
-        line.append(for_encoding(safe, encoding), style=_ROLE_STYLE[role])
-    return line
-
-
-def _say(words: str, encoding: str, style: str = "") -> Text:
-    return _text((("say", words),), encoding, style)
-
-
-def _grid(*widths: int | None) -> Table:
-    """Columns without lines: a fixed width each, None for the one that takes the rest."""
-    grid = Table.grid(padding=(0, 2, 0, 0), expand=False)
-    for width in widths:
-        grid.add_column(width=width, no_wrap=False, overflow="fold")
-    return grid
-
-
-def _section(title: str, body: RenderableType | None, encoding: str) -> Iterator[RenderableType]:
-    """A blank line, a titled rule where there is a title, the body where there is one."""
-    if title or body is not None:
-        yield Text("")
-    if title:
-        yield Rule(for_encoding(title, encoding), align="left", style="dim", characters="─" if _is_utf(encoding) else "-")
-    if body is not None:
-        yield Padding(body, (0, 0, 0, 2), expand=False)
-
-
-def _is_utf(encoding: str) -> bool:
-    return encoding.lower().startswith("utf")
+    out(console, Text(""))
 
 
 def _verdict(report: Report, encoding: str) -> Table:
     """One line, or two at 80 columns: the verdict as a badge and its sentence."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     badge = Text(f" {report.verdict.upper()} ", style=_VERDICT_STYLE[report.verdict])
-    grid.add_row(badge, _text(sentences.headline(report), encoding, "bold"))
-    return grid
-
-
-def _grid_of(lines: Iterable[tuple[str, Text]]) -> Table | None:
-    """Labelled lines; None where there are none."""
-    grid = _grid(11, None)
-    for label, line in lines:
-        grid.add_row(Text(label, style="dim"), line)
-    return grid if grid.row_count else None
+    table.add_row(badge, text(sentences.headline(report), encoding, "bold"))
+    return table
 
 
 def _difference_lines(report: Report, encoding: str) -> Iterator[tuple[str, Text]]:
@@ -117,38 +71,78 @@ def _difference_lines(report: Report, encoding: str) -> Iterator[tuple[str, Text
         yield "seeds", _seeds(report.comparisons)
     if report.non_finite:
         losses = ", ".join(f"{value} at step {step}" for step, value in report.non_finite[:10])
-        yield "loss", _text((("message", f"not finite: {losses}"),), encoding, "yellow")
+        yield "loss", text((("message", f"not finite: {losses}"),), encoding, "yellow")
+
+
+def _weakened(base: BaseFinding, encoding: str) -> Table:
+    """What a reviewer must see: each thing that the change asks less of."""
+    table = grid(None)
+    for item in base.weakened[:_ROWS]:
+        table.add_row(text(standing.weakening(item), encoding, "bold yellow"))
+        table.add_row(indented(text((("message", item.message),), encoding)))
+    if len(base.weakened) > _ROWS:
+        table.add_row(say(f"and {len(base.weakened) - _ROWS:,} more, all in the JSON report", encoding, "dim"))
+    table.add_row(text(standing.judge(base), encoding, "dim"))
+    return table
+
+
+def _standing_lines(report: Report, encoding: str) -> Iterator[tuple[str, Text]]:
+    """The lock, the other ref, the address and the base, as far as they are there."""
+    lock, against, base = report.lock, report.against, report.base
+    if lock is not None:
+        yield "lock", _standing(lock.status, (("message", lock.message),), encoding)
+        yield from (("", text(line, encoding)) for line in standing.lock_lines(lock, _FEW))
+        if lock.remedy:
+            yield "", remedy(lock.remedy, encoding)
+        if lock.recorded:
+            yield "", text((("say", "recorded "), ("message", lock.recorded)), encoding, "dim")
+    if against is not None:
+        yield "against", _standing(against.status, standing.at(against.ref, against.commit), encoding)
+        yield "", text((("message", against.message),), encoding)
+        yield from (("", text(line, encoding)) for line in standing.against_lines(against, _FEW))
+    if report.content_address is not None:
+        found = report.content_address.proof
+        yield "address", text(standing.address(report.content_address), encoding)
+        yield "", say(standing.proof(found), encoding, "dim" if found is None or found.holds else "bold yellow")
+    if base is not None and not base.weakened:
+        yield "base", text(standing.nothing_less(base), encoding, "dim")
+
+
+def _standing(status: str, phrase: Phrase, encoding: str) -> Text:
+    """A status in capitals, then what it is about."""
+    badge = text((("message", status.upper()),), encoding, _STANDING_STYLE.get(status, "bold"))
+    return Text(overflow="fold").append_text(badge).append("  ").append_text(text(phrase, encoding))
 
 
 def _figure_lines(report: Report, encoding: str) -> Iterator[tuple[str, Text]]:
-    yield "noise floor", _text(sentences.noise(report.noise_floor), encoding)
-    yield "cost", _text(sentences.cost(report.cost, report.cost_budget_pct), encoding)
+    yield "noise floor", text(sentences.noise(report.noise_floor), encoding)
+    yield "cost", text(sentences.cost(report.cost, report.cost_budget_pct), encoding)
     if report.cost is not None:
-        yield "", _say(sentences.step_times(report.cost), encoding)
+        yield "", say(sentences.step_times(report.cost), encoding)
         if sentences.memory(report.cost):
-            yield "", _say(sentences.memory(report.cost), encoding)
+            yield "", say(sentences.memory(report.cost), encoding)
         if report.cost.suspicious is not None:
-            yield "", _text((("say", "suspicious: "), ("message", report.cost.suspicious)), encoding, "bold yellow")
+            yield "", text((("say", "suspicious: "), ("message", report.cost.suspicious)), encoding, "bold yellow")
     if report.settings:
         named = [f"{name}={report.settings[name]}" for name in _TELLING if name in report.settings]
         flags = "  ".join([*named, f"and {len(report.settings) - len(named)} more, as read back at every step"])
-        yield "flags", _text((("message", flags),), encoding, "dim")
+        yield "flags", text((("message", flags),), encoding, "dim")
 
 
 def _divergence_lines(found: SeedResult, encoding: str) -> Iterator[tuple[str, Text]]:
     pair = found.comparison
     if pair.first_divergence is not None:
-        yield "parts at", _text(sentences.where(pair.first_divergence), encoding)
+        yield "parts at", text(sentences.where(pair.first_divergence), encoding)
         if sentences.how_far(pair.first_divergence):
-            yield "", _text(sentences.how_far(pair.first_divergence), encoding)
-    yield "differing", _text(sentences.spread(pair), encoding)
+            yield "", text(sentences.how_far(pair.first_divergence), encoding)
+    yield "differing", text(sentences.spread(pair), encoding)
     if sentences.kinds(pair):
-        yield "", _text((("message", sentences.kinds(pair)),), encoding)
+        yield "", text((("message", sentences.kinds(pair)),), encoding)
     for index, item in enumerate(pair.weights[:3]):
         line: Phrase = (("name", item.name), ("say", ": " + (", ".join(sentences.distances(item)) or "distance not measured")))
-        yield "at the end" if index == 0 else "", _text(line, encoding)
+        yield "at the end" if index == 0 else "", text(line, encoding)
     if len(pair.weights) > 3:
-        yield "", _say(f"and {figures.count(len(pair.weights) - 3, 'tensor')} more", encoding, "dim")
+        yield "", say(f"and {figures.count(len(pair.weights) - 3, 'tensor')} more", encoding, "dim")
 
 
 def _seeds(results: Sequence[SeedResult]) -> Text:
@@ -163,31 +157,34 @@ def _seeds(results: Sequence[SeedResult]) -> Text:
 
 
 def _reasons(reasons: Sequence[Reason], verdict: str, encoding: str) -> Table:
-    grid = _grid(None)
+    table = grid(None)
     style = {"fail": "bold red", "inconclusive": "bold yellow"}.get(verdict, "bold")
     for reason in reasons[:_ROWS]:
-        grid.add_row(_text((("name", reason.id),), encoding, style))
-        grid.add_row(Padding(_text((("message", reason.message),), encoding), (0, 0, 0, 2)))
+        table.add_row(text((("name", reason.id),), encoding, style))
+        table.add_row(indented(text((("message", reason.message),), encoding)))
         if reason.remedy:
-            grid.add_row(Padding(_text((("say", "remedy: "), ("message", reason.remedy)), encoding, "green"), (0, 0, 0, 2)))
+            table.add_row(indented(remedy(reason.remedy, encoding)))
     if len(reasons) > _ROWS:
-        grid.add_row(_say(f"and {len(reasons) - _ROWS} more, all in the JSON report", encoding, "dim"))
-    return grid
+        table.add_row(say(f"and {len(reasons) - _ROWS} more, all in the JSON report", encoding, "dim"))
+    return table
 
 
 def _checklist(checklist: Sequence[CheckResult], encoding: str) -> Table:
-    """A line for each category, under it what did not pass."""
-    grid = _grid(12, None)
-    open_items = [item for item in checklist if item.status != "pass"]
+    """A line for each category, under it what did not pass, the worst first."""
+    table = grid(12, None)
+    open_items = [item for item in sentences.worst_first(checklist) if item.status != "pass"]
     for category, passed, made in sentences.coverage(checklist):
         full = 0 < made == passed
-        grid.add_row(Text(category), Text(figures.of(passed, made) if made else "nothing checked", style="green" if full else "yellow"))
-        for item in [item for item in open_items if item.category == category][:_ROWS]:
+        table.add_row(Text(category), Text(figures.of(passed, made) if made else "nothing checked", style="green" if full else "yellow"))
+        here = [item for item in open_items if item.category == category]
+        for item in here[:_ROWS]:
             line: Phrase = (("name", item.id), ("say", " "), ("message", item.message))
-            grid.add_row("", Text(f"{item.status} ", style=_STATUS_STYLE[item.status]).append_text(_text(line, encoding)))
+            table.add_row("", Text(f"{item.status} ", style=STATUS_STYLE[item.status]).append_text(text(line, encoding)))
             if item.remedy and item.status in ("warn", "fail"):
-                grid.add_row("", Padding(_text((("say", "remedy: "), ("message", item.remedy)), encoding, "green"), (0, 0, 0, 2)))
-    return grid
+                table.add_row("", indented(remedy(item.remedy, encoding)))
+        if len(here) > _ROWS:
+            table.add_row("", say(f"and {len(here) - _ROWS} more, all in the JSON report", encoding, "dim"))
+    return table
 
 
 def _runs(runs: Sequence[RunSummary], encoding: str) -> Table:
@@ -196,12 +193,12 @@ def _runs(runs: Sequence[RunSummary], encoding: str) -> Table:
         table.add_column(title, justify="right" if right else "left", overflow="fold")
     for run in runs[:_ROWS]:
         table.add_row(
-            _text((("name", run.name),), encoding),
+            text((("name", run.name),), encoding),
             str(run.seed),
             f"{run.steps:,}",
             f"{run.processes:,}",
             figures.duration(run.seconds),
-            _text((("message", sentences.outcome(run)),), encoding, "bold red" if sentences.ended_badly(run) else ""),
+            text((("message", sentences.outcome(run)),), encoding, "bold red" if sentences.ended_badly(run) else ""),
         )
     if len(runs) > _ROWS:
         table.add_row(Text(f"and {len(runs) - _ROWS} more", style="dim"))
@@ -209,7 +206,7 @@ def _runs(runs: Sequence[RunSummary], encoding: str) -> Table:
 
 
 def _log(run: RunSummary, encoding: str) -> Table:
-    grid = _grid(1, None)
+    table = grid(1, None)
     for line in run.log_tail[-_LOG:]:
-        grid.add_row(Text("|", style="dim"), _text((("message", line),), encoding))
-    return grid
+        table.add_row(Text("|", style="dim"), text((("message", line),), encoding))
+    return table

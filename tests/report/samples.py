@@ -1,12 +1,15 @@
-"""Reports that the tests of every face share: a pass, a fail, an inconclusive one, one within a tolerance, one with nothing measured, and
-the worst that training code could make of one."""
+"""Reports that the tests of every face share: a pass, a fail, an inconclusive one, one within a tolerance, one with nothing measured, each
+answer of the lock, another ref and a base that is asked less of, and the worst that a stranger's checkout could make of one."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+from repro_gate.address.model import ContentAddress, LeafMove, Proof
 from repro_gate.analysis.model import Comparison, Cost, Distance, Divergence, NoiseFloor, Tally
-from repro_gate.report.model import CheckResult, Reason, Report, RunSummary, SeedResult, Subject
+from repro_gate.lock.model import AgainstFinding, LockFinding
+from repro_gate.report.model import BaseFinding, CheckResult, Reason, Report, RunSummary, SeedResult, Subject, Weakening
 
 HOSTILE = (
     "<img src=x onerror=alert(1)></details></code>`|@octocat #1 GH-2 https://evil.example www.evil.example :tada: [a](b) ![c](d) $x$\n"
@@ -161,7 +164,77 @@ FASTER = replace(
     comparisons=(SeedResult(1, SAME), SeedResult(2, SAME)),
     non_finite=((7, "nan"), (8, "inf")),
 )
+ADDRESS = ContentAddress(
+    config_hash="sha256:" + "ab12cd34" * 8,
+    recipe="sha256:" + "01234567" * 8,
+    platform="sha256:" + "89abcdef" * 8,
+    recipe_leaves={
+        "code/tree": "sha256:" + "5e" * 32,
+        "data/train.bin": "sha256:" + "6f" * 32,
+        "seed": 42,
+        "steps": None,
+        "determinism/compare": {"loss": 1.0, "weights": 1e-05},
+        "flags/cudnn.benchmark": False,
+        "command": ["python", "train.py", "--seed", "{seed}"],
+    },
+    platform_leaves={"cpu/model": "EPYC 9R14", "cpu/threads": 2, "torch": "2.13.0"},
+    proof=Proof(stable=True, leaves=10, moved=10),
+)
+MOVES = (
+    LeafMove("recipe", "code/tree", "sha256:" + "5e" * 32, "sha256:" + "7a" * 32),
+    LeafMove("recipe", "data/extra.bin", None, "sha256:" + "6f" * 32),
+    LeafMove("recipe", "data/old.bin", "sha256:" + "6f" * 32, None),
+    LeafMove("platform", "cpu/threads", "2", "4"),
+)
+COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
+LOCKED = replace(
+    PASS,
+    notes=(),
+    content_address=ADDRESS,
+    lock=LockFinding("unchanged", "the same address gave the same bits", recorded="2026-11-01T09:00:00Z"),
+    base=BaseFinding("origin/main", COMMIT, "base"),
+)
+DRIFT = replace(
+    LOCKED,
+    verdict="fail",
+    reasons=(Reason("lock/drift", "The same address gives other bits than repro.lock records.", "See what changed outside the leaves."),),
+    lock=LockFinding(
+        "drift",
+        "the same address gives other bits than recorded",
+        unlike=("losses", "weights", "artifact out/model.pt"),
+        loss_gap=3.1e-5,
+        outside=("numpy: 2.1.0 -> 2.2.0", "kernel: 6.1.0 -> 6.8.0"),
+        recorded="2026-11-01T09:00:00Z",
+        remedy="bring the change into the address (a lockfile, an image digest), then run `repro-gate lock`",
+    ),
+)
+CHANGED = replace(
+    LOCKED,
+    lock=LockFinding(
+        "changed", "the recipe moved and so did the bits", MOVES, ("losses", "weights"), 0.25, recorded="2026-11-01T09:00:00Z"
+    ),
+    against=AgainstFinding("origin/main", COMMIT, "changed", "the recipe moved and so did the bits", MOVES[:1], FIRST, 0.25),
+)
+WEAKENED = replace(
+    LOCKED,
+    base=BaseFinding(
+        "origin/main",
+        COMMIT,
+        "head",
+        (
+            Weakening("determinism.allow", "cudnn.benchmark is left on now: `[]` before, `[cudnn.benchmark]` now", "repro.yml:12"),
+            Weakening("checklist.waive", "env/image-digest is waived now, and was not before", "repro.yml:31"),
+            Weakening("repro.lock", "the entry of platform 89abcdef was rewritten by hand"),
+        ),
+    ),
+)
+UNPROVEN = replace(LOCKED, content_address=replace(ADDRESS, proof=Proof(True, 10, 9)), lock=LockFinding("new-platform", "nothing recorded"))
 ALL = {
+    "locked": LOCKED,
+    "drift": DRIFT,
+    "changed": CHANGED,
+    "weakened": WEAKENED,
+    "unproven": UNPROVEN,
     "pass": PASS,
     "fail": FAIL,
     "inconclusive": INCONCLUSIVE,
@@ -175,6 +248,7 @@ def hostile(text: str = HOSTILE) -> Report:
     """A failing report in which every text that can come from outside is `text`."""
     first = replace(FIRST, name=text, process=text, dtype=text, values=(text, text), detail=text)
     pair = replace(DIFFERENT, first_divergence=first, weights=(first, first))
+    moves = (LeafMove("recipe", text, text, text), LeafMove("platform", text, None, text), LeafMove("platform", text, text, None))
     return replace(
         FAIL,
         comparisons=(SeedResult(42, pair),),
@@ -188,6 +262,12 @@ def hostile(text: str = HOSTILE) -> Report:
         subject=Subject(text, text, None, (text,), (42,), {text: text}, text),
         checklist=tuple(CheckResult(text, category, "fail", text, (text,), text) for category in ("code", "data")),
         runs=(run("x", outcome=text, exit_code=1, log_tail=(text, text), settings={text: text}, condition=text), run(text)),
+        content_address=replace(
+            ADDRESS, recipe_leaves={text: text, "list": [text, {text: text}]}, platform_leaves={text: {text: [text, 1.0]}, "x": text}
+        ),
+        lock=LockFinding("drift", text, moves, (text, text), 1.0, (text, text), text, text),
+        against=AgainstFinding(text, COMMIT, "changed", text, moves, first, math.inf),
+        base=BaseFinding(text, COMMIT, "head", (Weakening(text, text, text), Weakening(text, text))),
     )
 
 
@@ -195,8 +275,13 @@ def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> 
     """More than any comment holds: `tensors` weights, names of `name` characters, `reasons` reasons."""
     long = "`|<@#" * (name // 5)
     weights = tuple(replace(WEIGHTS[0], name=long) for _ in range(tensors))
+    moves = tuple(LeafMove("recipe", long, long, long) for _ in range(tensors))
     return replace(
         hostile(long),
+        content_address=replace(ADDRESS, recipe_leaves={f"data/{index}": long[:2_000] for index in range(tensors)}),
+        lock=LockFinding("drift", long, moves, (long,) * tensors, 1.0, (long,) * tensors, long, long),
+        against=AgainstFinding(long, COMMIT, "changed", long, moves),
+        base=BaseFinding(long, COMMIT, "head", tuple(Weakening(long, long, long) for _ in range(tensors))),
         reasons=tuple(Reason(f"made/up-{index}", long, long) for index in range(reasons)),
         comparisons=(SeedResult(42, replace(DIFFERENT, weights=weights, first_divergence=replace(FIRST, name=long))),),
     )

@@ -85,7 +85,9 @@ _PIECES = st.sampled_from(
     )
 )
 TEXTS = st.one_of(st.text(), st.lists(_PIECES, max_size=12).map("".join))
-_ACTIVE_IN_PROSE = re.compile(r"[@#<>&`|\[\]{}*_~^$\\/=]|:\w|www\.|gh-\d|(?<![0-9A-Za-z])[0-9a-f]{7,40}(?![0-9A-Za-z])", re.IGNORECASE)
+_ACTIVE_IN_PROSE = re.compile(
+    r"[@#<>&`|\[\]{}*_~^$\\/=]|:\w|\bwww\.|(?<!\w)gh-\d|(?<![0-9A-Za-z])[0-9a-f]{7,40}(?![0-9A-Za-z])", re.IGNORECASE
+)
 
 
 def _inline(markdown: str) -> list[Token]:

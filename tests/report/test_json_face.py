@@ -16,8 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from repro_gate.address import tree
+from repro_gate.address.document import from_json
+from repro_gate.address.model import Leaf, Proof
 from repro_gate.analysis.model import Distance
-from repro_gate.report import json_face
+from repro_gate.report import json_face, json_values
 from repro_gate.report.json_face import ReportError
 from repro_gate.report.model import Report, SeedResult
 
@@ -73,7 +76,8 @@ def test_the_fields_that_others_rely_on_are_where_the_design_says() -> None:
 
 def test_a_part_that_was_not_measured_is_null() -> None:
     document = json_face.to_json(samples.NOTHING)
-    assert [document[name] for name in ("determinism", "diagnosis", "noise_floor", "cost", "content_address")] == [None] * 5
+    names = ("determinism", "diagnosis", "noise_floor", "cost", "content_address", "lock", "against", "base")
+    assert [document[name] for name in names] == [None] * 8
     assert document["checklist"] == document["runs"] == document["reasons"] == []
 
 
@@ -110,6 +114,12 @@ def test_an_enormous_report_is_still_one_that_we_read(tmp_path: Path) -> None:
     assert found["verdict"] == "fail" and found["determinism"]["differing"] == 14
 
 
+@pytest.mark.parametrize("tier", json_values._SHORTER)
+@pytest.mark.parametrize("report", [*samples.ALL.values(), samples.hostile()], ids=[*samples.ALL, "hostile"])
+def test_each_way_to_shorten_a_document_leaves_it_valid(report: Report, tier: tuple[int, int, int]) -> None:
+    json_face.validate(json_values._shortened(json_face.to_json(report), *tier))
+
+
 @pytest.mark.parametrize(
     ("pointer", "value", "problem"),
     [
@@ -123,10 +133,22 @@ def test_an_enormous_report_is_still_one_that_we_read(tmp_path: Path) -> None:
         ("/checklist/0/category", "luck", "expected one of"),
         ("/runs/1/steps", None, "expected integer, found null"),
         ("/reasons", {}, "expected array, found an object of 0"),
+        ("/content_address/config_hash", "sha256:0", "breaks `pattern"),
+        ("/content_address/leaves/recipe", [], "expected object, found an array of 0"),
+        ("/content_address/leaves/recipe", {str(index): 0 for index in range(20_001)}, "breaks `maxProperties"),
+        ("/content_address/proof/moved", -1, "breaks `minimum"),
+        ("/lock/status", "fine", "expected one of"),
+        ("/lock/loss_gap", "far", "breaks `pattern"),
+        ("/lock/moved/0/root", "trunk", "expected one of"),
+        ("/lock/unlike", ["weights"] * 1_001, "breaks `maxItems"),
+        ("/against/commit", "main", "breaks `pattern"),
+        ("/against/status", "drift", "expected one of"),
+        ("/base/policy", "none", "expected one of"),
+        ("/base/weakened", None, "expected array, found null"),
     ],
 )
 def test_a_wrong_value_is_named_by_its_pointer(pointer: str, value: object, problem: str) -> None:
-    document = json_face.to_json(samples.FAIL)
+    document = json_face.to_json(replace(samples.CHANGED, comparisons=samples.FAIL.comparisons, reasons=samples.FAIL.reasons))
     holder, last = _at(document, pointer)
     holder[last] = value
     with pytest.raises(ReportError) as caught:
@@ -143,11 +165,65 @@ def test_a_missing_field_is_named(name: str) -> None:
         json_face.validate(document)
 
 
+def test_a_report_of_the_former_version_is_still_read() -> None:
+    found = json_face.load(Path(__file__).parent / "former" / "report-0.1.json")
+    assert found["verdict"] == "fail" and not {"lock", "against", "base"} & found.keys()
+
+
+def test_an_address_can_be_hashed_again_from_the_report(tmp_path: Path) -> None:
+    leaves: dict[str, Leaf] = {
+        "one": 1,
+        "one-float": 1.0,
+        "zero": -0.0,
+        "large": 2**70,
+        "text": "1.0",
+        "list": [1, [1.0]],
+        "map": {"1": None},
+    }
+    real = replace(tree.address({**leaves, "train/snippet": "x = 1\n" * 9_000}, {"torch": "2.13.0"}), proof=Proof(True, 9, 9))
+    found = from_json(_loaded(json_face.dumps(replace(samples.LOCKED, content_address=real)), tmp_path)["content_address"])
+    assert found == real and all(repr(found.recipe_leaves[name]) == repr(leaves[name]) for name in leaves)
+
+
+def test_lock_ref_and_base_hold_all_that_was_found() -> None:
+    document = json_face.to_json(samples.CHANGED)
+    lock, against, base = document["lock"], document["against"], json_face.to_json(samples.WEAKENED)["base"]
+    assert (lock["status"], lock["unlike"], lock["loss_gap"], lock["outside"]) == ("changed", ["losses", "weights"], 0.25, [])
+    assert lock["moved"][1] == {"root": "recipe", "name": "data/extra.bin", "before": None, "after": "sha256:" + "6f" * 32}
+    assert (against["ref"], against["first_divergence"]["name"], against["first_divergence"]["max_ulp"]) == (
+        "origin/main",
+        "blocks.3.attn.weight",
+        3,
+    )
+    assert (base["policy"], [item["where"] for item in base["weakened"]]) == ("head", ["repro.yml:12", "repro.yml:31", ""])
+
+
+def test_a_leaf_that_json_cannot_hold_makes_a_valid_document_all_the_same(tmp_path: Path) -> None:
+    deep: Leaf = "x"
+    for _ in range(100):
+        deep = [deep]
+    leaves: dict[str, Leaf] = {"deep": deep, "nan": math.nan, "surrogate": "\ud800"}
+    report = replace(samples.LOCKED, content_address=replace(samples.ADDRESS, recipe_leaves=leaves))
+    found = _loaded(json_face.dumps(report), tmp_path)["content_address"]["leaves"]["recipe"]
+    assert found["nan"] == {"float": "nan"} and found["deep"][0][0] and found["surrogate"] == "\\ud800"
+
+
+def test_a_number_that_python_cannot_write_is_shown_in_another_way(tmp_path: Path) -> None:
+    report = replace(samples.PASS, settings={"huge": 10**5_000}, cost=None)
+    assert _loaded(json_face.dumps(report), tmp_path)["determinism"]["determinism_settings"]["huge"].startswith("0x")
+
+
+def test_more_leaves_moves_and_weakenings_than_the_schema_takes_are_cut(tmp_path: Path) -> None:
+    found = _loaded(json_face.dumps(samples.enormous(tensors=20_001, name=10, reasons=1)), tmp_path)
+    assert len(found["content_address"]["leaves"]["recipe"]) == 20_000
+    assert [len(found["lock"][name]) for name in ("moved", "unlike", "outside")] == [1_000] * 3
+    assert len(found["against"]["moved"]) == len(found["base"]["weakened"]) == 1_000
+
+
 def test_fields_of_a_later_version_are_let_through() -> None:
-    digest = "sha256:" + "0" * 64
     document = json_face.to_json(samples.FAIL) | {
         "added_later": 1,
-        "content_address": {"config_hash": digest, "recipe": digest, "platform": digest, "leaves": {"seed": digest}},
+        "content_address": json_face.to_json(samples.LOCKED)["content_address"] | {"added_later": 1},
         "diagnosis": {
             "cause": "nondeterministic-op",
             "op": "aten::index_put_",

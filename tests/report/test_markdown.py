@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from repro_gate.analysis.model import Comparison
+from repro_gate.lock.model import STATUSES, LockFinding
 from repro_gate.report import chart, markdown
 from repro_gate.report.model import Report
 
@@ -82,7 +84,18 @@ def test_a_pass_draws_no_chart_and_accuses_nobody() -> None:
 def test_nothing_measured_says_so_and_shows_no_empty_section() -> None:
     text = markdown.to_markdown(samples.NOTHING)
     assert text.count("not measured") == 2
-    for words in ("### Why", "Checklist", "Flags as read back", "Runs and times", "None", "nan"):
+    for words in (
+        "### Why",
+        "Checklist",
+        "**Lock:**",
+        "**Base:**",
+        "Content address",
+        "asks less",
+        "Flags as read back",
+        "Runs and times",
+        "None",
+        "nan",
+    ):
         assert words not in text
 
 
@@ -129,6 +142,78 @@ def test_the_limit_always_holds_and_the_verdict_goes_last(limit: int) -> None:
         text = markdown.to_markdown(report, limit)
         assert len(text) <= limit
         assert report.verdict[:limit] in text
+
+
+def test_the_lock_the_ref_and_the_base_stand_in_the_summary() -> None:
+    summary = markdown.to_markdown(samples.CHANGED).split("\n\n")[1]
+    assert "**Lock:** ⚠️ **changed**: the recipe moved and so did the bits (recorded `2026-11-01T09:00:00Z`)" in summary
+    assert "**Against:** `origin/main` at `89abcdef0123`, ⚠️ **changed**:" in summary
+    assert "**Base:** `origin/main` at `89abcdef0123`: this change asks for nothing less; the spec of the base judged" in summary
+
+
+def _unfolded(text: str) -> str:
+    """What is seen without a click."""
+    return re.sub(r"<details>.*?</details>", "", text, flags=re.DOTALL)
+
+
+def test_what_a_change_asks_less_of_is_seen_without_a_click_and_above_the_reasons() -> None:
+    text = _unfolded(markdown.to_markdown(replace(samples.WEAKENED, reasons=samples.FAIL.reasons)))
+    assert "### ⚠️ This change asks less" in text and "- `repro.yml:12` `determinism.allow`: `cudnn.benchmark` is left on now" in text
+    assert "- `repro.lock`: the entry of platform" in text and "the spec of this change judged." in text
+    assert text.index("This change asks less") < text.index("### Reasons")
+    assert "asks less" not in markdown.to_markdown(samples.LOCKED)
+
+
+@pytest.mark.parametrize("limit", [65_536, 20_000, 5_000, 1_500])
+def test_no_form_is_too_short_to_say_that_less_is_asked(limit: int) -> None:
+    for report in (samples.WEAKENED, samples.hostile(), samples.enormous(tensors=50, name=10_000)):
+        text = markdown.to_markdown(report, limit)
+        assert "⚠️" in text and "This change asks less" in _unfolded(text) and len(text) <= limit
+
+
+def test_where_no_form_fits_the_number_of_weakenings_is_still_said() -> None:
+    assert markdown.to_markdown(samples.WEAKENED, 160).splitlines()[2] == "⚠️ **This change asks less:** 3 weakenings."
+
+
+def test_drift_and_moved_leaves_are_seen_without_a_click() -> None:
+    drift, changed = _unfolded(markdown.to_markdown(samples.DRIFT)), _unfolded(markdown.to_markdown(samples.CHANGED))
+    for words in (
+        "❌ **drift**",
+        "- outside the leaves: `numpy: 2.1.0 -> 2.2.0`",
+        "- **Remedy:** bring",
+        "- losses up to **3.1e-05** apart",
+    ):
+        assert words in drift, words
+    for words in ("- recipe `data/extra.bin`: new, `sha256:6f6f6f6f6f6f`", "- platform `cpu/threads`: `2` -> `4`", "- first at **step 3**"):
+        assert words in changed, words
+
+
+def test_the_address_and_its_leaves_are_folded_and_whole() -> None:
+    text = markdown.to_markdown(samples.LOCKED)
+    folded = text[text.index("<details><summary>Content address") :]
+    for words in (
+        samples.ADDRESS.config_hash,
+        "| recipe | `seed` | `42` |",
+        '| `{"loss": 1.0, "weights": 1e-05}` |',
+        "- every one of its 10",
+    ):
+        assert words in folded, words
+    assert samples.ADDRESS.config_hash not in _unfolded(text)
+    assert "- ⚠️ only 9 of 10 leaves move it" in markdown.to_markdown(samples.UNPROVEN)
+
+
+def test_a_value_that_python_cannot_write_is_no_stack_trace() -> None:
+    bottomless: list[Any] = []
+    bottomless.append(bottomless)
+    leaves = {"huge": 10**5_000, "bottomless": bottomless}
+    text = markdown.to_markdown(replace(samples.LOCKED, content_address=replace(samples.ADDRESS, recipe_leaves=leaves)))
+    assert text.count("too large to show") == 2
+
+
+@pytest.mark.parametrize("status", [*STATUSES, "inconclusive"])
+def test_every_standing_has_a_mark(status: str) -> None:
+    text = markdown.to_markdown(replace(samples.LOCKED, lock=LockFinding(status, "so it is")))
+    assert f"**Lock:** {markdown.MARKS[status]} **{status}**: so it is" in text
 
 
 def test_ten_thousand_tensors_with_huge_names_and_five_hundred_reasons_fit() -> None:

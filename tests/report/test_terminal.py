@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from repro_gate.address.model import Proof
+from repro_gate.lock.model import STATUSES, LockFinding
 from repro_gate.report import terminal
 from repro_gate.report.model import Report, SeedResult
 
@@ -40,7 +42,7 @@ def _plain(report: Report) -> str:
     return "\n".join(line.rstrip() for line in _shown(report).splitlines()) + "\n"
 
 
-@pytest.mark.parametrize("name", ["pass", "fail", "inconclusive"])
+@pytest.mark.parametrize("name", ["pass", "fail", "inconclusive", "locked", "drift", "changed", "weakened"])
 def test_the_report_reads_as_the_golden_file(name: str) -> None:
     path = _GOLDEN / f"{name}.txt"
     text = _plain(samples.ALL[name])
@@ -129,10 +131,79 @@ def test_markup_and_emoji_codes_of_rich_are_only_text() -> None:
     assert "[red]x[/red][link=http://e.vil]y[/link]:smiley:" in text
 
 
-def test_ten_thousand_tensors_and_five_hundred_reasons_stay_a_page() -> None:
+def test_ten_thousand_of_everything_and_five_hundred_reasons_stay_a_few_pages() -> None:
     report = samples.enormous(tensors=10_000, name=20_000)
     text = _plain(replace(report, reproduce="repro-gate run"))
-    assert len(text.splitlines()) < 700 and "and 480 more" in text
+    assert len(text.splitlines()) < 1_300 and "and 480 more" in text
+
+
+def test_what_a_change_asks_less_of_stands_above_the_reasons_with_key_and_line() -> None:
+    text = _plain(replace(samples.WEAKENED, reasons=samples.FAIL.reasons))
+    assert text.index("This change asks less") < text.index("repro.yml:12 determinism.allow") < text.index("determinism/diverged")
+    assert "The base is origin/main at 89abcdef0123; the spec of this change judged" in text
+    for item in samples.WEAKENED.base.weakened if samples.WEAKENED.base else ():
+        assert item.key in text and item.message in text
+
+
+def test_a_base_that_is_not_weakened_is_one_line_and_no_section() -> None:
+    text = " ".join(_plain(samples.LOCKED).split())
+    assert "origin/main at 89abcdef0123: this change asks for nothing less; the spec of the base judged" in text
+    assert "This change asks less" not in text and "asks for nothing less" not in _plain(samples.PASS)
+
+
+def test_drift_names_what_differs_outside_the_leaves_and_what_to_do() -> None:
+    text = " ".join(_plain(samples.DRIFT).split())
+    for words in (
+        "DRIFT the same address gives other bits",
+        "differs in losses, weights, artifact out/model.pt",
+        "losses up to 3.1e-05 apart",
+        "outside the leaves: numpy: 2.1.0 -> 2.2.0",
+        "remedy: bring the change into the address",
+    ):
+        assert words in text, words
+
+
+def test_leaves_that_moved_are_new_gone_or_from_and_to() -> None:
+    text = _plain(samples.CHANGED)
+    for words in (
+        "recipe code/tree: sha256:5e5e5e5e5e5e -> sha256:7a7a7a7a7a7a",
+        "recipe data/extra.bin: new, sha256:6f6f6f6f6f6f",
+        "recipe data/old.bin: gone, was sha256:6f6f6f6f6f6f",
+        "platform cpu/threads: 2 -> 4",
+    ):
+        assert words in text, words
+
+
+def test_the_answer_against_a_ref_names_the_first_step_and_tensor() -> None:
+    text = _plain(samples.CHANGED)
+    assert "against      CHANGED  origin/main at 89abcdef0123" in text
+    assert "first at step 3, gradient of blocks.3.attn.weight" in text and "3 ULP" in text
+
+
+@pytest.mark.parametrize(
+    ("proof", "words"),
+    [
+        (Proof(True, 10, 10), "every one of its 10 leaves moves it"),
+        (Proof(True, 10, 9), "only 9 of 10 leaves move it"),
+        (Proof(False, 10, 10), "hashed twice, it was not the same"),
+        (Proof(True, 0, 0), "it has no leaves"),
+        (None, "not put to the proof"),
+    ],
+)
+def test_the_address_says_what_it_showed_of_itself(proof: Proof | None, words: str) -> None:
+    text = _plain(replace(samples.LOCKED, content_address=replace(samples.ADDRESS, proof=proof)))
+    assert "address      sha256:ab12cd34ab12  recipe 012345670123  platform 89abcdef89ab" in text and words in text
+
+
+def test_long_lists_of_leaves_facts_and_weakenings_are_capped_and_counted() -> None:
+    text = " ".join(_plain(samples.enormous(tensors=31, name=10)).split())
+    assert "and 21 more leaves" in text and "and 21 more facts" in text and "and 11 more, all in the JSON report" in text
+
+
+@pytest.mark.parametrize("status", [*STATUSES, "inconclusive"])
+def test_every_standing_is_said_in_capitals(status: str) -> None:
+    report = replace(samples.LOCKED, lock=LockFinding(status, "so it is"))
+    assert f"{status.upper()}  so it is" in _plain(report)
 
 
 def test_many_seeds_are_counted_and_the_first_that_differs_is_shown() -> None:

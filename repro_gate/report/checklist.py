@@ -1,0 +1,96 @@
+"""The faces of `repro-gate check`: the checklist by itself, without a training, for a person and for machines.
+
+Called by `cli`. Readable at 80 columns, without colour and on an ASCII stream; every text from outside passes `layout.text`. As with
+`terminal`, in a GitHub log the caller prints it between the lines of `escape.stop_commands`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from repro_gate.report import figures, sentences
+from repro_gate.report.json_values import plain_document
+from repro_gate.report.layout import STATUS_STYLE, grid, indented, out, remedy, say, section, text
+from repro_gate.report.model import STATUSES, CheckResult
+
+SCHEMA_ID = "repro-gate/checklist/v1"
+_EVIDENCE, _EVIDENCE_KEPT = 5, 100  # lines of evidence that a person sees, that the JSON holds
+_COUNTED = (("fail", "failed"), ("warn", "warn"), ("waived", "waived"), ("pass", "passed"), ("skip", "skipped"))
+
+
+def render_checklist(results: Sequence[CheckResult], console: Console, need_training: Sequence[str] = ()) -> None:
+    """Print every result by category, the worst first, and one line of counts at the end.
+
+    `need_training` are the ids of the checks that were not made, since only a training can answer them.
+    """
+    encoding = console.encoding
+    for category, passed, made in sentences.coverage(results):
+        here = [item for item in sentences.worst_first(results) if item.category == category]
+        waiting = sum(_category(identifier) == category for identifier in need_training)
+        out(console, *section(_title(category, passed, made, waiting), _results(here, encoding) if here else None, encoding))
+    out(console, Text(""))
+    console.print(_summary(results, len(need_training)), soft_wrap=True, highlight=False)  # one line, so that a log can be searched for it
+
+
+def checklist_json(results: Sequence[CheckResult], spec_path: str, need_training: Sequence[str] = (), **facts: object) -> dict[str, Any]:
+    """What `repro-gate check --json` writes: the results with the fields of report.json's `checklist`, and what they add up to.
+
+    `facts` are further fields of the document (`commit`, `tool_version`, …). Plain JSON types only: `json_values.to_text` writes it.
+    """
+    statuses = Counter(item.status for item in results)
+    document = {
+        **facts,
+        "schema": SCHEMA_ID,
+        "spec": spec_path,
+        "counts": {status: statuses[status] for status in STATUSES},
+        "coverage": [{"category": category, "passed": passed, "made": made} for category, passed, made in sentences.coverage(results)],
+        "checklist": [{**vars(item), "evidence": item.evidence[:_EVIDENCE_KEPT]} for item in results],
+        "need_training": list(need_training),
+    }
+    return plain_document(document)
+
+
+def _title(category: str, passed: int, made: int, waiting: int) -> str:
+    """`code: 2 of 4, 1 more needs training`."""
+    counted = figures.of(passed, made) if made else "nothing checked"
+    return f"{category}: {counted}" + (f", {waiting} more {'needs' if waiting == 1 else 'need'} training" if waiting else "")
+
+
+def _results(results: Sequence[CheckResult], encoding: str) -> Table:
+    table = grid(6, None)
+    for item in results:
+        status = Text(item.status, style=STATUS_STYLE[item.status])
+        table.add_row(status, text((("name", item.id), ("say", "  "), ("message", item.message)), encoding))
+        for line in _below(item, encoding):
+            table.add_row("", indented(line))
+    return table
+
+
+def _below(item: CheckResult, encoding: str) -> Iterator[Text]:
+    """The evidence, and what to do where something is to be done."""
+    for line in item.evidence[:_EVIDENCE]:
+        yield text((("message", line),), encoding, "dim")
+    if len(item.evidence) > _EVIDENCE:
+        yield say(f"and {len(item.evidence) - _EVIDENCE:,} more", encoding, "dim")
+    if item.remedy and item.status in ("warn", "fail"):
+        yield remedy(item.remedy, encoding)
+
+
+def _summary(results: Sequence[CheckResult], waiting: int) -> Text:
+    """`checklist: 3 failed, 2 warn, 9 passed, 4 need training (repro-gate run)`; of what there is none, only `passed` is said."""
+    statuses = Counter(item.status for item in results)
+    counts = [f"{statuses[status]:,} {word}" for status, word in _COUNTED if statuses[status] or status == "pass"]
+    if waiting:
+        counts.append(f"{waiting:,} {'needs' if waiting == 1 else 'need'} training (repro-gate run)")
+    style = "bold red" if statuses["fail"] else "bold yellow" if statuses["warn"] else "bold green"
+    return Text(f"checklist: {', '.join(counts)}", style=style)
+
+
+def _category(identifier: str) -> str:
+    return identifier.partition("/")[0]

@@ -1,0 +1,82 @@
+"""How the faces for a terminal print: lines of phrases, labelled grids, titled sections, at any width, with colour or without, and on an
+ASCII stream.
+
+Called by `report.terminal` and `report.checklist`. `text` is the one place where text from outside becomes something that is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from repro_gate.report.escape import for_encoding, for_terminal
+from repro_gate.report.sentences import Phrase
+
+STATUS_STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim", "waived": "cyan"}
+_ROLE_STYLE = {"say": "", "figure": "bold", "name": "bold cyan", "message": ""}
+_LIMITS = {"name": 160, "message": 600}  # characters
+
+
+def out(console: Console, *parts: RenderableType) -> None:
+    """Print each part as it is: no markup, no emoji codes."""
+    for part in parts:
+        console.print(part, highlight=False, emoji=False, markup=False)
+
+
+def text(phrase: Phrase, encoding: str, style: str = "") -> Text:
+    """A phrase as one line that folds, its foreign parts clipped and made visible."""
+    line = Text(style=style, overflow="fold")
+    for role, words in phrase:
+        safe = for_terminal(words, _LIMITS[role]) if role in _LIMITS else words
+        line.append(for_encoding(safe, encoding), style=_ROLE_STYLE[role])
+    return line
+
+
+def say(words: str, encoding: str, style: str = "") -> Text:
+    """Our own words."""
+    return text((("say", words),), encoding, style)
+
+
+def indented(line: Text) -> Padding:
+    """Two columns further in."""
+    return Padding(line, (0, 0, 0, 2))
+
+
+def remedy(words: str, encoding: str) -> Text:
+    """What to do."""
+    return text((("say", "remedy: "), ("message", words)), encoding, "green")
+
+
+def grid(*widths: int | None) -> Table:
+    """Columns without lines: a fixed width each, None for the one that takes the rest."""
+    table = Table.grid(padding=(0, 2, 0, 0), expand=False)
+    for width in widths:
+        table.add_column(width=width, no_wrap=False, overflow="fold")
+    return table
+
+
+def labelled(lines: Iterable[tuple[str, Text]]) -> Table | None:
+    """Lines with a label each; None where there are none."""
+    table = grid(11, None)
+    for label, line in lines:
+        table.add_row(Text(label, style="dim"), line)
+    return table if table.row_count else None
+
+
+def section(title: str, body: RenderableType | None, encoding: str) -> Iterator[RenderableType]:
+    """A blank line, a titled rule where there is a title, the body where there is one."""
+    if title or body is not None:
+        yield Text("")
+    if title:
+        yield Rule(for_encoding(title, encoding), align="left", style="dim", characters="─" if _is_utf(encoding) else "-")
+    if body is not None:
+        yield Padding(body, (0, 0, 0, 2), expand=False)
+
+
+def _is_utf(encoding: str) -> bool:
+    return encoding.lower().startswith("utf")

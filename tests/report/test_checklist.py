@@ -1,0 +1,150 @@
+"""Claims about `report.checklist`: everything that was checked is said, the worst first, with evidence and remedy, and counted at the end.
+
+The golden file is refreshed as those of `test_terminal` are.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from repro_gate.report import checklist, json_face
+from repro_gate.report.json_values import to_text
+from repro_gate.report.model import STATUSES, CheckResult
+
+from . import samples
+
+_GOLDEN = Path(__file__).parent / "golden" / "checklist.txt"
+_RESULTS = (
+    CheckResult("code/committed", "code", "pass", "commit 0123456789ab", ("repro.yml",)),
+    CheckResult("code/license", "code", "skip", "nothing to look at"),
+    CheckResult("code/submodules", "code", "waived", "libs/ops is not there: waived, vendored", ("libs/ops",)),
+    CheckResult("code/tree-clean", "code", "warn", "2 files have changes", ("train.py", "model.py"), "commit them, then run again"),
+    CheckResult(
+        "code/workflow-pins", "code", "fail", "7 actions are not pinned", tuple(f"ci.yml:{n}" for n in range(7)), "pin each by commit"
+    ),
+    CheckResult("data/checksums", "data", "pass", "1 of 1 files have the declared SHA-256"),
+)
+_NEED_TRAINING = ("code/opened-files", "hardware/device", "hardware/same-model")
+
+
+def _shown(
+    results: tuple[CheckResult, ...], need_training: tuple[str, ...] = (), width: int = 80, encoding: str = "utf-8", colour: bool = False
+) -> str:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding, newline="")
+    console = Console(file=stream, width=width, color_system="truecolor" if colour else None, force_terminal=colour, legacy_windows=False)
+    checklist.render_checklist(results, console, need_training)
+    stream.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def _plain(results: tuple[CheckResult, ...], need_training: tuple[str, ...] = ()) -> str:
+    return "\n".join(line.rstrip() for line in _shown(results, need_training).splitlines()) + "\n"
+
+
+def _hostile(text: str) -> tuple[CheckResult, ...]:
+    return tuple(CheckResult(text, "code", status, text, (text, text), text) for status in STATUSES)
+
+
+def test_the_checklist_reads_as_the_golden_file() -> None:
+    text = _plain(_RESULTS, _NEED_TRAINING)
+    if os.environ.get("REPRO_GATE_GOLDEN") == "write":
+        _GOLDEN.write_text(text, encoding="utf-8")
+    assert text == _GOLDEN.read_text(encoding="utf-8")
+
+
+def test_each_category_is_counted_and_starts_with_what_is_worst() -> None:
+    text = _plain(_RESULTS, _NEED_TRAINING)
+    titles = [
+        "code: 1 of 4, 1 more needs training",
+        "data: 1 of 1",
+        "env: nothing checked",
+        "hardware: nothing checked, 2 more need training",
+    ]
+    order = [titles[0], "workflow-pins", "tree-clean", "submodules", "license", "committed", *titles[1:]]
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+
+
+def test_every_result_has_its_message_evidence_and_what_to_do() -> None:
+    text = _plain(_RESULTS)
+    for item in _RESULTS:
+        assert item.id in text and item.message in text and (not item.evidence or item.evidence[0] in text)
+    assert "remedy: pin each by commit" in text and "remedy: commit them" in text
+    assert "ci.yml:4" in text and "ci.yml:5" not in text and "and 2 more" in text
+
+
+def test_what_passed_needs_no_remedy() -> None:
+    assert "remedy" not in _plain((CheckResult("code/x", "code", "pass", "it holds", (), "do nothing"),))
+
+
+@pytest.mark.parametrize(
+    ("results", "waiting", "line"),
+    [
+        (_RESULTS, _NEED_TRAINING, "checklist: 1 failed, 1 warn, 1 waived, 2 passed, 1 skipped, 3 need training (repro-gate run)"),
+        (_RESULTS[:1], ("env/cuda",), "checklist: 1 passed, 1 needs training (repro-gate run)"),
+        ((), (), "checklist: 0 passed"),
+    ],
+)
+def test_the_last_line_counts_and_is_one_line_at_any_width(results: tuple[CheckResult, ...], waiting: tuple[str, ...], line: str) -> None:
+    for width in (20, 80, 200):
+        assert _shown(results, waiting, width).splitlines()[-1] == line
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_other_line_is_wider_than_the_terminal(width: int) -> None:
+    for results in (_RESULTS, _hostile("word " * 100), _hostile("x" * 1_000)):
+        assert all(cell_len(line) <= width for line in _shown(results, _NEED_TRAINING, width).splitlines()[:-1])
+
+
+def test_colour_adds_nothing_to_the_words() -> None:
+    coloured = _shown(_RESULTS, colour=True)
+    assert "\x1b[" in coloured and re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == _shown(_RESULTS).split()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_a_stream_without_unicode_gets_everything_too(encoding: str) -> None:
+    text = _shown(_hostile("漢字 😀 é"), encoding=encoding)
+    assert "\\u6f22" in text and "checklist: 1 failed" in text
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.text(max_size=60))
+def test_hostile_texts_reach_the_terminal_as_text_only_and_machines_as_json(name: str) -> None:
+    results = _hostile(name + samples.HOSTILE)
+    for char in _shown(results).replace("\n", ""):
+        assert char.isprintable(), f"U+{ord(char):04X}"
+    document = json.loads(to_text(checklist.checklist_json(results, name)))
+    assert document["counts"] == dict.fromkeys(STATUSES, 1)
+
+
+def test_the_json_names_its_format_and_holds_every_result() -> None:
+    document = checklist.checklist_json(_RESULTS, "repro.yml", _NEED_TRAINING, tool_version="0.2.0", commit=None)
+    assert (document["schema"], document["spec"]) == ("repro-gate/checklist/v1", "repro.yml")
+    assert (document["tool_version"], document["commit"]) == ("0.2.0", None)
+    assert document["counts"] == {"pass": 2, "warn": 1, "fail": 1, "skip": 1, "waived": 1}
+    assert document["coverage"][0] == {"category": "code", "passed": 1, "made": 4}
+    assert [item["id"] for item in document["checklist"]] == [item.id for item in _RESULTS]
+    assert document["need_training"] == list(_NEED_TRAINING)
+
+
+def test_the_results_have_the_form_that_report_json_gives_them() -> None:
+    many = (replace(_RESULTS[0], evidence=tuple(map(str, range(500)))), *_RESULTS[1:])
+    document = checklist.checklist_json(many, "repro.yml")
+    json_face.validate(json_face.to_json(samples.PASS) | {"checklist": document["checklist"]})
+    assert document["checklist"] == json_face.to_json(replace(samples.PASS, checklist=many))["checklist"]
+
+
+def test_no_fact_of_a_caller_can_stand_in_for_the_format() -> None:
+    assert checklist.checklist_json((), "repro.yml", schema="other", counts={})["schema"] == checklist.SCHEMA_ID
