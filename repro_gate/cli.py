@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import difflib
 import os
 import secrets
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from repro_gate import __version__
+from repro_gate.arguments import parser
 from repro_gate.errors import GateError, UsageError
 
 if TYPE_CHECKING:
-    from repro_gate.report.model import Report
+    from rich.console import Console
 
-EPILOG = """exit codes:
-  0  pass: the runs are the same bits, every required check passed, the cost is in its budget
-  1  fail: the runs diverged, a required check failed, or the cost is over its budget
-  2  usage: bad arguments or a bad spec
-  3  inconclusive: the training crashed or timed out, no trace arrived, the required device is missing"""
+    from repro_gate.progress import Watch
+    from repro_gate.report.model import Report
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -30,9 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     for number in _ENDING:
         signal.signal(number, _ended)
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
-        return int(options.action(options))
+        return _COMMANDS[options.command](options)
     except GateError as error:
         print(f"repro-gate: {_printable(error.diagnostics())}", file=sys.stderr)
         return error.exit_code
@@ -57,65 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 3
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="repro-gate",
-        description="Fails a pull request when training is not reproducible.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"repro-gate {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    _add_run(commands)
-    compare = commands.add_parser("compare", help="hold two reports, folders of traces or checkpoints against each other")
-    compare.add_argument("a", metavar="A", type=Path)
-    compare.add_argument("b", metavar="B", type=Path)
-    compare.add_argument("--json", metavar="FILE", type=Path, help="write the differences as JSON")
-    compare.add_argument(
-        "--python",
-        metavar="PYTHON",
-        default="python3",
-        help="interpreter with torch, to measure how far tensors of two checkpoints are apart",
-    )
-    compare.set_defaults(action=_compare)
-    init = commands.add_parser("init", help="write a commented repro.yml for this checkout")
-    init.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=Path("."))
-    init.add_argument("--stdout", action="store_true", help="print it instead of writing FOLDER/repro.yml")
-    init.set_defaults(action=_init)
-    schema = commands.add_parser("schema", help="print the JSON Schema of repro.yml (or, with --report, of report.json)")
-    schema.add_argument("--report", action="store_true", help="the schema of report.json")
-    schema.set_defaults(action=_schema)
-    return parser
-
-
-def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    run = commands.add_parser(
-        "run", help="gate the training that a repro.yml declares", epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    run.add_argument(
-        "spec", metavar="SPEC", nargs="?", default="repro.yml", help="repro.yml, or the folder that holds it (default: repro.yml)"
-    )
-    run.add_argument("--json", metavar="FILE", type=Path, help="write report.json")
-    run.add_argument("--markdown", metavar="FILE", type=Path, help="write the Markdown of the PR comment")
-    run.add_argument("--seed", metavar="N", type=int, help="random-state.seed instead of the spec's")
-    run.add_argument("--steps", metavar="N", type=int, help="train.steps instead of the spec's")
-    run.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        dest="overrides",
-        help="any key of the spec, the value as YAML; may be given often",
-    )
-    run.add_argument("--fail-fast", action="store_true", help="stop at the first divergence; noise floor and cost are then not measured")
-    run.add_argument("--keep-traces", metavar="FOLDER", type=Path, help="keep the traces of all runs there, for `repro-gate compare`")
-    run.add_argument("--quiet", action="store_true", help="no progress, only the report")
-    run.set_defaults(action=_run)
-
-
 def _run(options: argparse.Namespace) -> int:
-    from repro_gate.gate import Options, run_gate
-    from repro_gate.progress import watching
+    from repro_gate.gate import run_gate
+    from repro_gate.options import Options
     from repro_gate.report.model import EXIT_CODES
     from repro_gate.spec.loader import load_spec
 
@@ -130,21 +74,94 @@ def _run(options: argparse.Namespace) -> int:
     ):
         raise UsageError(f"--keep-traces {options.keep_traces}: is there already and is not empty", remedy="name a new folder")
     spec = load_spec(Path(options.spec), options.overrides, seed=options.seed, steps=options.steps)
-    chosen = Options(options.spec, tuple(options.overrides), options.seed, options.steps, options.fail_fast, options.keep_traces)
-    with watching(
-        sys.stderr, terminal=sys.stderr.isatty(), github=os.environ.get("GITHUB_ACTIONS") == "true", quiet=options.quiet
-    ) as watch:
+    chosen = Options(
+        options.spec,
+        tuple(options.overrides),
+        options.seed,
+        options.steps,
+        options.base,
+        options.policy,
+        options.against,
+        options.fail_fast,
+        options.keep_traces,
+        cache=not options.no_cache,
+    )
+    with _watch(options) as watch:
         report = run_gate(spec, chosen, watch)
     _show(report, options)
     return EXIT_CODES[report.verdict]
 
 
+def _check(options: argparse.Namespace) -> int:
+    from repro_gate.checking import NEED_TRAINING, check
+    from repro_gate.report.checklist import checklist_json, render_checklist
+    from repro_gate.report.json_values import to_text
+    from repro_gate.spec.loader import load_spec
+
+    _writable(options.json)
+    spec = load_spec(Path(options.spec))
+    with _watch(options) as watch:
+        results = check(spec, watch, cached=not options.no_cache)
+    if options.json is not None:
+        _write(options.json, to_text(checklist_json(results, options.spec, NEED_TRAINING, tool_version=__version__)))
+    with _plain_log():
+        render_checklist(results, _console(), NEED_TRAINING)
+    return 1 if any(item.status == "fail" for item in results) else 0
+
+
+def _lock(options: argparse.Namespace) -> int:
+    from repro_gate.locking import lock
+
+    with _watch(options) as watch:
+        gating, path = lock(Path(options.spec), options.spec, watch, cached=not options.no_cache)
+    with _plain_log():
+        _render(gating.report)
+        if path is not None:
+            print(_printable(f"wrote {path}: review it and commit it"))
+    from repro_gate.report.model import EXIT_CODES
+
+    return EXIT_CODES[gating.report.verdict]
+
+
+def _hash(options: argparse.Namespace) -> int:
+    from repro_gate.address.diff import diff_lines, moved, tree_lines
+    from repro_gate.hashing import address_at, as_json, diff_as_json
+
+    _writable(options.json)
+    with _watch(options) as watch:
+        found = [address_at(Path(name), watch, cached=not options.no_cache) for name in options.diff or [options.target]]
+    moves = moved(*found) if options.diff else ()
+    if options.json is not None:
+        _write(options.json, diff_as_json(moves) if options.diff else as_json(found[0]))
+    with _plain_log():
+        for line in diff_lines(moves) if options.diff else tree_lines(found[0]):
+            print(_printable(line))
+    return 1 if moves else 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from repro_gate.checks import ALL
+    from repro_gate.checks.pages import page
+
+    if options.id is None:
+        width = max(len(item.id) for item in ALL)
+        for item in ALL:
+            print(f"{item.id:<{width}}  {item.title}")
+        return 0
+    text = page(options.id)
+    if text is None:
+        close = difflib.get_close_matches(options.id, [item.id for item in ALL], 1)
+        raise UsageError(
+            f"explain {options.id}: there is no such check" + (f", did you mean `{close[0]}`?" if close else ""),
+            remedy="`repro-gate explain` lists them all",
+        )
+    print(text, end="")
+    return 0
+
+
 def _show(report: Report, options: argparse.Namespace) -> None:
     """Files first: a closed pipe must not lose them."""
-    from rich.console import Console
-
     from repro_gate.report.json_face import dumps
-    from repro_gate.report.terminal import render
 
     if options.json is not None:
         _write(options.json, dumps(report))
@@ -152,12 +169,40 @@ def _show(report: Report, options: argparse.Namespace) -> None:
         from repro_gate.report.markdown import to_markdown
 
         _write(options.markdown, to_markdown(report))
+    with _plain_log():
+        _render(report)
+
+
+def _render(report: Report) -> None:
+    from repro_gate.report.terminal import render
+
+    render(report, _console())
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False)
+
+
+@contextlib.contextmanager
+def _plain_log() -> Iterator[None]:
+    """On GitHub, nothing that is printed in here is a command: a line may start with anything."""
     token = f"repro-gate-{secrets.token_hex(16)}" if os.environ.get("GITHUB_ACTIONS") == "true" else ""
     if token:
-        print(f"::stop-commands::{token}", flush=True)  # a line of the report may start with anything
-    render(report, Console(highlight=False, markup=False))
-    if token:
-        print(f"::{token}::", flush=True)
+        print(f"::stop-commands::{token}", flush=True)
+    try:
+        yield
+    finally:
+        if token:
+            print(f"::{token}::", flush=True)
+
+
+def _watch(options: argparse.Namespace) -> contextlib.AbstractContextManager[Watch]:
+    from repro_gate.progress import watching
+
+    github = os.environ.get("GITHUB_ACTIONS") == "true"
+    return watching(sys.stderr, terminal=sys.stderr.isatty(), github=github, quiet=options.quiet)
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -192,6 +237,18 @@ def _schema(options: argparse.Namespace) -> int:
 
     print((files("repro_gate") / ("report" if options.report else "spec") / "schema.json").read_text(encoding="utf-8"), end="")
     return 0
+
+
+_COMMANDS = {
+    "run": _run,
+    "check": _check,
+    "lock": _lock,
+    "hash": _hash,
+    "explain": _explain,
+    "compare": _compare,
+    "init": _init,
+    "schema": _schema,
+}
 
 
 def _writable(path: Path | None) -> None:

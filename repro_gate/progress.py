@@ -20,8 +20,14 @@ if TYPE_CHECKING:
     from repro_gate.runs.launch import Run
 
 
+MIB = 1024 * 1024
+
+
 class Watch(Protocol):
-    """What a series of runs tells while it goes on."""
+    """What the gate tells while it goes on."""
+
+    def verifying(self, done: int, total: int) -> None:
+        """Declared data is being hashed: bytes so far, and in all."""
 
     def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
         """A run begins: the `number`-th of `total`, of `steps` optimizer steps (None: to its end)."""
@@ -38,6 +44,9 @@ class Watch(Protocol):
 
 class Silent:
     """Tells nobody."""
+
+    def verifying(self, done: int, total: int) -> None:
+        """Nothing."""
 
     def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
         """Nothing."""
@@ -59,8 +68,14 @@ class Lines:
 
     def __init__(self, stream: TextIO, github: bool) -> None:
         self._stream, self._github = stream, github
-        self._said = 0.0
+        self._said = time.monotonic()
         self._name = ""
+
+    def verifying(self, done: int, total: int) -> None:
+        """A line now and then: most data is read before the first of them."""
+        if time.monotonic() - self._said > self.EVERY:
+            self._said = time.monotonic()
+            self._line(f"verifying data: {done // MIB:,} of {total // MIB:,} MiB")
 
     def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
         """Open a group."""
@@ -115,6 +130,7 @@ class Display:
             transient=True,
         )
         self._task: Any = None
+        self._hashing: Any = None
         self._known: int | None = None  # steps of a run to its end, once one has shown how many they are
 
     def start(self) -> None:
@@ -124,6 +140,16 @@ class Display:
     def stop(self) -> None:
         """Give it back."""
         self._progress.stop()
+
+    def verifying(self, done: int, total: int) -> None:
+        """A bar of its own, in MiB, as long as it takes."""
+        if self._hashing is None and done < total:
+            self._hashing = self._progress.add_task("verifying data, MiB", total=total // MIB, loss="")
+        if self._hashing is not None:
+            self._progress.update(self._hashing, completed=done // MIB)
+            if done >= total:
+                self._progress.remove_task(self._hashing)
+                self._hashing = None
 
     def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
         """Begin anew for this run."""

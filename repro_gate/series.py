@@ -17,6 +17,7 @@ from repro_gate.analysis.compare import Key, compare_runs, first_difference, key
 from repro_gate.analysis.model import Comparison, Divergence
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import copy_file
+from repro_gate.machine import other_gpu_processes
 from repro_gate.progress import Watch
 from repro_gate.runs import conditions
 from repro_gate.runs.launch import Plan, Run, Site, launch
@@ -75,6 +76,7 @@ class Series:
         self._allow = frozenset(item.flag for item in spec.determinism.allow)
         self._data_before = read_data_state(spec.data, spec.path.parent)
         self._total = 0
+        self.gpu_processes: tuple[str, ...] | None = None  # of others, seen before the runs; None: nobody could look
 
     def run_all(self, control_steps: int) -> None:
         """Do every run of the series, in order, until one ends badly. Ctrl-C ends the run in progress and the series."""
@@ -95,6 +97,16 @@ class Series:
                 raise  # nothing was found out yet
             self.interrupted = f"the series ended early: {error}"
 
+    def run_pair(self, label: str) -> None:
+        """Only the deterministic pair of the first seed, their names beginning with `label`."""
+        self._total = 2
+        try:
+            self._gate_seed(self.spec.random_state.seeds[0], self.spec.train.steps, False, label)
+        except KeyboardInterrupt:
+            self.interrupted = "the gate was interrupted"
+        except (Inconclusive, OSError) as error:
+            self.interrupted = f"the series ended early: {error}"
+
     def keep_traces(self, target: Path) -> None:
         """Copy the traces of all runs to `target`, one folder for each run: regular files only, whatever else training put beside them."""
         for run in self.runs:
@@ -105,9 +117,9 @@ class Series:
             except (OSError, TraceError) as error:
                 self.notes[f"the traces of {run.plan.name} were not kept: {error}"] = None
 
-    def pair(self) -> tuple[Run, ...]:
-        """The deterministic runs of the first seed that can be compared."""
-        seed = self.spec.random_state.seeds[0]
+    def pair(self, seed: int | None = None) -> tuple[Run, ...]:
+        """The deterministic runs of one seed, the first where none is named, that can be compared."""
+        seed = self.spec.random_state.seeds[0] if seed is None else seed
         return tuple(
             run for run in self.runs if run.plan.condition.name == "deterministic" and run.plan.condition.seed == seed and run.good
         )[:2]
@@ -127,11 +139,11 @@ class Series:
         """Run name -> number of artifacts found after it."""
         return {name: len(found) for name, found in self.artifacts.items()}
 
-    def _gate_seed(self, seed: int, steps: int | None, with_defaults: bool) -> bool:
+    def _gate_seed(self, seed: int, steps: int | None, with_defaults: bool, label: str = "") -> bool:
         """The deterministic pair of one seed, with the default pair between. False where the series has to end."""
-        label = "" if seed == self.spec.random_state.seeds[0] else f"seed{seed}-"
+        label += "" if seed == self.spec.random_state.seeds[0] else f"seed{seed}-"
         on, off = conditions.deterministic(seed, self._allow, steps), conditions.default(seed, self._allow, steps)
-        first = self._run(Plan(f"{label}deterministic-1", on, keep_final=True))
+        first = self._run(Plan(f"{label}deterministic-1", on, keep_final=True, observe=not self.runs))
         if not first.good:
             return False
         before = self._run(Plan("default-1", off, keep_final=True)) if with_defaults else None
@@ -166,6 +178,7 @@ class Series:
                 f"train.working-directory {self.spec.train.working_directory!r} leaves the checkout", remedy="name a folder inside it"
             )
         site = Site(place, workspace.root, cwd, self.ground.place / "traces", self.ground.outer, resolve_data(self.spec.data, folder))
+        self._look_for_others()
         if record:
             self.watch.run_started(plan.name, len(self.runs) + 1, self._total, plan.condition.steps)
         progress = _Progress(self.watch, live)
@@ -176,6 +189,13 @@ class Series:
             self._collect(plan, cwd)
         self.changed_data = self.changed_data or changed_data(self._data_before, read_data_state(self.spec.data, self.spec.path.parent))
         return run
+
+    def _look_for_others(self) -> None:
+        """Whatever computes on a GPU while no run is going is not ours. Asked between runs, where it costs none of them time."""
+        if self.spec.hardware.device != "cpu":
+            seen = other_gpu_processes(())
+            if seen is not None:
+                self.gpu_processes = tuple(dict.fromkeys((*(self.gpu_processes or ()), *seen)))
 
     def _collect(self, plan: Plan, cwd: Path) -> None:
         if self.spec.capture.artifacts and plan.condition.name == "deterministic" and cwd.is_dir():
@@ -190,8 +210,14 @@ class Series:
                 stopped = f" (the training was stopped after {self.spec.train.steps} steps)" if self.runs[-1].outcome == "stopped" else ""
                 self.artifact_notes = tuple(f"no file matches capture.artifacts {pattern!r} after a run{stopped}" for pattern in unmatched)
 
+    def compare_artifacts_with(self, other: Series) -> tuple[tuple[Divergence, ...], int]:
+        """The artifacts of this series' first run against those of another's: what differs, and the number of leaves."""
+        return self._differing(self.artifacts.get(self.pair()[0].plan.name, {}), other.artifacts.get(other.pair()[0].plan.name, {}))
+
     def _compare_artifacts(self, first: str, second: str) -> tuple[tuple[Divergence, ...], int]:
-        a, b = self.artifacts.get(first, {}), self.artifacts.get(second, {})
+        return self._differing(self.artifacts.get(first, {}), self.artifacts.get(second, {}))
+
+    def _differing(self, a: Mapping[str, Artifact], b: Mapping[str, Artifact]) -> tuple[tuple[Divergence, ...], int]:
         found: list[Divergence] = []
         for name in sorted(a.keys() | b.keys()):
             if name not in a or name not in b:

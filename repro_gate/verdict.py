@@ -12,6 +12,7 @@ from repro_gate.analysis.model import Cost, Divergence
 from repro_gate.analysis.tolerance import outside_tolerance
 from repro_gate.checks import uncovered
 from repro_gate.checks.interface import CheckResult
+from repro_gate.lock.model import AgainstFinding, LockFinding
 from repro_gate.report.model import Reason, SeedResult
 from repro_gate.report.sentences import moment
 from repro_gate.runs.launch import Run
@@ -32,13 +33,16 @@ class Findings:
     artifact_notes: tuple[str, ...] = ()
     interrupted: str = ""
     stopped_early: bool = False  # --fail-fast ended the series at a divergence
+    lock: LockFinding | None = None
+    against: AgainstFinding | None = None
+    unproven: str = ""  # why the content address does not stand for its leaves, where it does not
     remarks: tuple[str, ...] = ()  # what the workspaces do not hold, what could not be read, and why
 
 
 def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, ...]]:
     """(verdict, reasons, notes)."""
     failed = _failed_checks(findings.checklist)
-    failing = [*_diverged(findings), *(item for item in failed if item.id != REQUIRED_DEVICE), *_over_budget(findings)]
+    failing = [*_diverged(findings), *(item for item in failed if item.id != REQUIRED_DEVICE), *_over_budget(findings), *_moved(findings)]
     open_questions = [*_inconclusive(findings), *(item for item in failed if item.id == REQUIRED_DEVICE)]
     if findings.runs and not open_questions and not findings.stopped_early:
         failing += _uncovered(findings.checklist)
@@ -104,10 +108,31 @@ def _over_budget(findings: Findings) -> list[Reason]:
     ]
 
 
+def _moved(findings: Findings) -> list[Reason]:
+    """What a result that is not the recorded one, or not the other ref's, is worth."""
+    reasons = []
+    lock, against, strict = findings.lock, findings.against, findings.spec.lock.on_change == "fail"
+    if lock is not None and (lock.status == "drift" or (lock.status == "changed" and strict)):
+        reasons.append(Reason(f"lock/{lock.status}", lock.message, lock.remedy))
+    if against is not None and against.status == "changed" and strict:
+        reasons.append(Reason("against/changed", against.message, "make the change a no-op, or leave `lock.on-change` at `notice`"))
+    return reasons
+
+
 def _inconclusive(findings: Findings) -> list[Reason]:
     reasons = []
     if findings.interrupted:
         reasons.append(Reason("run/interrupted", findings.interrupted, "run the gate again"))
+    if findings.unproven:
+        reasons.append(Reason("address/unproven", findings.unproven, "please report it: this is a mistake of the gate"))
+    if findings.against is not None and findings.against.status == "inconclusive" and not _diverged(findings):
+        reasons.append(
+            Reason(
+                "against/inconclusive",
+                f"--against {findings.against.ref}: {findings.against.message}",
+                "see that ref's own training first, or leave --against out",
+            )
+        )
     reasons += [
         Reason(run.reason_id, f"run {run.plan.name}: {run.problem}", run.remedy)
         for run in findings.runs

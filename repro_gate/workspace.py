@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.checkout import Checkout, inspect_checkout, listed_files
-from repro_gate.declared_data import DataFinding, DataState, changed_data, data_path, read_data_state, resolve_data, verify_data
+from repro_gate.data.declared import DataFinding, DataState, changed_data, data_path, read_data_state, resolve_data, verify_data
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import copy_file, copy_link, make_folder, remove_tree
 from repro_gate.spec.model import DataItem

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.checkout import inspect_checkout
-from repro_gate.declared_data import resolve_data
+from repro_gate.data.declared import resolve_data
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.spec.model import DataItem
 from repro_gate.workspace import Snapshot, fresh_workspace, take_snapshot

@@ -38,7 +38,7 @@ _SYNTAX = (
     ("expected ',' or ']'", "a list that is not closed or lacks a comma, write `[a, b]`"),
     ("expected ',' or '}'", "a mapping that is not closed or lacks a comma, write `{a: 1, b: 2}`"),
     ("found undefined alias", "an alias without its anchor, write the value out"),
-    ("but found another document", "a second document starts here, a spec is one document: remove the `---`"),
+    ("but found another document", "a second document starts here, only one is read: remove the `---`"),
     ("special characters are not allowed", "a control character that YAML does not allow, remove it"),
 )
 
@@ -67,13 +67,13 @@ class Document:
     problems: tuple[Problem, ...] = ()
 
 
-def parse(text: str, origin: str | None = None) -> Document:
+def parse(text: str, origin: str | None = None, *, max_nodes: int = MAX_NODES, what: str = "a spec") -> Document:
     """Read one YAML document. Duplicate keys and the like come back in `problems`; what cannot be read raises `Refused`.
 
-    With `origin` (an option of the command line) every place is that option.
+    With `origin` (an option of the command line) every place is that option. `what` is the word for the document in messages.
     """
     try:
-        root = _compose(text)
+        root = _compose(text, max_nodes, what)
     except yaml.MarkedYAMLError as error:
         raise Refused(_syntax_problem(error, origin)) from None
     except yaml.reader.ReaderError as error:
@@ -105,8 +105,9 @@ class _Composer(yaml.SafeLoader):
 
     yaml_implicit_resolvers = {}  # noqa: RUF012  PyYAML's own name; what a scalar means is said by `scalar`, not by YAML 1.1
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, max_nodes: int, what: str) -> None:
         super().__init__(text)
+        self.max_nodes, self.what = max_nodes, what
         self.depth = 0
         self.extent: dict[
             int, tuple[int, int]
@@ -153,10 +154,11 @@ class _Composer(yaml.SafeLoader):
         self._check(mark, self.depth)
 
     def _check(self, mark: yaml.Mark, depth: int) -> None:
-        if self.nodes > MAX_NODES:
-            raise yaml.MarkedYAMLError(None, None, f"more than {MAX_NODES:,} values with aliases written out, a spec is far smaller", mark)
+        if self.nodes > self.max_nodes:
+            message = f"more than {self.max_nodes:,} values with aliases written out, {self.what} is far smaller"
+            raise yaml.MarkedYAMLError(None, None, message, mark)
         if depth > MAX_DEPTH:
-            raise yaml.MarkedYAMLError(None, None, f"nested deeper than {MAX_DEPTH} levels, a spec is far flatter", mark)
+            raise yaml.MarkedYAMLError(None, None, f"nested deeper than {MAX_DEPTH} levels, {self.what} is far flatter", mark)
 
 
 @dataclass
@@ -173,8 +175,8 @@ class _Build:
         return _place(node.start_mark, self.origin)
 
 
-def _compose(text: str) -> yaml.Node | None:
-    loader = _Composer(text)
+def _compose(text: str, max_nodes: int, what: str) -> yaml.Node | None:
+    loader = _Composer(text, max_nodes, what)
     try:
         return loader.get_single_node()
     finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from repro_gate.spec.document import Document, parse
-from repro_gate.spec.errors import Problem, Refused, SpecError
+from repro_gate.spec.errors import KeyPath, Problem, Refused, SpecError
 from repro_gate.spec.model import (
     AllowedFlag,
     Capture,
@@ -22,6 +22,7 @@ from repro_gate.spec.model import (
     Determinism,
     Env,
     Hardware,
+    LockRule,
     RandomState,
     Spec,
     Tolerance,
@@ -47,7 +48,36 @@ def load_spec(path: Path, overrides: Sequence[str] = (), *, seed: int | None = N
     try:
         file = path / FILE_NAME if path.is_dir() else path
         source = str(file)
-        document = parse(_text(file))
+        text = _text(file)
+    except Refused as refused:
+        raise SpecError(source, [refused.problem], remedy=refused.remedy) from None
+    return _loaded(text, source, Path(os.path.abspath(file)), overrides, seed, steps)
+
+
+def load_spec_bytes(
+    raw: bytes, source: str, path: Path, overrides: Sequence[str] = (), *, seed: int | None = None, steps: int | None = None
+) -> Spec:
+    """A spec that stands elsewhere, in another commit say, as if it stood at `path`; `source` names it in mistakes. As `load_spec`."""
+    try:
+        text = _decoded_whole(raw)
+    except Refused as refused:
+        raise SpecError(source, [refused.problem], remedy=refused.remedy) from None
+    return _loaded(text, source, path, overrides, seed, steps)
+
+
+def key_lines(path: Path) -> Mapping[KeyPath, int]:
+    """The line of each key and value of the file at `path`, a spec that loads; empty where it cannot be read."""
+    try:
+        document = parse(_text(path))
+    except Refused:
+        return {}
+    places = {**document.values, **document.keys}
+    return {key: place.line for key, place in places.items() if place.line is not None}
+
+
+def _loaded(text: str, source: str, path: Path, overrides: Sequence[str], seed: int | None, steps: int | None) -> Spec:
+    try:
+        document = parse(text)
         if document.data is None or not isinstance(document.data, dict):
             raise Refused(_no_mapping(document), remedy=_START_ONE)
     except Refused as refused:
@@ -56,7 +86,7 @@ def load_spec(path: Path, overrides: Sequence[str] = (), *, seed: int | None = N
     problems = problems_in(document)
     if problems:
         raise SpecError(source, problems)
-    return _spec(Path(os.path.abspath(file)), document)
+    return _spec(path, document)
 
 
 def _text(file: Path) -> str:
@@ -71,6 +101,10 @@ def _text(file: Path) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise Refused(Problem(None, None, "", f"cannot be read: {reason}")) from None
+    return _decoded_whole(raw)
+
+
+def _decoded_whole(raw: bytes) -> str:
     if len(raw) > MAX_BYTES:
         raise Refused(Problem(None, None, "", "larger than 1 MiB, a spec is far smaller: is this the right file?"))
     return _decoded(raw)
@@ -116,6 +150,8 @@ def _spec(path: Path, document: Document) -> Spec:
         env=Env(**_named(data.get("env", {}))),
         hardware=_hardware(data.get("hardware", {})),
         checklist=_checklist(data.get("checklist", {})),
+        lock=LockRule(**_named(data.get("lock", {}))),
+        policy=data.get("policy", "head"),
     )
 
 

@@ -73,10 +73,17 @@ class CostBudget:
 
 @dataclass(frozen=True)
 class DataItem:
-    """One entry of `data:`. `path` is relative to the folder that holds the spec, or absolute; `sha256` is 64 lower-case hex digits."""
+    """One declared file or folder. `path` is relative to the folder that holds the spec, or absolute; digests are lower-case hex.
+
+    An entry of `data:` that names a `.dvc` file or Croissant metadata stands for the items that these declare; `source` then says where
+    (`data/train.bin.dvc:3`), and `md5` (DVC's own, of a folder the digest of its listing) and `size` in bytes may be declared as well.
+    """
 
     path: str
     sha256: str | None = None
+    md5: str | None = None
+    size: int | None = None
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,10 +114,18 @@ class Waiver:
 
 @dataclass(frozen=True)
 class Checklist:
-    """`checklist:`. `profile` is `basic` or `strict`."""
+    """`checklist:`. `profile` is `basic` or `strict`; `severity` says `warn` or `fail` for a check that does not pass, by its id."""
 
     profile: str = "basic"
     waive: tuple[Waiver, ...] = ()
+    severity: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LockRule:
+    """`lock:`. `on_change` is what a recorded result that the change moves is worth: `notice` or `fail`."""
+
+    on_change: str = "notice"
 
 
 @dataclass(frozen=True)
@@ -128,3 +143,5 @@ class Spec:
     env: Env = field(default_factory=Env)
     hardware: Hardware = field(default_factory=Hardware)
     checklist: Checklist = field(default_factory=Checklist)
+    lock: LockRule = field(default_factory=LockRule)
+    policy: str = "head"  # whose spec judges where a base ref is known: `head` (the change's own) or `base`

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 CLOSE_VALUE = 0.7  # `gpu` is not a slip of the pen for `cpu` (0.67)
 CLOSE_KEY = 0.6
+LISTED = 20  # of more values than that, the sentence gives the title instead of all of them
 
 
 def problems_of(error: ValidationError, document: Document, base: KeyPath = ()) -> Iterator[Problem]:
@@ -90,7 +91,7 @@ def _wanted(said: Schema, found: object) -> str:
     """What would be right, from the subschema that refused the value."""
     if "const" in said:
         return f"the number {said['const']}"
-    if "enum" in said:
+    if "enum" in said and len(said["enum"]) <= LISTED:
         return _listed([f"`{name}`" for name in said["enum"]], "or")
     kind = said.get("type")
     if kind in ("integer", "number"):

@@ -40,7 +40,7 @@ def test_every_key_reaches_the_spec() -> None:
         "random-state: {seeds: [1, 0x10]}\ndeterminism: {compare: {loss: 1e-6, weights: 1.0e-5}, allow: [{flag: NCCL_ALGO, reason: why}]}\n"
         f"capture: {{every: 3, artifacts: [out/*.pt]}}\ncost: {{max-percent: 30}}\ncode: {{}}\ndata: [{{path: d, sha256: {'A1' * 32}}}]\n"
         "env: {lockfile: uv.lock, image: 'x@sha256:1'}\nhardware: {device: cuda, gpus: 2, gpu-model: H100}\n"
-        "checklist: {profile: strict, waive: [{check: env/image-digest, reason: r, until: 2027-06-30}, {check: data/x, reason: r}]}\n"
+        "checklist: {profile: strict, waive: [{check: env/image-digest, reason: r, until: 2027-06-30}, {check: data/splits, reason: r}]}\n"
     )
     assert (spec.train.run, spec.train.snippet, spec.train.steps, spec.train.timeout) == (None, "import x", 50, 5400.0)
     assert isinstance(spec.train.steps, int)
@@ -52,7 +52,7 @@ def test_every_key_reaches_the_spec() -> None:
     assert spec.data == (DataItem("d", "a1" * 32),)
     assert (spec.env.lockfile, spec.env.image) == ("uv.lock", "x@sha256:1")
     assert (spec.hardware.device, spec.hardware.gpus, spec.hardware.gpu_model) == ("cuda", 2, "H100")
-    assert spec.checklist.waive == (Waiver("env/image-digest", "r", date(2027, 6, 30)), Waiver("data/x", "r"))
+    assert spec.checklist.waive == (Waiver("env/image-digest", "r", date(2027, 6, 30)), Waiver("data/splits", "r"))
 
 
 def test_key_order_and_comments_do_not_matter() -> None:
@@ -167,8 +167,8 @@ def test_all_mistakes_come_at_once_in_the_order_of_the_file() -> None:
         (BASE + "data: [{path: a}, {path: ./a}]\n", '4:26: data.1.path: "./a" stands twice, keep one'),
         (BASE + "checklist: {waive: [{check: foo, reason: r}]}\n", '4:29: checklist.waive.0.check: found "foo", wanted a check\'s id'),
         (
-            BASE + "checklist: {waive: [{check: env/x, reason: r, until: 2027-02-30}]}\n",
-            '4:54: checklist.waive.0.until: found "2027-02-30", wanted a date',
+            BASE + "checklist: {waive: [{check: env/image-digest, reason: r, until: 2027-02-30}]}\n",
+            '4:65: checklist.waive.0.until: found "2027-02-30", wanted a date',
         ),
     ],
 )

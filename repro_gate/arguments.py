@@ -1,0 +1,116 @@
+"""The arguments of every command. Called by `cli`; nothing heavy is imported, so that `--help` is there at once."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from repro_gate import __version__
+
+EPILOG = """exit codes:
+  0  pass: the runs are the same bits, every required check passed, the cost is in its budget
+  1  fail: the runs diverged, a required check failed, or the cost is over its budget
+  2  usage: bad arguments or a bad spec
+  3  inconclusive: the training crashed or timed out, no trace arrived, the required device is missing"""
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="repro-gate",
+        description="Fails a pull request when training is not reproducible.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"repro-gate {__version__}")
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    _add_run(commands)
+    _add_check(commands)
+    _add_lock(commands)
+    _add_hash(commands)
+    compare = commands.add_parser("compare", help="hold two reports, folders of traces or checkpoints against each other")
+    compare.add_argument("a", metavar="A", type=Path)
+    compare.add_argument("b", metavar="B", type=Path)
+    compare.add_argument("--json", metavar="FILE", type=Path, help="write the differences as JSON")
+    compare.add_argument(
+        "--python",
+        metavar="PYTHON",
+        default="python3",
+        help="interpreter with torch, to measure how far tensors of two checkpoints are apart",
+    )
+    compare.set_defaults(command="compare")
+    explain = commands.add_parser("explain", help="print the page of a check: what it looks at, why, and how to mend it")
+    explain.add_argument("id", metavar="ID", nargs="?", help="such as data/checksums; left out: list them all")
+    explain.set_defaults(command="explain")
+    init = commands.add_parser("init", help="write a commented repro.yml for this checkout")
+    init.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=Path("."))
+    init.add_argument("--stdout", action="store_true", help="print it instead of writing FOLDER/repro.yml")
+    init.set_defaults(command="init")
+    schema = commands.add_parser("schema", help="print the JSON Schema of repro.yml (or, with --report, of report.json)")
+    schema.add_argument("--report", action="store_true", help="the schema of report.json")
+    schema.set_defaults(command="schema")
+    return top
+
+
+def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    run = commands.add_parser(
+        "run", help="gate the training that a repro.yml declares", epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    _add_spec(run)
+    run.add_argument("--json", metavar="FILE", type=Path, help="write report.json")
+    run.add_argument("--markdown", metavar="FILE", type=Path, help="write the Markdown of the PR comment")
+    run.add_argument("--seed", metavar="N", type=int, help="random-state.seed instead of the spec's")
+    run.add_argument("--steps", metavar="N", type=int, help="train.steps instead of the spec's")
+    run.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="overrides",
+        help="any key of the spec, the value as YAML; may be given often",
+    )
+    run.add_argument("--against", metavar="REF", help="gate that ref's checkout too, and say whether this one changes its bits")
+    run.add_argument(
+        "--base", metavar="REF", help="the ref that this change is to be merged into: the report lists what the change asks less"
+    )
+    run.add_argument(
+        "--policy", choices=("head", "base"), help="whose spec judges; without it, what the base's own spec says under `policy`"
+    )
+    run.add_argument("--fail-fast", action="store_true", help="stop at the first divergence; noise floor and cost are then not measured")
+    run.add_argument("--keep-traces", metavar="FOLDER", type=Path, help="keep the traces of all runs there, for `repro-gate compare`")
+    _add_quiet(run)
+    run.set_defaults(command="run")
+
+
+def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    check = commands.add_parser("check", help="the checks that need no training, in a moment")
+    _add_spec(check)
+    check.add_argument("--json", metavar="FILE", type=Path, help="write the results as JSON")
+    _add_quiet(check)
+    check.set_defaults(command="check")
+
+
+def _add_lock(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    lock = commands.add_parser("lock", help="gate the training and record its address and its bits in repro.lock")
+    _add_spec(lock)
+    _add_quiet(lock)
+    lock.set_defaults(command="lock")
+
+
+def _add_hash(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    show = commands.add_parser("hash", help="print the content address and its leaves, or the leaves in which two differ")
+    show.add_argument("target", metavar="SPEC", nargs="?", default="repro.yml", help="a spec or its folder, a report.json, or a repro.lock")
+    show.add_argument("--diff", metavar=("A", "B"), nargs=2, help="two of these: name the leaves that moved")
+    show.add_argument("--json", metavar="FILE", type=Path, help="write the address (with --diff: the leaves that moved) as JSON")
+    _add_quiet(show)
+    show.set_defaults(command="hash")
+
+
+def _add_spec(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "spec", metavar="SPEC", nargs="?", default="repro.yml", help="repro.yml, or the folder that holds it (default: repro.yml)"
+    )
+
+
+def _add_quiet(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--no-cache", action="store_true", help="hash all declared data anew, whatever is known of it")
+    command.add_argument("--quiet", action="store_true", help="no progress, only the answer")

@@ -1,0 +1,57 @@
+"""`repro-gate hash`: the address of a checkout, or the one that a report or a lock carries. Called by `cli`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from repro_gate.address.build import address_of_spec
+from repro_gate.address.document import to_json
+from repro_gate.address.model import ContentAddress, LeafMove
+from repro_gate.address.read import load_address
+from repro_gate.address.tree import address
+from repro_gate.checking import IMAGE_VARIABLE, declared
+from repro_gate.errors import UsageError
+from repro_gate.lock.format import read_lock
+from repro_gate.lock.model import FILE_NAME
+from repro_gate.progress import Watch
+from repro_gate.spec.loader import load_spec
+
+
+def address_at(path: Path, watch: Watch, *, cached: bool) -> ContentAddress:
+    """The address at `path`: a report.json, a repro.lock with one platform, else a spec or its folder. Raises GateError."""
+    if path.suffix == ".json":
+        return load_address(path)
+    if path.name == FILE_NAME or path.suffix == ".lock":
+        return _recorded(path)
+    spec = load_spec(path)
+    data = declared(spec, watch, os.environ, cached=cached)
+    for problem in data.problems:
+        raise UsageError(f"{problem.where}: {problem.message}", remedy=problem.remedy)
+    return address_of_spec(replace(spec, data=data.items), os.environ, os.environ.get(IMAGE_VARIABLE) or None, data.findings)
+
+
+def as_json(found: ContentAddress) -> str:
+    """The address as it stands in report.json."""
+    return json.dumps(to_json(found), indent=2, sort_keys=True) + "\n"
+
+
+def diff_as_json(moves: Sequence[LeafMove]) -> str:
+    """The leaves that moved, as `report.lock.moved` lists them."""
+    return json.dumps({"moved": [asdict(item) for item in moves]}, indent=2, sort_keys=True) + "\n"
+
+
+def _recorded(path: Path) -> ContentAddress:
+    lock = read_lock(path)
+    if lock is None:
+        raise UsageError(f"{path}: there is no such file", remedy="name a repro.lock, a report.json or a spec")
+    if len(lock.entries) != 1:
+        raise UsageError(
+            f"{path}: it records {len(lock.entries)} platforms, so it has no one address",
+            remedy="name a report.json of the platform, or the spec for this machine",
+        )
+    entry = next(iter(lock.entries.values()))
+    return address(entry.recipe_leaves, entry.platform_leaves)

@@ -1,0 +1,140 @@
+"""From the runs of a gating and what was found in them to the Report: calls the analysis, the checks and the verdict. Called by `gate`."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+
+from repro_gate import __version__
+from repro_gate.address.model import ContentAddress
+from repro_gate.addressing import judge_entry, unproven
+from repro_gate.analysis.compare import losses_of, processes
+from repro_gate.analysis.cost import measure_cost
+from repro_gate.analysis.fingerprint import fingerprint
+from repro_gate.analysis.noise import noise_floor
+from repro_gate.base import Judging
+from repro_gate.checks import run_checks
+from repro_gate.checks.interface import Evidence
+from repro_gate.lock.model import AgainstFinding, Entry
+from repro_gate.options import Options
+from repro_gate.report.model import Report, RunSummary, SeedResult, Subject
+from repro_gate.runs.launch import Run
+from repro_gate.series import Series
+from repro_gate.spec.model import Spec
+from repro_gate.verdict import Findings, decide
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the report is made of, besides the series."""
+
+    judged: Judging
+    evidence: Evidence
+    address: ContentAddress | None
+    entry: Entry | None
+    against: AgainstFinding | None
+
+
+def make_report(options: Options, series: Series, found: Found, started: datetime, seconds: float) -> Report:
+    """The whole report of one gating. `seconds` is how long it took."""
+    evidence, spec = found.evidence, found.evidence.spec
+    comparisons = tuple(SeedResult(seed, comparison) for seed, comparison in series.comparisons.items())
+    checklist = run_checks(evidence, date.today())
+    pairs = series.cost_pairs()
+    cost = measure_cost(pairs, spec.train.warmup) if pairs else None
+    defaults = series.default_pair()
+    held = None if found.judged.lock is None or found.entry is None else judge_entry(found.judged.lock, found.entry)
+    findings = Findings(
+        spec,
+        comparisons,
+        tuple(series.runs),
+        checklist,
+        cost,
+        series.artifact_notes,
+        series.interrupted,
+        series.stopped_early,
+        None if options.locking else held,
+        found.against,
+        unproven(found.address),
+        (*found.judged.notes, *evidence.notes, *series.notes),
+    )
+    verdict, reasons, notes = decide(findings)
+    first = next(iter(series.pair()), None)
+    report = Report(
+        verdict,
+        __version__,
+        started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        round(seconds, 3),
+        _subject(spec, options, evidence, series.runs),
+        reasons,
+        notes,
+        comparisons,
+        _settings(first),
+        _non_finite(first),
+        noise_floor(*defaults) if defaults else None,
+        cost,
+        spec.cost.max_percent,
+        checklist,
+        tuple(_summary(run, series.artifact_counts.get(run.plan.name, 0)) for run in series.runs),
+        fingerprint(first.traces, first.plan.condition.seed) if first else None,
+        spec.determinism.tolerance,
+        found.address,
+        held,
+        found.against,
+        found.judged.base,
+    )
+    return replace(report, reproduce=_reproduce(options, report))
+
+
+def _subject(spec: Spec, options: Options, evidence: Evidence, runs: Sequence[Run]) -> Subject:
+    facts = next((trace.facts for run in runs for trace in run.traces if trace.trained), {})
+    shown = {name: value for name, value in facts.items() if name not in ("process", "interpreter")}
+    command = spec.train.run if spec.train.run is not None else "(inline snippet)"
+    return Subject(options.spec_as_given, command.strip(), evidence.commit, evidence.uncommitted, spec.random_state.seeds, shown)
+
+
+def _settings(run: Run | None) -> dict[str, object]:
+    trace = next(iter(processes(run.traces).values()), None) if run else None
+    return dict(trace.settings[trace.steps[-1].flags]) if trace and trace.steps else {}
+
+
+def _non_finite(run: Run | None) -> tuple[tuple[int, str], ...]:
+    found = [
+        (step, str(loss))
+        for trace in (processes(run.traces).values() if run else ())
+        for step, loss in losses_of(trace).items()
+        if not math.isfinite(loss)
+    ]
+    return tuple(found[:10])
+
+
+def _summary(run: Run, artifacts: int) -> RunSummary:
+    return RunSummary(
+        run.plan.name,
+        run.plan.condition.name,
+        run.plan.condition.seed,
+        run.steps,
+        round(run.ended.seconds, 3),
+        run.ended.exit_code,
+        run.outcome,
+        len(processes(run.traces)),
+        _settings(run),
+        run.ended.tail[-60:] if run.log_matters else (),
+        artifacts,
+    )
+
+
+def _reproduce(options: Options, report: Report) -> str:
+    """One command that shows the finding again: the spec, and where runs part, just the seed and the steps that it takes."""
+    command = ["repro-gate", "run", options.spec_as_given, *(part for item in options.overrides for part in ("--set", item))]
+    item = report.determinism
+    first = item.comparison.first_divergence if item else None
+    if item is not None and first is not None and first.kind != "artifact" and first.step < item.comparison.steps:
+        command += ["--seed", str(item.seed), "--steps", str(max(first.step, 0) + 1), "--fail-fast"]
+    else:
+        command += ["--seed", str(options.seed)] if options.seed is not None else []
+        command += ["--steps", str(options.steps)] if options.steps is not None else []
+    return shlex.join(command)

@@ -1,0 +1,207 @@
+"""The lock and `--against` on real training: what is recorded, and what the next gating says about it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from repro_gate.lock.format import read_lock
+from tests.e2e.gating import ROOT, Gated, command, environment, gate, training
+from tests.e2e.test_gate import CLEAN
+from tests.repositories import git
+
+
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A committed training with a committed lock, and beside it a library that training imports: `library/scaling` 1.0."""
+    place = tmp_path_factory.mktemp("locked")
+    library = place / "library"
+    write_library(library, "1.0", 0.5)
+    source = CLEAN.replace("import torch, sys", "import torch, sys\nimport scaling").replace("# here", "x = x * scaling.FACTOR")
+    train = f"train:\n  run: python train.py\n  steps: 4\n  timeout: 2m\n  env: {{PYTHONPATH: {library}}}\n"
+    spec = f"version: 1\n{train}cost: {{measure: false}}\n"
+    code = training(place / "code", source, spec, {"notes.md": "first", ".gitignore": "__pycache__/\n"})
+    commit(code, "training")
+    done = call("lock", code)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "repro.lock" in done.stdout
+    commit(code, "lock")
+    return place
+
+
+def write_library(folder: Path, version: str, factor: float) -> None:
+    """A library with a version and installed metadata, as pip leaves them."""
+    information = folder / f"scaling-{version}.dist-info"
+    for old in folder.glob("scaling-*.dist-info"):
+        for path in old.iterdir():
+            path.unlink()
+        old.rmdir()
+    information.mkdir(parents=True)
+    (folder / "scaling.py").write_text(f"FACTOR = {factor!r}\n")
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: scaling\nVersion: {version}\n")
+    (information / "RECORD").write_text(f"scaling.py,,\nscaling-{version}.dist-info/METADATA,,\nscaling-{version}.dist-info/RECORD,,\n")
+    (information / "top_level.txt").write_text("scaling\n")
+
+
+def commit(code: Path, message: str) -> None:
+    """Commit everything in `code`."""
+    if not (code / ".git").exists():
+        git(code, "init", "-q")
+    git(code, "add", "-A")
+    git(code, "commit", "-qm", message)
+
+
+def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """One call of the command line."""
+    return subprocess.run(command(*arguments), cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=600, check=False)
+
+
+def locked(code: Path, out: Path, *arguments: str) -> Gated:
+    """Gate a copy of the code."""
+    return gate(code, *arguments, out=out)
+
+
+@pytest.fixture
+def code(committed: Path, tmp_path: Path) -> Path:
+    """A clone of its own, so that each test changes only its own."""
+    git(tmp_path, "clone", "-q", str(committed / "code"), "code")
+    return tmp_path / "code"
+
+
+def edit(code: Path, name: str, before: str, after: str) -> None:
+    """Replace text in a file and commit it."""
+    text = (code / name).read_text()
+    assert before in text
+    (code / name).write_text(text.replace(before, after))
+    commit(code, f"edit {name}")
+
+
+def names(found: Sequence[dict[str, str]]) -> list[str]:
+    """The leaves that moved."""
+    return [item["name"] for item in found]
+
+
+def test_the_same_checkout_is_unchanged_and_its_address_is_the_recorded_one(code: Path, tmp_path: Path) -> None:
+    gated = locked(code, tmp_path)
+    lock = read_lock(code / "repro.lock")
+    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    assert gated.report["lock"]["status"] == "unchanged" and not gated.report["lock"]["moved"]
+    assert lock is not None
+    address = gated.report["content_address"]
+    assert [entry.config_hash for entry in lock.entries.values()] == [address["config_hash"]]
+    proof = address["proof"]
+    assert proof["stable"] and proof["moved"] == proof["leaves"] > 20
+    printed = call("hash", code)
+    assert printed.returncode == 0, printed.stderr
+    assert address["config_hash"] in printed.stdout and address["platform"] in printed.stdout, "the same address without a run"
+
+
+def test_a_refactor_is_a_no_op(code: Path, tmp_path: Path) -> None:
+    edit(code, "train.py", "for step, (x, y) in", "for number, (x, y) in")
+    gated = locked(code, tmp_path)
+    assert gated.exit_code == 0, gated.stdout
+    assert gated.report["lock"]["status"] == "no-op" and names(gated.report["lock"]["moved"]) == ["code"]
+
+
+@pytest.mark.parametrize(("rule", "exit_code", "reasons"), [("notice", 0, []), ("fail", 1, ["lock/changed"])])
+def test_another_learning_rate_is_a_change(rule: str, exit_code: int, reasons: list[str], code: Path, tmp_path: Path) -> None:
+    edit(code, "train.py", "fused=True", "fused=True, lr=3e-3")
+    (code / "repro.yml").write_text((code / "repro.yml").read_text() + f"lock: {{on-change: {rule}}}\n")
+    gated = locked(code, tmp_path)
+    found = gated.report["lock"]
+    assert (gated.exit_code, gated.reason_ids) == (exit_code, reasons), gated.stdout
+    assert found["status"] == "changed" and names(found["moved"]) == ["code"]
+    assert {"losses", "weights", "optimizer"} <= set(found["unlike"]) and found["loss_gap"] > 0
+
+
+def test_another_library_under_the_same_address_is_drift(committed: Path, code: Path, tmp_path: Path) -> None:
+    write_library(committed / "library", "1.1", 0.25)
+    try:
+        gated = locked(code, tmp_path)
+    finally:
+        write_library(committed / "library", "1.0", 0.5)
+    assert (gated.exit_code, gated.reason_ids) == (1, ["lock/drift"]), gated.stdout
+    assert gated.report["lock"]["outside"] == ["distribution/scaling: 1.0 -> 1.1"]
+    assert gated.report["determinism"]["identical"], "the two runs are the same bits, only not the recorded ones"
+    again = locked(code, tmp_path)
+    assert again.exit_code == 0 and again.report["lock"]["status"] == "unchanged", "the clean twin"
+
+
+def test_a_lock_of_another_platform_says_so(code: Path, tmp_path: Path) -> None:
+    spec = (code / "repro.yml").read_text().replace("env: {", "env: {OMP_NUM_THREADS: 1, MKL_NUM_THREADS: 1, ")
+    (code / "repro.yml").write_text(spec)
+    gated = locked(code, tmp_path)
+    assert gated.exit_code == 0 and gated.report["lock"]["status"] == "new-platform", gated.stdout
+
+
+def test_a_forged_lock_is_refused(code: Path, tmp_path: Path) -> None:
+    text = (code / "repro.lock").read_text()
+    assert "steps: 4" in text
+    (code / "repro.lock").write_text(text.replace("seeds:", "seedz:", 1))
+    gated = locked(code, tmp_path)
+    assert gated.exit_code == 2 and "repro.lock" in gated.stderr and "Traceback" not in gated.stderr
+
+
+def test_a_training_that_diverges_is_not_recorded(code: Path) -> None:
+    before = (code / "repro.lock").read_text()
+    edit(
+        code,
+        "train.py",
+        "x = x * scaling.FACTOR",
+        "x = x * torch.rand(1, generator=torch.Generator().manual_seed(__import__('time').time_ns()))",
+    )
+    done = call("lock", code)
+    assert done.returncode == 1 and (code / "repro.lock").read_text() == before
+    assert "wrote" not in done.stdout
+
+
+def test_against_a_ref_a_refactor_is_a_no_op_and_a_change_is_named(code: Path, tmp_path: Path) -> None:
+    same = locked(code, tmp_path, "--against", "HEAD~1")
+    assert same.exit_code == 0 and same.report["against"]["status"] == "unchanged", same.stdout
+    edit(code, "notes.md", "first", "second")
+    quiet = locked(code, tmp_path, "--against", "HEAD~1")
+    assert quiet.report["against"]["status"] == "no-op" and names(quiet.report["against"]["moved"]) == ["code"]
+    edit(code, "train.py", "loss.backward()", "(2 * loss).backward()")
+    loud = locked(code, tmp_path, "--against", "HEAD~1")
+    found = loud.report["against"]
+    assert loud.exit_code == 0 and found["status"] == "changed", loud.stdout
+    assert (found["first_divergence"]["step"], found["first_divergence"]["kind"]) == (0, "loss")
+    assert git(code, "status", "--porcelain") == "", "nothing was checked out"
+
+
+def test_against_a_ref_that_diverges_says_so(code: Path, tmp_path: Path) -> None:
+    edit(
+        code,
+        "train.py",
+        "x = x * scaling.FACTOR",
+        "x = x * torch.rand(1, generator=torch.Generator().manual_seed(__import__('time').time_ns()))",
+    )
+    git(code, "revert", "--no-edit", "HEAD")
+    gated = locked(code, tmp_path, "--against", "HEAD~1")
+    assert gated.exit_code == 3 and gated.reason_ids == ["against/inconclusive"], gated.stdout
+
+
+def test_the_base_branch_judges_and_what_is_weakened_is_listed(code: Path, tmp_path: Path) -> None:
+    git(code, "switch", "-qc", "main-line")
+    edit(
+        code,
+        "repro.yml",
+        "version: 1",
+        "version: 1\npolicy: base\nchecklist: {profile: basic, severity: {env/lockfile: fail}}\nenv: {lockfile: requirements.txt}",
+    )
+    git(code, "switch", "-qc", "change")
+    edit(code, "repro.yml", "severity: {env/lockfile: fail}", "severity: {env/lockfile: warn}")
+    edit(code, "repro.yml", "policy: base", "policy: head\ndeterminism: {compare: {loss: 0.1, weights: 0.1}}")
+    judged = locked(code, tmp_path, "--base", "main-line")
+    base = judged.report["base"]
+    assert base["policy"] == "base" and judged.exit_code == 1 and "env/lockfile" in judged.reason_ids, judged.stdout
+    keys = {item["key"] for item in base["weakened"]}
+    assert {"policy", "checklist.severity.env/lockfile", "determinism.compare"} <= keys
+    assert all(item["where"].startswith("repro.yml") for item in base["weakened"])
+    own = locked(code, tmp_path, "--base", "main-line", "--policy", "head")
+    assert own.report["base"]["policy"] == "head" and {item["key"] for item in own.report["base"]["weakened"]} == keys
+    clean = locked(code, tmp_path, "--base", "HEAD", "--policy", "head")
+    assert clean.report["base"]["weakened"] == []

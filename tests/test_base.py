@@ -1,0 +1,151 @@
+"""The base ref: whose spec judges, and what the change asks less."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from repro_gate.base import Judging, judging
+from repro_gate.checkout import inspect_checkout
+from repro_gate.errors import UsageError
+from repro_gate.options import Options
+from repro_gate.spec.loader import load_spec
+from tests.repositories import git, repository
+
+STRICT = """version: 1
+train:
+  run: python train.py
+  steps: 50
+checklist:
+  profile: strict
+"""
+WEAKER = STRICT.replace("strict", "basic").replace("steps: 50", "steps: 5")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """`main` asks for the strict profile and 50 steps."""
+    root = repository(tmp_path / "work")
+    change(root, STRICT)
+    return root
+
+
+def change(root: Path, spec: str) -> None:
+    (root / "repro.yml").write_text(spec)
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "spec")
+
+
+def judge(root: Path, *, environment: dict[str, str] | None = None, **options: str) -> Judging:
+    return judging(load_spec(root), inspect_checkout(root), Options(environment=environment or {}, **options))
+
+
+def test_without_a_base_the_own_spec_judges(checkout: Path) -> None:
+    judged = judge(checkout)
+    assert judged.spec == load_spec(checkout) and judged.base is None and judged.lock is None
+
+
+def test_what_the_change_asks_less_is_listed_with_its_line(checkout: Path) -> None:
+    change(checkout, WEAKER)
+    judged = judge(checkout, base="HEAD~1")
+    assert judged.spec.train.steps == 5, "the own spec judges"
+    assert judged.base is not None and judged.base.policy == "head"
+    assert {(item.key, item.where) for item in judged.base.weakened} == {
+        ("train.steps", "repro.yml:4"),
+        ("checklist.profile", "repro.yml:6"),
+    }
+
+
+def test_what_the_change_asks_more_is_not_listed(checkout: Path) -> None:
+    change(checkout, WEAKER)
+    change(checkout, STRICT)
+    judged = judge(checkout, base="HEAD~1")
+    assert judged.base is not None and judged.base.weakened == ()
+
+
+def test_the_change_is_held_against_where_it_began(checkout: Path) -> None:
+    """A base branch that has become stricter since does not make an old change look weaker."""
+    change(checkout, WEAKER)
+    git(checkout, "switch", "-qc", "change")
+    git(checkout, "commit", "-qm", "work", "--allow-empty")
+    git(checkout, "switch", "-q", "main")
+    change(checkout, STRICT)
+    git(checkout, "switch", "-q", "change")
+    judged = judge(checkout, base="main")
+    assert judged.base is not None and judged.base.weakened == ()
+
+
+def test_a_base_that_says_so_judges_whatever_the_change_says(checkout: Path) -> None:
+    change(checkout, STRICT + "policy: base\n")
+    change(checkout, WEAKER)
+    judged = judge(checkout, base="HEAD~1")
+    assert judged.spec.train.steps == 50 and judged.spec.checklist.profile == "strict" and judged.spec.path == checkout / "repro.yml"
+    assert judged.base is not None and judged.base.policy == "base"
+    assert {item.key for item in judged.base.weakened} == {"train.steps", "checklist.profile", "policy"}
+
+
+def test_the_change_cannot_ask_for_it_by_itself(checkout: Path) -> None:
+    change(checkout, WEAKER + "policy: base\n")
+    judged = judge(checkout, base="HEAD~1")
+    assert judged.base is not None and judged.base.policy == "head", "the base branch's file decides"
+
+
+def test_the_command_line_decides_before_the_file(checkout: Path) -> None:
+    change(checkout, WEAKER)
+    assert judge(checkout, base="HEAD~1", policy="base").spec.train.steps == 50
+    change(checkout, STRICT + "policy: base\n")
+    change(checkout, WEAKER)
+    assert judge(checkout, base="HEAD~1", policy="head").spec.train.steps == 5
+
+
+def test_the_pull_request_names_its_base(checkout: Path) -> None:
+    git(checkout, "update-ref", "refs/remotes/origin/main", "HEAD")
+    change(checkout, WEAKER)
+    judged = judge(checkout, environment={"GITHUB_BASE_REF": "main"})
+    assert judged.base is not None and judged.base.ref == "origin/main" and len(judged.base.weakened) == 2
+
+
+def test_a_base_that_is_not_in_the_clone_is_said(checkout: Path) -> None:
+    judged = judge(checkout, environment={"GITHUB_BASE_REF": "main"})
+    assert judged.base is None and "fetch" in judged.notes[0] and "origin/main" in judged.notes[0]
+    with pytest.raises(UsageError, match="no such commit"):
+        judge(checkout, base="origin/main")
+    change(checkout, STRICT + "policy: base\n")
+    with pytest.raises(UsageError, match="no such commit"):
+        judge(checkout, environment={"GITHUB_BASE_REF": "main"})
+
+
+def test_a_base_without_a_spec_cannot_judge(checkout: Path) -> None:
+    assert any("no repro.yml" in note for note in judge(checkout, base="HEAD~1").notes)
+    with pytest.raises(UsageError, match="cannot judge"):
+        judge(checkout, base="HEAD~1", policy="base")
+
+
+def test_a_base_with_mistakes_cannot_be_passed_over(checkout: Path) -> None:
+    """It might say `policy: base`."""
+    change(checkout, "version: 1\ntrian: {}\n")
+    change(checkout, WEAKER)
+    with pytest.raises(UsageError, match=r"repro\.yml:2:1: trian"):
+        judge(checkout, base="HEAD~1")
+
+
+def test_policy_base_needs_a_base(checkout: Path) -> None:
+    with pytest.raises(UsageError, match="no base is known"):
+        judge(checkout, policy="base")
+
+
+def test_outside_git_there_is_no_base(tmp_path: Path) -> None:
+    (tmp_path / "repro.yml").write_text(STRICT)
+    with pytest.raises(UsageError, match="no git checkout"):
+        judge(tmp_path, base="main")
+
+
+def test_a_spec_in_a_folder_of_the_checkout_is_found_there(checkout: Path) -> None:
+    (checkout / "small").mkdir()
+    (checkout / "small/repro.yml").write_text(STRICT)
+    git(checkout, "add", "-A")
+    git(checkout, "commit", "-qm", "small")
+    (checkout / "small/repro.yml").write_text(WEAKER)
+    judged = judge(checkout / "small", base="HEAD")
+    assert judged.base is not None and {item.key for item in judged.base.weakened} == {"train.steps", "checklist.profile"}
