@@ -18,6 +18,7 @@ from repro_gate.lock.judge import entry_of, judge
 from repro_gate.lock.model import Entry, LockFile, LockFinding, Outcome
 from repro_gate.lock.outcome import outcome_of
 from repro_gate.lock.outside import outside_facts
+from repro_gate.runs.environment import thread_count
 from repro_gate.series import Series
 
 
@@ -29,7 +30,8 @@ def address_of_series(evidence: Evidence, series: Series) -> ContentAddress | No
     facts = next((trace.facts for run in series.pair()[:1] for trace in processes(run.traces).values()), None)
     if facts is None:
         return None
-    return address_of(series.spec, series.ground.snapshot, evidence.data, facts, evidence.machine, evidence.running_image)
+    given = {**facts, "threads": thread_count(series.ground.outer)}  # what the training's own code sets is part of its code
+    return address_of(series.spec, series.ground.snapshot, evidence.data, given, evidence.machine, evidence.running_image)
 
 
 def unproven(address: ContentAddress | None) -> str:

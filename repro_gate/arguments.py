@@ -9,12 +9,13 @@ from repro_gate import __version__
 
 EPILOG = """exit codes:
   0  pass: the runs are the same bits, every required check passed, the cost is in its budget
-  1  fail: the runs diverged, a required check failed, or the cost is over its budget
-  2  usage: bad arguments or a bad spec
+  1  fail: the runs diverged, a required check failed, the cost is over its budget, or the bits are not the locked ones (drift)
+  2  usage: bad arguments, a bad spec or a bad lock
   3  inconclusive: the training crashed or timed out, no trace arrived, the required device is missing"""
 
 
 def parser() -> argparse.ArgumentParser:
+    """The whole parser; what it gives has the command's name in `command`."""
     top = argparse.ArgumentParser(
         prog="repro-gate",
         description="Fails a pull request when training is not reproducible.",

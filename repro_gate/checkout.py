@@ -20,6 +20,7 @@ _REMOTE = re.compile(rb"remote\.(.+)\.url", re.DOTALL | re.IGNORECASE)
 LFS_POINTER = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]+ .*\n)*?oid sha256:([0-9a-f]{64})\nsize (\d+)\n")
 LFS_POINTER_BYTES = 1024  # git-lfs' own bound
 _SUBMODULE = "160000"
+_DEEPEST_SUBMODULE = 32
 _FILE_MODES = frozenset({"100644", "100755"})
 
 
@@ -95,6 +96,19 @@ def inspect_checkout(directory: Path) -> Checkout:
         return _inspect(root)
     except GitFailed as error:
         raise _unusable(root, error) from error
+
+
+def outermost(root: Path) -> Path:
+    """The top level of the repository that holds `root` as a submodule, of whatever depth; `root` itself where none does."""
+    for _ in range(_DEEPEST_SUBMODULE):
+        try:
+            above = os.fsdecode(git(root, "rev-parse", "--show-superproject-working-tree").removesuffix(b"\n"))
+        except GitFailed:
+            return root
+        if not above:
+            return root
+        root = Path(os.path.realpath(above))
+    return root
 
 
 def listed_files(root: Path) -> Iterator[str]:

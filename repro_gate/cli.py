@@ -111,16 +111,19 @@ def _check(options: argparse.Namespace) -> int:
 
 def _lock(options: argparse.Namespace) -> int:
     from repro_gate.locking import lock
+    from repro_gate.report.model import EXIT_CODES
 
     with _watch(options) as watch:
         gating, path = lock(Path(options.spec), options.spec, watch, cached=not options.no_cache)
     with _plain_log():
         _render(gating.report)
-        if path is not None:
-            print(_printable(f"wrote {path}: review it and commit it"))
-    from repro_gate.report.model import EXIT_CODES
-
-    return EXIT_CODES[gating.report.verdict]
+    code = EXIT_CODES[gating.report.verdict]
+    if path is not None:
+        print(_printable(f"wrote {path}: review it and commit it"))
+        return code
+    why = "two runs are within the tolerance but not the same bits" if code == 0 else f"the verdict is {gating.report.verdict}"
+    print(f"repro-gate: nothing was recorded: {why}", file=sys.stderr)
+    return code or EXIT_CODES["inconclusive"]
 
 
 def _hash(options: argparse.Namespace) -> int:
@@ -182,7 +185,13 @@ def _render(report: Report) -> None:
 def _console() -> Console:
     from rich.console import Console
 
-    return Console(highlight=False, markup=False)
+    class Piped(Console):
+        """A closed pipe is the caller's to tell: rich's own way exits 1, which would read as a verdict."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Piped(highlight=False, markup=False)
 
 
 @contextlib.contextmanager

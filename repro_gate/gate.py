@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 
 from repro_gate.addressing import address_of_series, record_of
-from repro_gate.against import check_ref, hold_against
+from repro_gate.against import hold_against, other_ref
 from repro_gate.analysis.compare import compare_runs
 from repro_gate.analysis.model import Comparison
 from repro_gate.base import judging
@@ -49,10 +49,10 @@ def gate(spec: Spec, options: Options, watch: Watch) -> Gating:
     started, clock = datetime.now(timezone.utc), monotonic()
     checkout = inspect_checkout(spec.path.parent)
     judged = judging(spec, checkout, options)
-    against = None if options.against is None else check_ref(options.against, checkout)
     _require_device(judged.spec)
     evidence = gather(judged.spec, checkout, watch, options.environment, cached=options.cache)
     spec = evidence.spec
+    other = other_ref(spec, checkout, options)
     with open_ground(spec, checkout, options.environment) as ground:
         series = Series(spec, ground, watch, options.fail_fast)
         if all(item.actual is not None and item.matches is not False for item in evidence.data):
@@ -72,8 +72,8 @@ def gate(spec: Spec, options: Options, watch: Watch) -> Gating:
         )
         address = address_of_series(evidence, series)
         entry = record_of(series, address, evidence.machine, started) if address is not None else None
-        other = hold_against(against, checkout, options, evidence, series, address) if against else None
-        found = Found(judged, evidence, address, entry, other)
+        against = None if other is None else hold_against(other, checkout, evidence, series, address)
+        found = Found(judged, evidence, address, entry, against)
         return Gating(make_report(options, series, found, started, monotonic() - clock), entry)
 
 

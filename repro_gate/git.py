@@ -2,7 +2,7 @@
 
 Called by `checkout` and `refs`. The environment's GIT_* variables are dropped; hooks, the file system monitor, content filters, lazy
 fetching and prompts are switched off for each call alone, and ownership by somebody else is accepted because of that. Nothing is written:
-not to the repository, not to any configuration.
+not to the repository, not to any configuration; only where a `WorkTree` is named, files go there.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 _GIT_SECONDS = 300
@@ -19,6 +20,11 @@ _QUIET = {
     "core.hooksPath": os.devnull,
     "core.untrackedCache": "false",
     "safe.directory": "*",
+}
+_APART = {  # for a work tree apart from the checkout: all files, and an index that is one file
+    "core.sparseCheckout": "false",
+    "core.splitIndex": "false",
+    "index.sparse": "false",
 }
 _FILTER = re.compile(rb"filter\.(.+)\.(clean|smudge|process|required)", re.DOTALL | re.IGNORECASE)
 
@@ -31,15 +37,38 @@ class GitFailed(Exception):
         self.status = status
 
 
-def git(root: Path, *arguments: str, given: bytes = b"") -> bytes:
-    """stdout of a git command in `root`, with everything switched off that could run a program of the repository's choosing."""
+@dataclass(frozen=True)
+class WorkTree:
+    """A folder of files and an index, both apart from the checkout's own: a command with one runs in `folder` and writes only there and to
+    `index`. `repository` is the git directory, absolute."""
+
+    repository: Path
+    folder: Path
+    index: Path
+
+
+def git(root: Path, *arguments: str, given: bytes = b"", apart: WorkTree | None = None, seconds: int = _GIT_SECONDS) -> bytes:
+    """stdout of a git command in `root`, with everything switched off that could run a program of the repository's choosing.
+
+    Raises GitFailed for a status other than 0 and after `seconds`.
+    """
     filters = {match[1] for name in config_names(root) if (match := _FILTER.fullmatch(name))}
     off = {f"filter.{os.fsdecode(name)}.{key}": "" for name in filters for key in ("clean", "smudge", "process")}
     off |= {f"filter.{os.fsdecode(name)}.required": "false" for name in filters}
-    return _run(root, arguments, off, given)
+    if apart is None:
+        return _run(root, arguments, off, given, seconds=seconds)
+    places = {"GIT_DIR": str(apart.repository), "GIT_WORK_TREE": str(apart.folder), "GIT_INDEX_FILE": str(apart.index)}
+    return _run(apart.folder, arguments, _APART | off, given, places, seconds)
 
 
-def _run(root: Path, arguments: Sequence[str], off: Mapping[str, str], given: bytes = b"") -> bytes:
+def _run(
+    folder: Path,
+    arguments: Sequence[str],
+    off: Mapping[str, str],
+    given: bytes = b"",
+    places: Mapping[str, str] | None = None,
+    seconds: int = _GIT_SECONDS,
+) -> bytes:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {
         "LC_ALL": "C",
@@ -50,21 +79,22 @@ def _run(root: Path, arguments: Sequence[str], off: Mapping[str, str], given: by
         "GIT_PAGER": "cat",
         "GIT_CONFIG_COUNT": str(len(_QUIET) + len(off)),
         "GIT_NO_REPLACE_OBJECTS": "1",
+        **(places or {}),
     }
     for place, (key, value) in enumerate({**_QUIET, **off}.items()):
         environment |= {f"GIT_CONFIG_KEY_{place}": key, f"GIT_CONFIG_VALUE_{place}": value}
     try:
         done = subprocess.run(
             ["git", "--no-optional-locks", *arguments],
-            cwd=root,
+            cwd=folder,
             env=environment,
             input=given,
             capture_output=True,
             check=False,
-            timeout=_GIT_SECONDS,
+            timeout=seconds,
         )
     except subprocess.TimeoutExpired as error:
-        raise GitFailed(f"git {arguments[0]} took longer than {_GIT_SECONDS} s", -1) from error
+        raise GitFailed(f"git {arguments[0]} took longer than {seconds} s", -1) from error
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip()
         raise GitFailed(said or f"git {arguments[0]} ended with {done.returncode}", done.returncode)

@@ -9,15 +9,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from repro_gate.address.build import address_of_spec
-from repro_gate.address.document import to_json
+from repro_gate.address.document import from_json, to_json
 from repro_gate.address.model import ContentAddress, LeafMove
-from repro_gate.address.read import load_address
 from repro_gate.address.tree import address
 from repro_gate.checking import IMAGE_VARIABLE, declared
 from repro_gate.errors import UsageError
 from repro_gate.lock.format import read_lock
 from repro_gate.lock.model import FILE_NAME
 from repro_gate.progress import Watch
+from repro_gate.report.escape import for_terminal
+from repro_gate.report.json_reader import load, read_json
 from repro_gate.spec.loader import load_spec
 
 
@@ -32,6 +33,24 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ContentAddress:
     for problem in data.problems:
         raise UsageError(f"{problem.where}: {problem.message}", remedy=problem.remedy)
     return address_of_spec(replace(spec, data=data.items), os.environ, os.environ.get(IMAGE_VARIABLE) or None, data.findings)
+
+
+def load_address(path: Path) -> ContentAddress:
+    """The address in the report at `path`, or the one that `hash --json` wrote there. Raises GateError naming the file: unreadable,
+    neither, no address in it, or a forged one."""
+    name = for_terminal(str(path), 200)
+    raw = read_json(path)
+    document = raw if isinstance(raw, dict) and "config_hash" in raw else load(path).get("content_address")
+    if document is None:
+        raise UsageError(
+            f"{name}: this report carries no content address: no run of it came to its end",
+            reason_id="address/none",
+            remedy="name a report of a gating whose deterministic runs ended well",
+        )
+    try:
+        return from_json(document)
+    except UsageError as error:
+        raise UsageError(f"{name}: {for_terminal(error.message, 600)}", remedy=error.remedy, reason_id=error.reason_id) from None
 
 
 def as_json(found: ContentAddress) -> str:

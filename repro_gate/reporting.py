@@ -58,6 +58,7 @@ def make_report(options: Options, series: Series, found: Found, started: datetim
         series.stopped_early,
         None if options.locking else held,
         found.against,
+        "" if options.locking else _not_held(found),
         unproven(found.address),
         (*found.judged.notes, *evidence.notes, *series.notes),
     )
@@ -87,6 +88,13 @@ def make_report(options: Options, series: Series, found: Found, started: datetim
         found.judged.base,
     )
     return replace(report, reproduce=_reproduce(options, report))
+
+
+def _not_held(found: Found) -> str:
+    """Why the lock says nothing, where there is one."""
+    if found.judged.lock is None or found.entry is not None:
+        return ""
+    return "repro.lock cannot be held against this gating: its runs were not compared, or are not the same bits"
 
 
 def _subject(spec: Spec, options: Options, evidence: Evidence, runs: Sequence[Run]) -> Subject:
@@ -137,4 +145,6 @@ def _reproduce(options: Options, report: Report) -> str:
     else:
         command += ["--seed", str(options.seed)] if options.seed is not None else []
         command += ["--steps", str(options.steps)] if options.steps is not None else []
+        for name, value in (("--against", options.against), ("--base", options.base), ("--policy", options.policy)):
+            command += [name, value] if value is not None else []
     return shlex.join(command)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from repro_gate.analysis.model import Comparison, Divergence
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import copy_file
 from repro_gate.machine import other_gpu_processes
+from repro_gate.place import taken_place
 from repro_gate.progress import Watch
 from repro_gate.runs import conditions
 from repro_gate.runs.launch import Plan, Run, Site, launch
@@ -51,12 +51,8 @@ class Ground:
 @contextlib.contextmanager
 def open_ground(spec: Spec, checkout: Checkout, outer: Mapping[str, str]) -> Iterator[Ground]:
     """A temporary folder with a snapshot of the checkout; removed at the end whatever happens."""
-    place = Path(tempfile.mkdtemp(prefix="repro-gate-")).resolve()
-    try:
-        snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, spec.path.parent) for item in spec.data])
-        yield Ground(place, snapshot, outer)
-    finally:
-        remove_tree(place)
+    with taken_place() as place:
+        yield Ground(place, take_snapshot(checkout, place / "snapshot", [data_path(item, spec.path.parent) for item in spec.data]), outer)
 
 
 class Series:
@@ -183,6 +179,7 @@ class Series:
             self.watch.run_started(plan.name, len(self.runs) + 1, self._total, plan.condition.steps)
         progress = _Progress(self.watch, live)
         run = launch(self.spec, plan, site, progress.tick)
+        self._look_for_others()
         if record:
             self.runs.append(run)
             self.watch.run_ended(run)
@@ -191,7 +188,7 @@ class Series:
         return run
 
     def _look_for_others(self) -> None:
-        """Whatever computes on a GPU while no run is going is not ours. Asked between runs, where it costs none of them time."""
+        """Whatever computes on a GPU while no run is going is not ours. Asked before and after each, where it costs none of them time."""
         if self.spec.hardware.device != "cpu":
             seen = other_gpu_processes(())
             if seen is not None:

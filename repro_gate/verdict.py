@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from repro_gate.analysis.model import Cost, Divergence
+from repro_gate.analysis.model import Cost
 from repro_gate.analysis.tolerance import outside_tolerance
 from repro_gate.checks import uncovered
 from repro_gate.checks.interface import CheckResult
 from repro_gate.lock.model import AgainstFinding, LockFinding
 from repro_gate.report.model import Reason, SeedResult
-from repro_gate.report.sentences import moment
+from repro_gate.report.sentences import place_of
 from repro_gate.runs.launch import Run
 from repro_gate.spec.model import Spec
 
+_SHOWN = 3  # lines of a check's evidence in its reason
 REQUIRED_DEVICE = "hardware/device"  # training elsewhere says nothing about the device that the spec requires
 
 
@@ -35,6 +36,7 @@ class Findings:
     stopped_early: bool = False  # --fail-fast ended the series at a divergence
     lock: LockFinding | None = None
     against: AgainstFinding | None = None
+    not_held: str = ""  # why a lock that is there says nothing about this gating
     unproven: str = ""  # why the content address does not stand for its leaves, where it does not
     remarks: tuple[str, ...] = ()  # what the workspaces do not hold, what could not be read, and why
 
@@ -62,11 +64,10 @@ def _diverged(findings: Findings) -> list[Reason]:
         if first is None:
             continue
         if tolerance is None:
-            step = "in artifacts" if first.kind == "artifact" else moment(first, item.comparison.steps)
             reasons.append(
                 Reason(
                     "determinism/diverged",
-                    f"two runs with seed {item.seed} and every flag on part {step}, in {_named(first)}",
+                    f"two runs with seed {item.seed} and every flag on part {place_of(first, item.comparison.steps)}",
                     "find what draws or orders differently there; docs/causes.md lists what to look for",
                 )
             )
@@ -82,13 +83,9 @@ def _diverged(findings: Findings) -> list[Reason]:
     return reasons
 
 
-def _named(divergence: Divergence) -> str:
-    return divergence.kind if divergence.name == divergence.kind else f"{divergence.kind} {divergence.name}"
-
-
 def _failed_checks(checklist: Sequence[CheckResult]) -> list[Reason]:
     return [
-        Reason(item.id, item.message + (f": {item.evidence[0]}" if item.evidence else ""), item.remedy)
+        Reason(item.id, item.message + (f": {'; '.join(item.evidence[:_SHOWN])}" if item.evidence else ""), item.remedy)
         for item in checklist
         if item.status == "fail"
     ]
@@ -112,7 +109,7 @@ def _moved(findings: Findings) -> list[Reason]:
     """What a result that is not the recorded one, or not the other ref's, is worth."""
     reasons = []
     lock, against, strict = findings.lock, findings.against, findings.spec.lock.on_change == "fail"
-    if lock is not None and (lock.status == "drift" or (lock.status == "changed" and strict)):
+    if lock is not None and (lock.status == "drift" or (strict and (lock.status == "changed" or lock.unknown_recipe))):
         reasons.append(Reason(f"lock/{lock.status}", lock.message, lock.remedy))
     if against is not None and against.status == "changed" and strict:
         reasons.append(Reason("against/changed", against.message, "make the change a no-op, or leave `lock.on-change` at `notice`"))
@@ -123,6 +120,8 @@ def _inconclusive(findings: Findings) -> list[Reason]:
     reasons = []
     if findings.interrupted:
         reasons.append(Reason("run/interrupted", findings.interrupted, "run the gate again"))
+    if findings.not_held and findings.spec.lock.on_change == "fail" and not _diverged(findings):
+        reasons.append(Reason("lock/not-held", findings.not_held, "ask for equal bits, or leave `lock.on-change` at `notice`"))
     if findings.unproven:
         reasons.append(Reason("address/unproven", findings.unproven, "please report it: this is a mistake of the gate"))
     if findings.against is not None and findings.against.status == "inconclusive" and not _diverged(findings):
@@ -189,6 +188,8 @@ def _uncovered(checklist: Sequence[CheckResult]) -> list[Reason]:
 
 def _notes(findings: Findings) -> tuple[Reason, ...]:
     notes: dict[Reason, None] = {Reason("gate/remark", note): None for note in findings.remarks}
+    if findings.not_held and findings.spec.lock.on_change != "fail":
+        notes[Reason("lock/not-held", findings.not_held)] = None
     for run in findings.runs:
         if run.ended.left_running:
             notes[Reason("run/left-running", f"run {run.plan.name} left {run.ended.left_running} processes running; they were ended")] = (

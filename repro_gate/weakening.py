@@ -23,6 +23,7 @@ PlaceOf = Callable[[tuple[str | int, ...]], str]
 
 _RANKS = {"warn": 1, "fail": 2}
 _MOST_NAMED = 5  # parts of an outcome in one sentence
+_FEW = 5  # changed variables that are listed by themselves
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,17 @@ class _Less:
 def weakened(
     base: Spec, head: Spec, base_lock: LockFile | None, head_lock: LockFile | None, place_of: PlaceOf | None = None
 ) -> tuple[Weakening, ...]:
-    """Everything that `head` asks less of than `base`, in the order of the spec's sections, then the lock.
+    """Everything that `head` asks less of than `base`: first who judges and how strictly, then the lock, then what is run and recorded.
 
     `place_of` gives the place of a key of the change's spec (`repro.yml:12`), or an empty text.
     """
-    sections = (_train, _random_state, _determinism, _capture, _cost, _data, _env, _hardware, _checklist, _rules)
-    found = chain.from_iterable(section(base, head) for section in sections)
-    return (*(_weakening(item, place_of) for item in found), *_lock(base_lock, head_lock))
+    rules = chain.from_iterable(section(base, head) for section in (_rules, _checklist, _determinism))
+    rest = chain.from_iterable(section(base, head) for section in (_train, _random_state, _capture, _cost, _env, _hardware, _data))
+    return (
+        *(_weakening(item, place_of) for item in rules),
+        *_lock(base_lock, head_lock),
+        *(_weakening(item, place_of) for item in rest),
+    )
 
 
 def _weakening(item: _Less, place_of: PlaceOf | None) -> Weakening:
@@ -62,9 +67,16 @@ def _train(base: Spec, head: Spec) -> Iterator[_Less]:
     if new.steps is not None and (old.steps is None or new.steps < old.steps):
         before = "to the end" if old.steps is None else f"{old.steps}"
         yield _Less(("train", "steps"), f"fewer optimizer steps are run and compared: {before} -> {new.steps}")
-    for name in sorted(old.env.keys() | new.env):
-        if old.env.get(name) != new.env.get(name):
-            yield _Less(("train", "env", name), f"the training's environment changed: {_change(old.env.get(name), new.env.get(name))}")
+    yield from _environment(old.env, new.env)
+
+
+def _environment(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[_Less]:
+    """The first few variables by themselves, the rest as a number: a flood of them must not hide what stands behind it."""
+    changed = [name for name in sorted(old.keys() | new) if old.get(name) != new.get(name)]
+    for name in changed[:_FEW]:
+        yield _Less(("train", "env", name), f"the training's environment changed: {_change(old.get(name), new.get(name))}")
+    if len(changed) > _FEW:
+        yield _Less(("train", "env"), f"{len(changed) - _FEW} more variables of the training's environment changed")
 
 
 def _program(spec: Spec) -> str:
@@ -153,9 +165,16 @@ def _digests(old: DataItem, new: DataItem) -> Iterator[tuple[str, str]]:
             yield key, f"the {key} of {name} changed, so it stands for other bytes: {_short(before)} -> {_short(after)}"
 
 
+def _other_path(old: str, new: str) -> bool:
+    return posixpath.normpath(old) != posixpath.normpath(new)
+
+
 def _env(base: Spec, head: Spec) -> Iterator[_Less]:
     if base.env.lockfile is not None and head.env.lockfile is None:
         yield _Less(("env", "lockfile"), f"no lockfile is required any more: {_text(base.env.lockfile)} -> none")
+    elif base.env.lockfile is not None and head.env.lockfile is not None and _other_path(base.env.lockfile, head.env.lockfile):
+        message = f"another lockfile is required: {_text(base.env.lockfile)} -> {_text(head.env.lockfile)}"
+        yield _Less(("env", "lockfile"), message)
     old, new = base.env.image, head.env.image
     if old is not None and new is None:
         yield _Less(("env", "image"), f"no container image is required any more: {_text(old)} -> none")

@@ -99,6 +99,93 @@ def test_the_command_line_decides_before_the_file(checkout: Path) -> None:
     assert judge(checkout, base="HEAD~1", policy="head").spec.train.steps == 5
 
 
+def test_a_link_does_not_choose_which_spec_judges(checkout: Path, tmp_path: Path) -> None:
+    change(checkout, STRICT + "policy: base\n")
+    (checkout / "weak.yml").write_text(WEAKER)
+    (checkout / "repro.yml").unlink()
+    (checkout / "repro.yml").symlink_to("weak.yml")
+    git(checkout, "add", "-A")
+    git(checkout, "commit", "-qm", "a link")
+    for options in ({"base": "HEAD~1"}, {"base": "HEAD~1", "policy": "base"}):
+        with pytest.raises(UsageError, match="through the link"):
+            judge(checkout, **options)
+    git(checkout, "revert", "--no-edit", "HEAD")
+    (tmp_path / "elsewhere").symlink_to(checkout)
+    judged = judge(tmp_path / "elsewhere", base="HEAD~2")
+    assert judged.base is not None and judged.base.policy == "base", "a link above the repository is nobody's choice of the change"
+
+
+def test_a_linked_folder_does_not_choose_either(checkout: Path) -> None:
+    (checkout / "small").mkdir()
+    (checkout / "small/repro.yml").write_text(STRICT + "policy: base\n")
+    git(checkout, "add", "-A")
+    git(checkout, "commit", "-qm", "small")
+    git(checkout, "mv", "small", "other")
+    (checkout / "small").symlink_to("other")
+    (checkout / "other/repro.yml").write_text(WEAKER)
+    with pytest.raises(UsageError, match="through the link"):
+        judge(checkout / "small", base="HEAD")
+
+
+def test_a_branch_of_the_change_that_is_called_like_the_remotes_is_not_the_base(checkout: Path) -> None:
+    change(checkout, STRICT + "policy: base\n")
+    git(checkout, "update-ref", "refs/remotes/origin/main", "HEAD")
+    git(checkout, "switch", "-qc", "origin/main")
+    git(checkout, "tag", "origin/main")
+    change(checkout, WEAKER)
+    git(checkout, "tag", "-f", "origin/main")
+    for judged in (judge(checkout, environment={"GITHUB_BASE_REF": "main"}), judge(checkout, base="origin/main")):
+        assert judged.base is not None and judged.base.policy == "base" and judged.spec.train.steps == 50
+
+
+def test_a_submodule_in_place_of_the_folder_does_not_judge_itself(checkout: Path, tmp_path: Path) -> None:
+    (checkout / "small").mkdir()
+    (checkout / "small/repro.yml").write_text(STRICT + "policy: base\n")
+    git(checkout, "add", "-A")
+    git(checkout, "commit", "-qm", "small")
+    stranger = repository(tmp_path / "stranger")
+    (stranger / "repro.yml").write_text(WEAKER)
+    git(stranger, "add", "-A")
+    git(stranger, "commit", "-qm", "weak")
+    git(checkout, "rm", "-rq", "small")
+    git(checkout, "submodule", "add", "-q", str(stranger), "small")
+    git(checkout, "commit", "-qm", "a submodule")
+    judged = judge(checkout / "small", base="main~1")
+    assert judged.base is not None and judged.base.policy == "base" and judged.spec.train.steps == 50
+
+
+def test_a_declaration_file_that_changed_is_listed_and_the_base_has_its_own(checkout: Path) -> None:
+    old, new = "1" * 32, "2" * 32
+    declared = "outs:\n- md5: {}\n  size: 3\n  hash: md5\n  path: data.bin\n"
+    (checkout / "data.bin.dvc").write_text(declared.format(old))
+    change(checkout, STRICT + "data: [{path: data.bin.dvc}]\npolicy: base\n")
+    (checkout / "data.bin.dvc").write_text(declared.format(new))
+    git(checkout, "commit", "-qam", "other data")
+    judged = judge(checkout, base="HEAD~1")
+    assert [(item.path, item.md5) for item in judged.spec.data] == [("data.bin", old)]
+    assert judged.base is not None and [item.key for item in judged.base.weakened] == ["data.md5"]
+    assert judge(checkout, base="HEAD").base.weakened == ()  # type: ignore[union-attr]
+
+
+def test_a_change_from_before_the_spec_is_held_against_the_tip(checkout: Path) -> None:
+    git(checkout, "switch", "-qc", "old", "HEAD~1")
+    change(checkout, WEAKER)
+    judged = judge(checkout, base="main")
+    assert judged.base is not None and {item.key for item in judged.base.weakened} == {"train.steps", "checklist.profile"}
+
+
+def test_under_the_bases_policy_a_change_is_not_blamed_for_what_the_base_asks_since(checkout: Path) -> None:
+    change(checkout, WEAKER + "policy: base\n")
+    git(checkout, "switch", "-qc", "change")
+    git(checkout, "commit", "-qm", "work", "--allow-empty")
+    git(checkout, "switch", "-q", "main")
+    change(checkout, STRICT + "policy: base\n")
+    git(checkout, "switch", "-q", "change")
+    judged = judge(checkout, base="main")
+    assert judged.spec.train.steps == 50, "the tip judges"
+    assert judged.base is not None and judged.base.weakened == ()
+
+
 def test_the_pull_request_names_its_base(checkout: Path) -> None:
     git(checkout, "update-ref", "refs/remotes/origin/main", "HEAD")
     change(checkout, WEAKER)

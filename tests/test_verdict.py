@@ -10,8 +10,9 @@ import pytest
 from repro_gate.analysis.compare import compare_runs
 from repro_gate.analysis.model import Cost, Divergence, Tally
 from repro_gate.checks.interface import CATEGORIES, CheckResult
+from repro_gate.lock.model import AgainstFinding, LockFinding
 from repro_gate.report.model import SeedResult
-from repro_gate.spec.model import AllowedFlag, CostBudget, Determinism, Tolerance
+from repro_gate.spec.model import AllowedFlag, CostBudget, Determinism, LockRule, Tolerance
 from repro_gate.verdict import Findings, decide
 from tests.analysis.builders import changed, flip, place_of, run, spec, training, with_loss
 
@@ -120,3 +121,57 @@ def test_a_series_that_stopped_at_its_divergence_fails_for_that_alone() -> None:
         comparisons=(PARTED,), runs=(ended,), checklist=PASSED[1:], stopped_early=True, cost=None, spec=spec(cost=CostBudget(True, 30.0))
     )
     assert found == ("fail", ["determinism/diverged"], ["run/fail-fast"])
+
+
+def held(status: str, **more: Any) -> LockFinding:
+    """What the lock says, with one status."""
+    return LockFinding(status, f"it is {status}", remedy="look", **more)
+
+
+@pytest.mark.parametrize(
+    ("finding", "notice", "strict"),
+    [
+        (held("unchanged"), [], []),
+        (held("no-op"), [], []),
+        (held("changed"), [], ["lock/changed"]),
+        (held("new-platform"), [], []),
+        (held("new-platform", unknown_recipe=True), [], ["lock/new-platform"]),
+        (held("drift"), ["lock/drift"], ["lock/drift"]),
+    ],
+)
+def test_drift_always_fails_and_a_change_where_the_spec_says_so(finding: LockFinding, notice: list[str], strict: list[str]) -> None:
+    for rule, reasons in (("notice", notice), ("fail", strict)):
+        assert decided(spec=replace(spec(), lock=LockRule(rule)), lock=finding) == ("fail" if reasons else "pass", reasons, [])
+
+
+def test_a_lock_that_cannot_be_held_against_the_runs_is_said() -> None:
+    assert decided(not_held="the runs are not the same bits") == ("pass", [], ["lock/not-held"])
+    strict = replace(spec(), lock=LockRule("fail"))
+    assert decided(spec=strict, not_held="the runs are not the same bits") == ("inconclusive", ["lock/not-held"], [])
+    assert decided(spec=strict, not_held="so", comparisons=(PARTED,)) == ("fail", ["determinism/diverged"], [])
+
+
+@pytest.mark.parametrize(
+    ("status", "notice", "strict"),
+    [
+        ("unchanged", "pass", "pass"),
+        ("no-op", "pass", "pass"),
+        ("changed", "pass", "fail"),
+        ("inconclusive", "inconclusive", "inconclusive"),
+    ],
+)
+def test_another_refs_bits(status: str, notice: str, strict: str) -> None:
+    finding = AgainstFinding("main", "a" * 40, status, "as it is")
+    for rule, verdict in (("notice", notice), ("fail", strict)):
+        assert decided(spec=replace(spec(), lock=LockRule(rule)), against=finding)[0] == verdict
+    assert decided(against=finding, comparisons=(PARTED,))[1] == ["determinism/diverged"], "what is known comes first"
+
+
+def test_an_address_that_does_not_see_its_leaves_passes_nothing() -> None:
+    assert decided(unproven="3 of 4 leaves moved it") == ("inconclusive", ["address/unproven"], [])
+
+
+def test_a_reason_shows_the_first_of_what_was_seen() -> None:
+    item = replace(FAILED, evidence=("one", "two", "three", "four"))
+    (reason,) = decide(Findings(spec(), (SAME,), (), (*PASSED, item), COST))[1]
+    assert reason.message == "wrong sum: one; two; three"

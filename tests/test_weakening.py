@@ -188,10 +188,23 @@ def test_what_asks_for_no_less_is_not_listed(before: Mapping[str, Any], after: M
     assert weakened(spec(**before), spec(**after), None, None) == ()
 
 
-def test_several_are_listed_in_the_order_of_the_spec() -> None:
+def test_who_judges_and_how_strictly_comes_first() -> None:
     head = spec(policy="head", capture=Capture(every=2), **train(run="true"), checklist=Checklist(waive=(Waiver("code/clean", "x"),)))
     found = weakened(replace(BASE, policy="base"), head, None, None)
-    assert [item.key for item in found] == ["train.run", "capture.every", "checklist.waive", "policy"]
+    assert [item.key for item in found] == ["policy", "checklist.waive", "train.run", "capture.every"]
+
+
+def test_a_flood_of_variables_hides_nothing() -> None:
+    head = spec(**train(env={f"NAME_{number:04}": "x" for number in range(2_000)}), checklist=Checklist("basic"))
+    found = weakened(spec(checklist=Checklist("strict")), head, None, None)
+    assert found[0].key == "checklist.profile" and len(found) == 7
+    assert "1995 more variables" in found[-1].message
+
+
+def test_another_lockfile_is_listed() -> None:
+    found = weakened(spec(env=Env("a.lock")), spec(env=Env("b.lock")), None, None)
+    assert [(item.key, item.message) for item in found] == [("env.lockfile", "another lockfile is required: `a.lock` -> `b.lock`")]
+    assert weakened(spec(env=Env("a.lock")), spec(env=Env("./a.lock")), None, None) == ()
 
 
 def test_of_two_waivers_of_one_check_the_first_counts() -> None:
@@ -398,7 +411,7 @@ def test_what_is_less_one_way_is_not_less_the_other_way_too(base: Spec, head: Sp
         "determinism.compare",
         "capture.every",
         "cost",
-        "env.",
+        "env.image",
         "checklist.profile",
         "lock",
         "policy",

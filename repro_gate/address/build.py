@@ -23,6 +23,7 @@ from repro_gate.errors import Inconclusive
 from repro_gate.files import remove_tree
 from repro_gate.lock.model import FILE_NAME
 from repro_gate.machine import read_machine
+from repro_gate.runs.environment import thread_count
 from repro_gate.spec.model import Spec
 from repro_gate.workspace import Snapshot, inspect_checkout, take_snapshot
 
@@ -64,7 +65,7 @@ def address_of_spec(
                 reason_id="data/missing",
                 remedy="fetch the data first, or mend the path: what is not there has no digest",
             )
-    facts = interpreter_facts(spec, environment)
+    facts = {**interpreter_facts(spec, environment), "threads": thread_count(environment)}
     place = Path(tempfile.mkdtemp(prefix="repro-gate-")).resolve()
     try:
         snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, spec.path.parent) for item in spec.data])

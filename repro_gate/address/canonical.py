@@ -77,7 +77,10 @@ def unescape(text: str) -> str:
 def _number(tag: str, text: str) -> int | float:
     if len(text) > MAX_DIGITS:
         raise ValueError(f"a number of {len(text)} characters, {MAX_DIGITS} at most")
-    value: int | float = int(text) if tag == "int" else float.fromhex(text)
+    try:
+        value: int | float = int(text) if tag == "int" else float.fromhex(text)
+    except OverflowError:
+        raise ValueError("a number that is larger than any float") from None
     if to_form(value) != {tag: text}:
         raise ValueError("a number that is not written in the one way there is")
     return value

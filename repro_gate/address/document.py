@@ -69,7 +69,7 @@ def leaves_from_json(document: object, where: str) -> dict[str, Leaf]:
             raise _malformed(where, f"the leaf {name[:60]!r} is too large")
         try:
             found[unescape(name)] = from_form(form)
-        except (ValueError, OverflowError) as error:
+        except ValueError as error:
             raise _malformed(where, f"the leaf {name[:60]!r}: {error}") from None
     return found
 

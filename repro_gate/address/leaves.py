@@ -48,7 +48,7 @@ def platform_leaves(facts: Mapping[str, str], machine: Mapping[str, str], image:
         used |= {"driver": machine.get("driver"), "gpu-model": facts.get("gpu-model") or model or None}
     else:
         used |= {"cpu-model": machine.get("cpu-model"), "cpu-isa": facts.get("cpu-isa") or model or None}
-    return {"image": image.rpartition("@")[2] if image else None, **{name: _fact(name, value) for name, value in used.items()}}
+    return {"image": image.partition("@")[2] or None if image else None, **{name: _fact(name, value) for name, value in used.items()}}
 
 
 def _flags(spec: Spec) -> dict[str, Leaf]:

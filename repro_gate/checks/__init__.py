@@ -26,10 +26,8 @@ def run_static(evidence: Evidence, today: date) -> tuple[CheckResult, ...]:
 
 
 def uncovered(results: Sequence[CheckResult]) -> tuple[str, ...]:
-    """Categories without a check that passed or that a person waived. Failures are reported by themselves."""
-    return tuple(
-        category for category in CATEGORIES if not any(item.category == category and item.status in ("pass", "waived") for item in results)
-    )
+    """Categories without a check that passed; a waiver shows nothing. Failures are reported by themselves."""
+    return tuple(category for category in CATEGORIES if not any(item.category == category and item.status == "pass" for item in results))
 
 
 def _results(checks: Sequence[Check], evidence: Evidence, today: date) -> tuple[CheckResult, ...]:
@@ -48,9 +46,12 @@ def _looked(check: Check, evidence: Evidence) -> CheckResult:
 
 def _waived(result: CheckResult, waivers: Sequence[Waiver], today: date) -> CheckResult:
     waiver = next((item for item in waivers if item.check == result.id), None)
-    if waiver is None or result.status not in ("warn", "fail"):
+    if waiver is None:
         return result
-    if waiver.until is not None and today > waiver.until:
+    ended = waiver.until is not None and today > waiver.until
+    if result.status not in ("warn", "fail"):
+        return replace(result, message=f"{result.message} (its waiver ended on {waiver.until} and can go)") if ended else result
+    if ended:
         return replace(result, status="fail", message=f"{result.message} (its waiver ended on {waiver.until}: {waiver.reason})")
     until = f" until {waiver.until}" if waiver.until else ""
     return replace(result, status="waived", message=f"{result.message}: waived{until}, {waiver.reason}")

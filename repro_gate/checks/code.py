@@ -5,31 +5,29 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from repro_gate.checkout import lfs_pointers, submodules
+from repro_gate.checks.absent_files import files_of_this_machine
 from repro_gate.checks.interface import CHECKOUT, Check, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
+from repro_gate.checks.opened import declared_paths, is_source, opened, unlisted, with_line
 from repro_gate.checks.text import Unreadable, parse_toml, read_text
-from repro_gate.checks.workflows import read_workflows
-from repro_gate.data.declared import data_path
+from repro_gate.checks.workflows import Use, read_workflows
 from repro_gate.runs.launch import SNIPPET
 from repro_gate.trace.reader import Opened
 
 _LICENCE = re.compile(r"(?:(?:un)?licen[cs]es?|copying)(?:[-._ ].*)?", re.IGNORECASE)
 _NO_LICENCE_SUFFIX = frozenset({".py", ".sh", ".js", ".json", ".yml", ".yaml", ".toml", ".cfg", ".ini", ".in", ".h", ".c", ".ipynb"})
 _PROJECT_BYTES = 1024 * 1024
-# Outside the workspace these are code or settings; any other file read there is data, which `data/undeclared-reads` looks at.
-_SOURCE = frozenset({".py", ".pyi", ".so", ".pyd", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".sh"})
 
 
 @check("code/commit", "The checkout is at a commit.", CHECKOUT)
 def commit_known(evidence: Evidence) -> Outcome:
     """A result belongs to a commit, or nobody can check out what gave it."""
     if evidence.commit is None:
-        return missing(
-            "the code is in no git commit, so nobody can check out what ran", remedy="run `git init && git add -A && git commit`"
-        )
+        message = "the code is in no git commit, so nobody can check out what ran"
+        return missing(message, (str(_root(evidence)),), "run `git init && git add -A && git commit`")
     return passed(f"the code is commit {evidence.commit[:12]}", (evidence.commit,))
 
 
@@ -104,42 +102,59 @@ def spec_tracked(evidence: Evidence) -> Outcome:
 @check("code/licence", "The checkout says under which licence its code may be run again.", CHECKOUT)
 def licence(evidence: Evidence) -> Outcome:
     """A file of the usual name, or pyproject's `license`, at the root or beside the spec. What the licence says is not judged."""
-    root = evidence.checkout.root if evidence.checkout else evidence.spec.path.parent
-    folders = dict.fromkeys((Path(os.path.realpath(root)), Path(os.path.realpath(evidence.spec.path.parent))))
+    root = _root(evidence)
+    folders = dict.fromkeys((root, Path(os.path.realpath(evidence.spec.path.parent))))
     for folder in folders:
-        found = next(_licences(folder, Path(os.path.realpath(root)), evidence.tracked), None)
+        found = next(_licences(folder, root, evidence.tracked), None)
         if found:
             return passed(f"{found} states the licence", (found,))
     remedy = "add a LICENSE file at the root, or `license` to pyproject.toml"
-    return missing("no tracked file says under which licence the code may be run again", remedy=remedy)
+    looked = [f"{folder}: neither a licence file nor `license` in pyproject.toml" for folder in folders]
+    return missing("no tracked file says under which licence the code may be run again", looked, remedy)
 
 
 @check(
-    "code/actions-pinned", "Every action and reusable workflow that the workflows use is pinned by commit, every image by digest.", CHECKOUT
+    "code/actions-pinned",
+    "GitHub workflows name every action and reusable workflow by commit, and every image of a job's container and services by digest.",
+    CHECKOUT,
 )
 def actions_pinned(evidence: Evidence) -> Outcome:
-    """A tag of somebody else's action can be moved to other code, which then builds the environment that trains."""
-    root = evidence.checkout.root if evidence.checkout else evidence.spec.path.parent
-    workflows = read_workflows(root)
+    """A tag of somebody else's action or image can be moved to other code, which is then the environment that trains."""
+    workflows = read_workflows(_root(evidence))
     if not workflows.files:
         return skipped("there are no GitHub workflows or actions")
-    loose = [f"{use.path}:{use.line}: {use.action}" for use in workflows.uses if not use.pinned]
+    loose = [use for use in workflows.uses if not use.pinned]
     if loose:
-        remedy = "write `owner/name@<40 hex digits>  # v4`; Dependabot and Renovate keep such pins up to date"
-        message = f"{len(loose)} of {len(workflows.uses)} uses of an action are not pinned by commit"
-        return missing(message, shortened([*loose, *workflows.problems]), remedy)
+        message = f"{len(loose)} of {len(workflows.uses)} uses of an action or image can come to mean something else"
+        return missing(message, shortened([*(str(use) for use in loose), *workflows.problems]), _how_to_pin(loose))
     if workflows.problems:
         message = f"{len(workflows.problems)} workflows could not be read, so their actions are unknown"
         return missing(message, shortened(workflows.problems), "mend the line that is named")
     if not workflows.uses:
-        return skipped(f"none of {len(workflows.files)} workflows uses an action")
-    return passed(f"{len(workflows.uses)} uses of actions in {len(workflows.files)} files are pinned by commit", shortened(workflows.files))
+        return skipped(f"none of {len(workflows.files)} workflows uses an action or image")
+    message = f"{len(workflows.uses)} uses of actions and images in {len(workflows.files)} files are pinned by commit or digest"
+    return passed(message, shortened(workflows.files))
+
+
+def _how_to_pin(loose: Sequence[Use]) -> str:
+    """What to write instead, for the kinds that there are."""
+    images, actions = [use for use in loose if use.is_image], [use for use in loose if not use.is_image]
+    said = ["write an action as `owner/name@<40 hex digits>  # v4`"] if actions else []
+    said += ["write an image as `name@sha256:<64 hex digits>`"] if images else []
+    return f"{', '.join(said)}; Dependabot and Renovate keep such pins up to date"
 
 
 @check("code/pristine-workspace", "The command ran to its end from a fresh copy of the checkout, so nothing that git ignores was needed.")
 def pristine_workspace(evidence: Evidence) -> Outcome:
-    """Each run starts in a new copy of what git would see; a file that only this machine has is not in it."""
+    """Each run starts in a new copy of what git would see; a file that only this machine has is not in it, and a crash may name it."""
     bad = [run for run in evidence.runs if not run.good]
+    absent = files_of_this_machine(evidence)
+    if absent:
+        return failed(
+            f"a run crashed for want of {len(absent)} files that are in this checkout and in no clone: git does not track them",
+            shortened([f"{path} (not found by {name})" for path, name in absent.items()]),
+            "track it with git, declare it under `data:`, or let train.run make it",
+        )
     if not evidence.runs or bad:
         return skipped("no run came to its end", tuple(run.problem for run in bad[:3]))
     return passed(f"each of {len(evidence.runs)} runs started in a fresh copy of {evidence.files} files")
@@ -148,20 +163,27 @@ def pristine_workspace(evidence: Evidence) -> Outcome:
 @check("code/opened-files", "Every source and settings file that training opened is tracked, or belongs to the interpreter.")
 def opened_files(evidence: Evidence) -> Outcome:
     """Seen by Python's audit hook. Declared data is for the checks of `data`."""
-    opened = {item.path: item for run in evidence.runs for trace in run.traces for item in trace.opened}
-    if not opened:
+    seen = opened(evidence)
+    if not seen:
         return skipped("no run recorded a file that it opened")
-    inside = [item for item in opened.values() if item.inside]
-    known = tuple(_declared(evidence))
+    inside = [item for item in seen.values() if item.inside]
+    known = tuple(declared_paths(evidence))
     untracked = sorted((item for item in inside if _is_untracked(item, evidence.tracked, known)), key=lambda item: item.path)
-    outside = sorted((item for item in opened.values() if not item.inside and _suffix(item.path) in _SOURCE), key=lambda item: item.path)
+    outside = sorted((item for item in seen.values() if not item.inside and is_source(item.path)), key=lambda item: item.path)
+    cut = unlisted(evidence)
     if untracked or outside:
-        lines = [f"{_by(item)}: not tracked by git" for item in untracked] + [f"{_by(item)}: outside the checkout" for item in outside]
+        lines = [f"{with_line(item)}: not tracked by git" for item in untracked]
+        lines += [f"{with_line(item)}: outside the checkout" for item in outside]
         message = f"training opened {len(lines)} source or settings files that no clone of the checkout has"
-        return missing(message, shortened(lines), "commit them, install them as a package of the lockfile, or do not read them")
-    judged = f"{len(inside)} files of the checkout that training opened are tracked" if evidence.tracked is not None else "no git, so files"
-    tail = "" if evidence.tracked is not None else " of the checkout are not judged"
-    return passed(f"{judged}{tail}; none of {len(opened) - len(inside)} others is source or settings")
+        remedy = "commit them, install them as a package of the lockfile, or declare them under `data:`"
+        return missing(message, (*shortened(lines), *shortened(cut, 2)), remedy)
+    if cut:
+        message = "training opened more files than the probe lists, so not all were looked at"
+        return missing(message, shortened(cut, 2), "declare the folders that hold many files under `data:`: what is declared is not listed")
+    if evidence.tracked is None:
+        return skipped(f"without git nobody can tell which of {len(inside)} files of the folder a clone has; none outside it is source")
+    others = len(seen) - len(inside)
+    return passed(f"{len(inside)} files of the checkout that training opened are tracked; none of {others} others is source or settings")
 
 
 def _is_untracked(item: Opened, tracked: frozenset[str] | None, declared: tuple[str, ...]) -> bool:
@@ -170,11 +192,9 @@ def _is_untracked(item: Opened, tracked: frozenset[str] | None, declared: tuple[
     return not any(item.path == path or item.path.startswith(f"{path}/") for path in declared)
 
 
-def _declared(evidence: Evidence) -> Iterator[str]:
-    """Declared data by its paths in the workspace, which are those relative to the checkout's root."""
-    if evidence.checkout is not None:
-        for item in evidence.spec.data:
-            yield os.path.relpath(data_path(item, Path(os.path.realpath(evidence.spec.path.parent))), evidence.checkout.root)
+def _root(evidence: Evidence) -> Path:
+    """The checkout's root, or the spec's folder where the evidence has none."""
+    return Path(os.path.realpath(evidence.checkout.root if evidence.checkout else evidence.spec.path.parent))
 
 
 def _spec_folder(evidence: Evidence) -> str:
@@ -220,10 +240,6 @@ def _states_licence(path: Path, root: Path) -> bool:
 
 def _suffix(path: str) -> str:
     return posixpath.splitext(path)[1].lower()
-
-
-def _by(item: Opened) -> str:
-    return f"{item.path} (opened by {item.by})" if item.by else item.path
 
 
 CHECKS: tuple[Check, ...] = (

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from repro_gate.checks.interface import CHECKOUT, Check, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
+from repro_gate.checks.opened import declared_paths, is_source, opened, unlisted, with_line
 from repro_gate.checks.revisions import Found, find_revisions
 from repro_gate.checks.splits import splits_disjoint
-from repro_gate.data.declared import LEGACY, DataFinding, data_path
+from repro_gate.data.declared import LEGACY, DataFinding
 from repro_gate.data.stated import quoted, wrong_digest
 from repro_gate.spec.model import DataItem
 
-# What a program is made of, not what it learns from: `code/opened-files` looks at these.
-_SOURCE = frozenset({".py", ".pyi", ".so", ".pyd", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".sh"})
 _HUB_CACHE = re.compile(r"/(?:models|datasets|spaces)--([^/]+)/snapshots/([0-9a-f]{40})/")
-NOT_ALL_OPENED = "opened-not-all"  # the probe's note where a process opened more files than it lists
 _TAKE_AGAIN = "take the digest again: `sha256sum FILE`"
 _PIN = (
     'name the commit: `revision="<40 digits>"` (`git ls-remote https://huggingface.co/OWNER/NAME HEAD` prints it, for a dataset with '
@@ -100,29 +96,26 @@ def unchanged(evidence: Evidence) -> Outcome:
     return passed("declared data is as it was before the runs")
 
 
-@check("data/undeclared-reads", "Every file outside the checkout that training read is declared under `data:`.")
+@check("data/undeclared-reads", "Every data file outside the checkout that training read is declared under `data:`.")
 def no_undeclared_reads(evidence: Evidence) -> Outcome:
-    """Files there before the run and opened for reading (seen by Python's audit hook), outside the workspace and no program text."""
+    """Files there before the run and opened for reading (by Python's audit hook), outside the workspace, no source or settings."""
     if not any(trace.trained for run in evidence.runs for trace in run.traces):
         return skipped("no run was traced")
-    found: dict[str, str] = {}
-    for run in evidence.runs:
-        for trace in run.traces:
-            for item in trace.opened:
-                if not item.inside and Path(item.path).suffix.lower() not in _SOURCE:
-                    found[item.path] = found.get(item.path) or item.by
-    cut = sorted({text for run in evidence.runs for trace in run.traces for name, text in trace.notes if name == NOT_ALL_OPENED})
+    outside = [item for _, item in sorted(opened(evidence).items()) if not item.inside]
+    found = [item for item in outside if not is_source(item.path)]
+    cut = unlisted(evidence)
     if found:
         return missing(
             f"training read {len(found)} files outside the checkout that nothing declares",
-            (*shortened([f"{path} (opened by {by})" if by else path for path, by in sorted(found.items())]), *shortened(cut, 2)),
+            (*shortened([with_line(item) for item in found]), *shortened(cut, 2)),
             "declare each file, or the folder that holds them, under `data:` with its sha256, so that a rerun can tell if it has the same",
         )
     if cut:
         return missing(
             "training opened more files than the probe lists, so not all were looked at", cut[:2], "declare the folders they lie in"
         )
-    return passed("training read no undeclared file outside the checkout")
+    besides = " besides source and settings, which `code/opened-files` judges" if outside else ""
+    return passed(f"training read no undeclared file outside the checkout{besides}")
 
 
 @check(
@@ -151,11 +144,10 @@ def revisions_pinned(evidence: Evidence) -> Outcome:
     if evidence.checkout is None or evidence.tracked is None:
         return skipped("git tracks no files here")
     root = evidence.checkout.root
-    declared = [os.path.relpath(data_path(item, evidence.spec.path.parent), root) for item in evidence.spec.data]
-    found = find_revisions(root, evidence.tracked, declared)
-    opened = _opened_code(evidence)
+    ran = _opened_code(evidence)
+    found = find_revisions(root, evidence.tracked, declared_paths(evidence), first=ran)
     loose, pinned, unresolved = (
-        [item for item in group if not opened or item.path in opened] for group in (found.loose, found.pinned, found.unresolved)
+        [item for item in group if not ran or item.path in ran] for group in (found.loose, found.pinned, found.unresolved)
     )
     remarks = _remarks(unresolved, [item for item in found.loose if item not in loose], found.unread)
     if loose:
@@ -168,7 +160,7 @@ def revisions_pinned(evidence: Evidence) -> Outcome:
     if pinned:
         lines = (*shortened([str(item) for item in pinned]), *remarks)
         return passed(f"{len(pinned)} remote datasets and models are pinned to a commit", lines)
-    where = f"{len(opened)} Python files that the runs opened" if opened else f"{found.files} Python files"
+    where = f"{len(ran)} Python files that the runs opened" if ran else f"{found.files} Python files"
     return skipped(f"no call in {where} names a remote dataset or model", remarks)
 
 
@@ -184,20 +176,17 @@ def _remarks(unresolved: Sequence[Found], elsewhere: Sequence[Found], unread: Se
 
 def _opened_code(evidence: Evidence) -> frozenset[str]:
     """The workspace's Python files that the runs opened; empty where none ran, or where they opened more than is listed."""
-    traces = [trace for run in evidence.runs for trace in run.traces]
-    if any(name == NOT_ALL_OPENED for trace in traces for name, _ in trace.notes):
+    if unlisted(evidence):
         return frozenset()
-    return frozenset(item.path for trace in traces for item in trace.opened if item.inside and item.path.endswith(".py"))
+    return frozenset(item.path for item in opened(evidence).values() if item.inside and item.path.endswith(".py"))
 
 
 def _snapshots(evidence: Evidence) -> dict[str, set[str]]:
     """Repository -> commits, of the files in Hugging Face's cache that the runs had open."""
     used: dict[str, set[str]] = {}
-    for run in evidence.runs:
-        for trace in run.traces:
-            for item in trace.opened:
-                for name, commit in _HUB_CACHE.findall(item.path):
-                    used.setdefault(name.replace("--", "/").lower(), set()).add(commit)
+    for path in opened(evidence):
+        for name, commit in _HUB_CACHE.findall(path):
+            used.setdefault(name.replace("--", "/").lower(), set()).add(commit)
     return used
 
 
@@ -221,7 +210,12 @@ def batches_equal(evidence: Evidence) -> Outcome:
             "seed the sampler and the augmentation from the run's seed",
         )
     if tally.differing:
-        return noticed("batches differ, after the runs had parted for another reason")
+        where = f"{first.kind} {first.name} at step {first.step}" if first is not None else "unknown"
+        return noticed(
+            "batches differ, after the runs had parted for another reason",
+            (f"{tally.differing} of {tally.tensors} tensors of batches differ; first to part: {where}",),
+            "mend what parted first",
+        )
     return passed(f"{count} batches were equal, in content and order")
 
 

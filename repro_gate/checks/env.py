@@ -10,7 +10,20 @@ from pathlib import Path
 
 from repro_gate.analysis.compare import processes
 from repro_gate.checks.installed import hold, own_names
-from repro_gate.checks.interface import CHECKOUT, Check, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
+from repro_gate.checks.interface import (
+    CHECKOUT,
+    Check,
+    Evidence,
+    Outcome,
+    bounded,
+    check,
+    failed,
+    missing,
+    noticed,
+    passed,
+    shortened,
+    skipped,
+)
 from repro_gate.checks.lockfiles import Lock, LockfileError, kind_of, read_lock
 from repro_gate.spec.errors import escaped
 from repro_gate.trace.reader import Trace
@@ -23,7 +36,7 @@ _CUBLAS_FACT = "cublas-workspace-at-cuda-start"
 _CUBLAS_VALUES = (":4096:8", ":16:8")  # the two that NVIDIA's documentation calls reproducible
 # Different in each process of a run, or in each run, by what they are: ranks, and the rendezvous that a launcher opens.
 _OF_ONE_PROCESS = re.compile(r"(?:LOCAL_|GROUP_|ROLE_)?RANK|MASTER_(?:ADDR|PORT)|TORCHELASTIC_.*|ROLE_NAME|.*_RUN_ID|REPRO_GATE_.*")
-_SHOWN = 60  # characters of a variable's value
+_SHOWN = 500  # characters of a variable's value
 
 
 @check("env/lockfile", "The declared lockfile is in the checkout, can be read, and pins every distribution by version and hash.", CHECKOUT)
@@ -33,7 +46,8 @@ def lockfile(evidence: Evidence) -> Outcome:
     if declared is None:
         found = _undeclared(evidence)
         remedy = f"name it in the spec: `env: {{lockfile: {found[0] if found else 'requirements.lock'}}}`"
-        return missing("no lockfile is declared, so a rerun may install other versions", found, remedy)
+        lines = found or (f"{evidence.spec.path.name}: no `env.lockfile`, and no lockfile beside it",)
+        return missing("no lockfile is declared, so a rerun may install other versions", lines, remedy)
     try:
         lock = _read(evidence, declared)
     except LockfileError as error:
@@ -89,7 +103,8 @@ def image_digest(evidence: Evidence) -> Outcome:
     known = _DIGEST.fullmatch(running or "")
     example = running if known else "ghcr.io/org/train@sha256:<64 hex digits>"
     if declared is None:
-        return missing("no container image is declared", (running,) if running else (), f"name it in the spec: `env: {{image: {example}}}`")
+        lines = (f"{evidence.spec.path.name}: no `env.image`", *((f"running {running}",) if running else ()))
+        return missing("no container image is declared", lines, f"name it in the spec: `env: {{image: {example}}}`")
     wanted = _DIGEST.fullmatch(declared)
     if wanted is None and "@" in declared:
         return failed("the declared image's digest is not `sha256:` and 64 hex digits", (declared,), f"write it as `{example}`")
@@ -143,7 +158,11 @@ def cublas_workspace(evidence: Evidence) -> Outcome:
     ]
     allowed = next((item for item in evidence.spec.determinism.allow if item.flag == _CUBLAS), None)
     if wrong and allowed:
-        return noticed(f"{_CUBLAS} was off when CUDA started, as determinism.allow says: {allowed.reason}", shortened(wrong))
+        return noticed(
+            f"{_CUBLAS} was off when CUDA started, as determinism.allow says: {allowed.reason}",
+            shortened(wrong),
+            "none while the flag is under determinism.allow",
+        )
     if wrong:
         message = f"{_CUBLAS} did not hold {' or '.join(_CUBLAS_VALUES)} when CUDA started, so cuBLAS may choose other sums"
         return failed(message, shortened(wrong), "do not unset or change it in the training code or in train.env before CUDA starts")
@@ -170,9 +189,9 @@ def variables(evidence: Evidence) -> Outcome:
     ]
     if lines:
         message = f"{len(lines)} environment variables differ between two runs that should be the same"
-        return failed(message, shortened(lines), "set them in train.env to one value, or remove the line that changes them")
+        return failed(message, bounded(lines), "set them in train.env to one value, or remove the line that changes them")
     names = {f"{name}={_value(value)}" for _, one, _ in pairs for name, value in one.items()}
-    return passed(f"{len(names)} environment variables were the same in both runs", shortened(sorted(names)))
+    return passed(f"{len(names)} environment variables were the same in both runs", bounded(sorted(names)))
 
 
 def _root(evidence: Evidence) -> Path:

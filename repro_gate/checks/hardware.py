@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from repro_gate.checks.interface import Check, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
+from repro_gate.checks.interface import Check, Evidence, Outcome, bounded, check, failed, missing, noticed, passed, shortened, skipped
 from repro_gate.trace.reader import Trace
 
 SAME = ("device", "gpus", "gpu-model", "gpu-sm-count", "gpu-capability", "cpu-isa", "threads", "processors")
@@ -18,26 +18,30 @@ _GPU_FACTS = {
 _CPU_FACTS = {"cpu-isa": "instruction set that torch uses", "threads": "thread count"}
 _GPU_STATES = {"mig": "MIG", "ecc": "ECC"}
 _GPU_NUMBER = re.compile(r"gpu\.(\d{1,4})\.\w+")
+_GPU_UUID = re.compile(r"gpu\.\d{1,4}\.uuid")
+_MOST_GPUS = 100  # entries of CUDA_VISIBLE_DEVICES that are looked up
 
 
-@check("hardware/device", "The device that training used is the one that the spec requires, in kind, number and model.")
+@check("hardware/device", "Training used the kind of device and the GPU model that the spec requires, and saw exactly that many GPUs.")
 def device(evidence: Evidence) -> Outcome:
-    """What the processes used, held against `hardware:`; `gpus` is the least number that each must see."""
+    """What the processes used, held against `hardware:`. More GPUs than `gpus` count too: DataParallel splits a batch over all it sees."""
     wanted = evidence.spec.hardware
     traces = [trace for _, trace in _trained(evidence) if trace.facts.get("device")]
     if not traces:
         return skipped("no run was traced on a device")
     used = sorted({_device_of(trace) for trace in traces})
     counts = {trace.facts.get("gpus", "0") for trace in traces}
-    wrong = []
+    wrong, remedy = list[str](), "run on the hardware that the spec names, or correct `hardware:`"
     if wanted.device and any(not item.startswith(wanted.device) for item in used):
         wrong.append(f"device {wanted.device} is required, training used {', '.join(used)}")
     if wanted.gpu_model and any(wanted.gpu_model.lower() not in item.lower() for item in used):
         wrong.append(f"GPU model {wanted.gpu_model} is required, training used {', '.join(used)}")
-    if wanted.gpus is not None and any(not count.isdecimal() or int(count) < wanted.gpus for count in counts):
-        wrong.append(f"{wanted.gpus} GPUs are required, training saw {', '.join(sorted(counts))}")
+    if wanted.gpus is not None and any(not count.isdecimal() or int(count) != wanted.gpus for count in counts):
+        wrong.append(f"exactly {wanted.gpus} GPUs are required, training saw {', '.join(sorted(counts))}")
+        if all(count.isdecimal() and int(count) >= wanted.gpus for count in counts):
+            remedy = f"set CUDA_VISIBLE_DEVICES to {wanted.gpus} devices in train.env, or correct `hardware:`"
     if wrong:
-        return failed(wrong[0], wrong, "run on the hardware that the spec names, or correct `hardware:`")
+        return failed(wrong[0], wrong, remedy)
     return passed(f"training used {', '.join(used)}" + ("" if wanted.device else " (none is required)"), used)
 
 
@@ -55,6 +59,15 @@ def same_for_all(evidence: Evidence) -> Outcome:
             shortened(lines),
             "give every rank and every run the same GPU model, and pin the thread count (OMP_NUM_THREADS under train.env)",
         )
+    mixed = sorted(
+        {model for _, trace in _trained(evidence) if len(models := _visible_models(trace, evidence.machine)) > 1 for model in models}
+    )
+    if mixed:
+        return noticed(
+            f"training sees GPUs of {len(mixed)} models, and which of them it takes may change between runs",
+            mixed,
+            "set CUDA_VISIBLE_DEVICES in train.env to GPUs of one model",
+        )
     return passed(f"{len(traced)} processes had the same device and threads", [f"{key} {value}" for key, value in traced[0][1].items()])
 
 
@@ -62,13 +75,13 @@ def same_for_all(evidence: Evidence) -> Outcome:
     "hardware/recorded", "The report names the hardware that a rerun needs: the GPU with its driver and modes, or the CPU as torch used it."
 )
 def recorded(evidence: Evidence) -> Outcome:
-    """Facts of the training's processes and of the machine; a MIG or ECC mode that a GPU does not have is no gap."""
+    """Facts of the training's processes and of the machine; a MIG or ECC mode that a GPU does not report is no gap."""
     traces = [trace for _, trace in _trained(evidence)]
     if not traces:
         return skipped("no run was traced")
     known, gaps = dict[str, None](), dict[str, None]()
     for trace in traces:
-        on_gpu = trace.facts.get("device", "").startswith("cuda")
+        on_gpu = _on_gpu(trace)
         for key, title in (_GPU_FACTS if on_gpu else _CPU_FACTS if "torch" in trace.facts else {}).items():
             if trace.facts.get(key):
                 known[f"{key} {trace.facts[key]}"] = None
@@ -79,31 +92,57 @@ def recorded(evidence: Evidence) -> Outcome:
     if gaps:
         return missing(
             f"not known of the hardware: {', '.join(gaps)}",
-            shortened(list(known), 20),
+            bounded(list(known)),
             "run the gate where it can read this: nvidia-smi on PATH (a container needs --gpus all), a torch that tells, /proc readable",
         )
-    return passed("the hardware that training used is recorded", shortened(list(known), 20))
+    return passed("the hardware that training used is recorded", bounded(list(known)))
 
 
-@check("hardware/alone", "No other process computed on the GPUs during the timed runs.")
+@check("hardware/alone", "No other process computed on the GPUs before and after the timed runs.")
 def alone(evidence: Evidence) -> Outcome:
-    """What `nvidia-smi` listed while the timed runs went; a container may not be shown the processes outside it."""
+    """What `nvidia-smi` listed before and after each run, when none of ours is on a GPU; a container may not be shown all."""
+    if not any(_on_gpu(trace) for _, trace in _trained(evidence)):
+        return skipped("training used no GPU")
     others = evidence.gpu_processes
     if others is None:
-        return skipped("nobody looked at who else uses a GPU: training used none, or nvidia-smi does not answer")
+        return skipped("nobody could look at who else uses the GPUs: nvidia-smi is not there or does not answer")
     if others:
         return noticed(
-            f"{len(others)} other processes computed on the GPUs during the timed runs, so the times are not the training's alone",
+            f"{len(others)} other processes computed on the GPUs before or after the timed runs, so the times may be theirs too",
             shortened(others),
             "end them, or give the job a GPU of its own; the bits do not depend on it, determinism_cost_pct does",
         )
-    return passed("no other process computed on the GPUs during the timed runs")
+    return passed("no other process computed on the GPUs before and after the timed runs")
 
 
 def _trained(evidence: Evidence) -> Iterator[tuple[str, Trace]]:
     """Each process that trained, with `run: process` for its name."""
     for run in evidence.runs:
         yield from ((f"{run.plan.name}: {trace.key} ({trace.pid})", trace) for trace in run.traces if trace.trained)
+
+
+def _on_gpu(trace: Trace) -> bool:
+    return trace.facts.get("device", "").startswith("cuda")
+
+
+def _visible_models(trace: Trace, machine: Mapping[str, str]) -> tuple[str, ...]:
+    """Models of the GPUs that a process saw: all of the machine's, or those that CUDA_VISIBLE_DEVICES names in a way that nvidia-smi shares
+    (by UUID, or by number in the order of the bus). Empty where that cannot be told."""
+    models = {int(found[1]): machine[key] for key in machine if key.endswith(".model") and (found := _GPU_NUMBER.fullmatch(key))}
+    if not _on_gpu(trace) or not models:
+        return ()
+    if trace.facts.get("gpus") == str(len(models)):
+        return tuple(dict.fromkeys(models.values()))
+    chosen = [item.strip() for item in trace.variables.get("CUDA_VISIBLE_DEVICES", "").split(",")][:_MOST_GPUS]
+    by_bus = trace.variables.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    return tuple(dict.fromkeys(models[number] for item in chosen for number in _numbers(item, machine, by_bus) if number in models))
+
+
+def _numbers(chosen: str, machine: Mapping[str, str], by_bus: bool) -> Sequence[int]:
+    """The numbers of nvidia-smi that one entry of CUDA_VISIBLE_DEVICES names."""
+    if chosen.startswith("GPU-"):
+        return [int(key.split(".")[1]) for key, uuid in machine.items() if _GPU_UUID.fullmatch(key) and uuid.startswith(chosen)]
+    return [int(chosen)] if by_bus and chosen.isdecimal() and len(chosen) < 5 else []
 
 
 def _device_of(trace: Trace) -> str:
@@ -132,7 +171,7 @@ def _of_machine(machine: Mapping[str, str], on_gpu: bool) -> tuple[dict[str, Non
     numbers = sorted({int(found[1]) for key in machine if (found := _GPU_NUMBER.fullmatch(key))})
     for number in numbers:
         for state in _GPU_STATES:
-            known[f"gpu.{number}.{state} {machine.get(f'gpu.{number}.{state}', '(this GPU has no such mode)')}"] = None
+            known[f"gpu.{number}.{state} {machine.get(f'gpu.{number}.{state}', '(not reported)')}"] = None
     return known, gaps if numbers else {**gaps, **{f"{title} mode": None for title in _GPU_STATES.values()}}
 
 

@@ -18,6 +18,7 @@ from repro_gate.spec.model import Spec
 
 CATEGORIES = ("code", "data", "env", "random-state", "hardware")
 STATUSES = ("pass", "warn", "fail", "skip", "waived")
+RECORDED = 500  # entries of evidence that are recorded in full; the report's faces show the first of them
 CHECKOUT, RUNS = "checkout", "runs"  # what a check needs: files alone, or training that ran
 
 
@@ -122,9 +123,14 @@ def check(identifier: str, title: str, needs: str = RUNS) -> Callable[[Callable[
     return lambda look: Check(identifier, title, needs, look)
 
 
-def shortened(items: Sequence[str], most: int = 10) -> tuple[str, ...]:
+def shortened(items: Sequence[str], most: int = 99) -> tuple[str, ...]:
     """The first items, and how many more there are."""
     return tuple(items) if len(items) <= most else (*items[:most], f"… and {len(items) - most} more")
+
+
+def bounded(items: Sequence[str]) -> tuple[str, ...]:
+    """The items of evidence that the report is there to record: all of them, up to what a stranger may fill it with."""
+    return shortened(items, RECORDED)
 
 
 def _status(kind: str, identifier: str, spec: Spec) -> str:

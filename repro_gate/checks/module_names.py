@@ -22,7 +22,8 @@ _BINDING = (
     *(ast.Call, ast.Name, ast.Attribute, ast.Subscript, ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom, ast.ClassDef),
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Global, ast.Nonlocal, ast.ExceptHandler, ast.MatchAs, ast.MatchStar),
 )
-_LEAVES = (ast.expr_context, ast.operator, ast.cmpop, ast.unaryop, ast.boolop, ast.Constant)  # nothing is bound in or below these
+_SYMBOLS = (ast.expr_context, ast.operator, ast.cmpop, ast.unaryop, ast.boolop)
+_LEAVES = frozenset({ast.Constant, *(kind for group in _SYMBOLS for kind in group.__subclasses__())})  # nothing is bound in or below these
 
 
 @dataclass(frozen=True)
@@ -216,10 +217,11 @@ class ModuleNames:
     @staticmethod
     def _below(node: ast.AST, scope: Scope, handler: bool) -> Iterator[tuple[ast.AST, Scope, bool]]:
         """The nodes below with the scope that each stands in, but the names of a plain `name = value`, which are bound to its value."""
-        plain = _plain_targets(node)
+        plain = _plain_targets(node) if isinstance(node, (ast.Assign, ast.AnnAssign)) else ()
         handler = handler or isinstance(node, ast.ExceptHandler)
         for child in ast.iter_child_nodes(node):
-            if not isinstance(child, _LEAVES) and child not in plain:
+            read = isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load)  # half of all nodes: nothing is bound there either
+            if not read and type(child) not in _LEAVES and child not in plain:
                 yield child, scope, handler
 
     def _bodies(self, node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope, bool]]:

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from repro_gate.analysis.compare import first_difference, key_of, processes
 from repro_gate.checks.interface import Check, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
+from repro_gate.checks.loaders import by_loader
+from repro_gate.checks.opened import in_workspace
 from repro_gate.runs.conditions import WARN_ONLY, not_effective
 from repro_gate.runs.launch import Run
 from repro_gate.trace.format import DIGEST_BYTES
-from repro_gate.trace.reader import LoaderSeen, Trace
+from repro_gate.trace.reader import Block, LoaderSeen, Trace
 
 ALGORITHMS = "torch.use_deterministic_algorithms"
 NO_DETERMINISTIC = "run/no-deterministic-implementation"  # the reason of a run that torch ended for want of one
@@ -78,7 +80,12 @@ def generators_equal(evidence: Evidence) -> Outcome:
             "something draws a number of values, or seeds, that depends on more than the seed",
         )
     if tally.differing:
-        return noticed("generator states differ, after the runs had parted for another reason")
+        where = f"{first.kind} {first.name} at step {first.step}" if first is not None else "unknown"
+        return noticed(
+            "generator states differ, after the runs had parted for another reason",
+            (f"{tally.differing} of {tally.tensors} generators differ; first to part: {where}",),
+            "mend what parted first",
+        )
     return passed(f"{tally.tensors} generators were in the same state in both runs, at every step")
 
 
@@ -95,7 +102,7 @@ def seed_reaches_all(evidence: Evidence) -> Outcome:
     fixed = [name if len(states) == 1 else f"{label}: {name}" for label, name, reached in shared if not reached]
     if fixed:
         seeds = f"{evidence.pair[0].plan.condition.seed} and {evidence.control.plan.condition.seed}"
-        return noticed(
+        return missing(
             f"the seed does not reach {len(fixed)} of {len(shared)} generators: they started from the same state under the seeds {seeds}",
             shortened(fixed),
             "the code seeds them with a number of its own: take the seed from the command line and write `{seed}` into train.run",
@@ -117,29 +124,37 @@ def first_states(trace: Trace) -> dict[str, bytes]:
 @check("random-state/reseeded", "The control run with another seed gave other bits: the gate looks at something, and the seed reaches it.")
 def reseeded_differs(evidence: Evidence) -> Outcome:
     """Everything that both recorded but the generators' own states: a training that ignores its seed is gated for one seed alone."""
-    if evidence.control is None or evidence.control_comparison is None:
+    if evidence.control is None or evidence.control_comparison is None or not evidence.pair:
         return skipped("the reseeded control did not run to its end")
-    seed = evidence.control.plan.condition.seed
-    if not any(_bits_differ(run, evidence.control) for run in evidence.pair[:1]):
-        return noticed(
+    first, seed = evidence.pair[0], evidence.control.plan.condition.seed
+    blocks = _shared_blocks(first, evidence.control)
+    if not blocks:
+        return skipped("the reseeded control recorded nothing that the first run recorded too")
+    differing = sum(first_difference(label, {key_of(ours): ours}, theirs) is not None for label, ours, theirs in blocks)
+    digests = sum(len(theirs.rows) for _, _, theirs in blocks)
+    compared = (
+        f"seeds {first.plan.condition.seed} and {seed}: {digests} digests compared, in {len(blocks)} blocks, {differing} of which differ"
+    )
+    if not differing:
+        return missing(
             f"a run with another seed ({seed}) gave the same bits: the seed does not reach the training",
-            remedy="the script sets a seed of its own, or draws nothing at random: take the seed from the command line and write `{seed}` "
+            (compared,),
+            "the script sets a seed of its own, or draws nothing at random: take the seed from the command line and write `{seed}` "
             "into train.run, so that reproducing under one seed says something about others",
         )
-    return passed(f"another seed ({seed}) gave other bits, as it must")
+    return passed(f"another seed ({seed}) gave other bits, as it must", (compared,))
 
 
-def _bits_differ(run: Run, control: Run) -> bool:
-    """Whether anything but the generators' states differs of what both runs recorded. What one lacks is no difference: the short control
-    ends with digests that `capture.every` leaves out of the long run."""
+def _shared_blocks(run: Run, control: Run) -> list[tuple[str, Block, Block]]:
+    """(process, its block, the control's) of everything that both recorded but the generators' states. What one lacks is no difference:
+    the short control ends with digests that `capture.every` leaves out of the long run."""
     first = {label: {key_of(block): block for block in trace.blocks} for label, trace in processes(run.traces).items()}
-    return any(
-        (
-            block.kind != "rng" and first_difference(label, first.get(label, {}), block) is not None
-            for label, trace in processes(control.traces).items()
-            for block in trace.blocks
-        )
-    )
+    return [
+        (label, first[label][key_of(block)], block)
+        for label, trace in processes(control.traces).items()
+        for block in trace.blocks
+        if block.kind != "rng" and key_of(block) in first.get(label, {})
+    ]
 
 
 @check("random-state/workers", "The worker processes of every DataLoader were given the same base seed in both runs.")
@@ -172,13 +187,8 @@ def workers_seeded(evidence: Evidence) -> Outcome:
 
 
 def _loaders(run: Run) -> dict[str, LoaderSeen]:
-    """The run's DataLoaders by process and number: `loader 0`, or `rank1: loader 0` where several processes trained."""
-    traced = processes(run.traces)
-    return {
-        f"{label}: loader {item.number}" if len(traced) > 1 else f"loader {item.number}": item
-        for label, trace in traced.items()
-        for item in trace.loaders
-    }
+    """The run's DataLoaders by process and number."""
+    return dict(by_loader(run, lambda trace: ((item.number, item) for item in trace.loaders)))
 
 
 def _parted(one: LoaderSeen | None, two: LoaderSeen | None) -> bool:
@@ -239,7 +249,7 @@ def operators_deterministic(evidence: Evidence) -> Outcome:
         return missing(
             f"torch refused no operator at {off} of {len(readings)} steps, so none was checked",
             (f"{ALGORITHMS} was off ({reason})",),
-            "leave the flag on; `repro-gate ops` says which operators repeat their bits on this machine",
+            "leave the flag on, and give what it refuses a deterministic form",
         )
     return passed(f"torch ran {len(readings)} steps and refused no operator")
 
@@ -252,12 +262,7 @@ def _refusal(run: Run) -> str:
     """`run: path:line` of the last line outside installed packages in the traceback at the log's end, else the problem."""
     frames = [found for line in run.ended.tail for found in _FRAME.finditer(line)]
     own = [found for found in frames if not re.search(r"/(?:site|dist)-packages/|/lib/python", found[1])]
-    return f"{_in_workspace(own[-1][1])}:{own[-1][2]}" if own else f"{run.plan.name}: {run.problem}"
-
-
-def _in_workspace(path: str) -> str:
-    """The path without the temporary folder of the run's workspace in front."""
-    return re.sub(r"^.*?/repro-gate-[^/]+/(?:[^/]+/){0,2}?workspace/", "", path)
+    return f"{in_workspace(own[-1][1])}:{own[-1][2]}" if own else f"{run.plan.name}: {run.problem}"
 
 
 def _deterministic(evidence: Evidence) -> tuple[Run, ...]:

@@ -21,12 +21,19 @@ _IMPORT = rb"\b(?:from|import)[ \t][^\n#]*\b(?:%s)\b"
 _HUB_IMPORT = re.compile(
     _IMPORT % rb"transformers|datasets|diffusers|tokenizers|peft|huggingface_hub|optimum|trl|adapters|setfit|unsloth|sentence_transformers"
 )
-_HUB_WORD = re.compile(rb"from_pretrained|load_dataset|snapshot_download|hf_hub_download|\bpipeline\b|SentenceTransformer|CrossEncoder")
-_WORDS = (  # what a file must hold, each with an import, to be worth parsing
-    (_HUB_WORD, _HUB_IMPORT),
-    (re.compile(rb"\bhub\b"), re.compile(_IMPORT % b"torch")),
-    (re.compile(rb"\bhf[-_]hub:"), re.compile(_IMPORT % b"timm")),
+_HUB_CALLS = (
+    *(b"from_pretrained(", b"load_dataset(", b"load_dataset_builder(", b"snapshot_download(", b"hf_hub_download(", b"pipeline("),
+    *(b"SentenceTransformer(", b"CrossEncoder("),
 )
+_WORTH = (  # calls, a word and an import: what a file must hold to be worth parsing
+    (_HUB_CALLS, re.compile(b""), _HUB_IMPORT),
+    ((b"load(",), re.compile(rb"\bhub\b"), re.compile(_IMPORT % b"torch")),
+    ((b"create_model(",), re.compile(rb"\bhf[-_]hub:"), re.compile(_IMPORT % b"timm")),
+)
+# What stands in the line before a call's name where nothing is fetched: a comment, an example in a docstring, a definition, a method of
+# the class itself, or the end of a longer name.
+_NO_CALL = re.compile(rb"[ \t]*(?:#|>>>|\.\.\.[ \t])|.*(?:\b(?:def|class)[ \t]+|\b(?:self|cls|super\(\))\.|\w)\Z", re.DOTALL)
+_BEFORE = 200  # bytes of a line in front of a call that are looked at
 
 _COMMIT = re.compile(r"[0-9a-fA-F]{40}")
 _ANY_COMMIT = re.compile(r"(?<![0-9a-fA-F])[0-9a-fA-F]{40}(?![0-9a-fA-F])")
@@ -69,8 +76,21 @@ class RemoteCall:
 
 
 def may_fetch(source: bytes) -> bool:
-    """Whether a file is worth parsing: it imports one of the packages, and has a word that one of the calls needs."""
-    return any(word.search(source) and package.search(source) for word, package in _WORDS)
+    """Whether a file is worth parsing: it imports one of the packages, and one of its lines calls something by the name of a call."""
+    return any(
+        any(_is_called(source, name) for name in names) and word.search(source) is not None and package.search(source) is not None
+        for names, word, package in _WORTH
+    )
+
+
+def _is_called(source: bytes, name: bytes) -> bool:
+    """Whether a line of the file calls `name`, which ends in its parenthesis; comments, examples and definitions do not count."""
+    place = source.find(name)
+    while place >= 0:
+        if not _NO_CALL.match(source[max(source.rfind(b"\n", 0, place) + 1, place - _BEFORE) : place]):
+            return True
+        place = source.find(name, place + len(name))
+    return False
 
 
 def remote_calls(tree: ast.Module, is_local: Callable[[str], bool]) -> tuple[RemoteCall, ...] | None:

@@ -1,7 +1,8 @@
 """Finds datasets and models that the checkout's Python files fetch without naming a commit. Called by the check `data/revisions`.
 
 Nothing is imported or run: the files are parsed, within limits on their size and number. Tests and documentation are left out, for no
-training reads them. A file that imports none of the packages that `remote_calls` knows is not parsed, so a large checkout takes a second.
+training reads them. A file without a call by one of the names that `remote_calls` knows is not parsed, and of the others no more than
+MAX_PARSED_BYTES in all, so that a large checkout takes a second.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from repro_gate.checks.remote_calls import LOOSE, PINNED, UNRESOLVED, RemoteCall
 
 MAX_FILES = 20_000
 MAX_FILE_BYTES = 1 << 20
-MAX_PARSED_BYTES = 8 << 20  # of all files that are parsed, which takes two seconds or three
+MAX_PARSED_BYTES = 3 << 20  # of all files that are parsed: a second at most
 _ASIDE = frozenset({"test", "tests", "testing", "test_utils", "doc", "docs"})
 _TEST = re.compile(r"(?:test_.*|.*_test|conftest)\.py")
 
@@ -46,21 +47,24 @@ class Revisions:
     unread: tuple[str, ...] = ()
 
 
-def find_revisions(root: Path, tracked: Iterable[str], local: Iterable[str] = ()) -> Revisions:
-    """Look through the tracked Python files below `root`. `local` are further paths that the code may name: declared data."""
-    everything = sorted(tracked, key=os.fsencode)
+def find_revisions(root: Path, tracked: Iterable[str], local: Iterable[str] = (), first: Collection[str] = ()) -> Revisions:
+    """Look through the tracked Python files below `root`, those of `first` before the others, in case there is too much to parse.
+
+    `local` are further paths that the code may name: declared data.
+    """
+    everything = sorted(tracked, key=lambda path: (path not in first, os.fsencode(path)))
     paths = [path for path in everything if _is_training_code(path)]
     known = _with_parents([*everything, *local])
     calls: list[Found] = []
     unread = [f"{len(paths) - MAX_FILES} files beyond the first {MAX_FILES}"] if len(paths) > MAX_FILES else []
-    parsed, beyond = 0, 0
+    parsed, beyond = 0, list[str]()
     for path in paths[:MAX_FILES]:
         source = _read(root / path)
         if isinstance(source, str):
             unread.append(f"{path}: {source}")
         elif may_fetch(source):
             if parsed + len(source) > MAX_PARSED_BYTES:
-                beyond += 1
+                beyond.append(path)
                 continue
             parsed += len(source)
             found = _calls(source, root, path, known)
@@ -68,7 +72,8 @@ def find_revisions(root: Path, tracked: Iterable[str], local: Iterable[str] = ()
                 unread.append(f"{path}: {found}")
             else:
                 calls += (Found(path, call) for call in found)
-    unread += [f"{beyond} files beyond the first {MAX_PARSED_BYTES >> 20} MiB of code"] if beyond else []
+    if beyond:
+        unread.insert(0, f"{len(beyond)} files with such calls beyond the first {MAX_PARSED_BYTES >> 20} MiB of code ({beyond[0]}, …)")
     groups = {state: tuple(item for item in calls if item.call.state == state) for state in (LOOSE, PINNED, UNRESOLVED)}
     return Revisions(len(paths), groups[LOOSE], groups[PINNED], groups[UNRESOLVED], tuple(unread))
 

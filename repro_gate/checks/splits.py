@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from repro_gate.analysis.compare import processes
 from repro_gate.checks.interface import Evidence, Outcome, check, missing, noticed, passed, shortened, skipped
-from repro_gate.runs.launch import Run
+from repro_gate.checks.loaders import by_loader
 from repro_gate.trace.format import RECORD_BYTES
 from repro_gate.trace.reader import Records
 
@@ -33,7 +32,7 @@ class _Evaluated:
 def splits_disjoint(evidence: Evidence) -> Outcome:
     """Digests of records, held against each other over all processes of the first run that has any."""
     run = next((run for run in evidence.runs if any(trace.records for trace in run.traces)), None)
-    drawn = list(_drawn(run)) if run is not None else []
+    drawn = list(by_loader(run, lambda trace: ((item.loader, item) for item in trace.records))) if run is not None else []
     training = [(name, item) for name, item in drawn if item.role == "train" and item.digests]
     evaluation = [(name, item) for name, item in drawn if item.role == "evaluation" and item.digests]
     if not training or not evaluation:
@@ -65,14 +64,6 @@ def _judged(evaluated: Sequence[_Evaluated], trained: str, cut: Sequence[str]) -
         "split by record, with a fixed seed, before anything is shuffled or copied; where equal records are not the same record (synthetic "
         "or very small ones), name the check under checklist.waive with that reason",
     )
-
-
-def _drawn(run: Run) -> Iterator[tuple[str, Records]]:
-    """What each loader drew: `loader 0`, or `rank1: loader 0` where several processes trained."""
-    traced = processes(run.traces)
-    for label, trace in traced.items():
-        for item in trace.records:
-            yield (f"{label}: loader {item.loader}" if len(traced) > 1 else f"loader {item.loader}"), item
 
 
 def _evaluated(name: str, item: Records, trained: set[bytes]) -> _Evaluated:

@@ -1,4 +1,4 @@
-"""Which actions a checkout's workflows use, and which of them are pinned by commit. Called by the check `code/actions-pinned`.
+"""Which actions and images a checkout's workflows use, and which of them are pinned. Called by the check `code/actions-pinned`.
 
 Read are `.github/workflows/*.yml`, the local actions below `.github/actions`, an action at the root, and every local action that one of
 these names. Files are read with limits and nothing is run; what cannot be read is said in `problems`.
@@ -20,27 +20,37 @@ MAX_FILES = 500
 MAX_FOLDERS = 2_000
 MAX_BYTES = 1024 * 1024  # of one file
 _COMMIT = re.compile(r"[^@\s]+@(?:[0-9a-f]{40}|[0-9a-f]{64})", re.IGNORECASE)
-_IMAGE = re.compile(r"docker://\S+@sha256:[0-9a-f]{64}", re.IGNORECASE)
+_IMAGE = re.compile(r"(?:docker://)?\S+@sha256:[0-9a-f]{64}", re.IGNORECASE)
 _ACTION = ("action.yml", "action.yaml")
 
 
 @dataclass(frozen=True)
 class Use:
-    """One `uses:` of a step, of a job (a reusable workflow) or of a composite action's step."""
+    """One `uses:` of a step, of a job (a reusable workflow) or of a composite action's step; or the image of a job's container or of
+    one of its services (`of_job`). `action` is what is written there."""
 
     path: str
     line: int
     action: str
+    of_job: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.action}"
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it names a container image."""
+        return self.of_job or self.action.startswith("docker:")
 
     @property
     def local(self) -> bool:
         """Whether it names a folder or file of the checkout itself, which the checkout's commit pins."""
-        return self.action.startswith(("./", "../"))
+        return not self.of_job and self.action.startswith(("./", "../"))
 
     @property
     def pinned(self) -> bool:
         """Whether what it names can never change: local, at a whole commit, or an image by its digest."""
-        return self.local or bool(_IMAGE.fullmatch(self.action) if self.action.startswith("docker:") else _COMMIT.fullmatch(self.action))
+        return self.local or bool((_IMAGE if self.is_image else _COMMIT).fullmatch(self.action))
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,11 @@ def _uses(root: Path, path: str, problems: list[str]) -> list[Use]:
     found: list[Use] = []
     try:
         text = read_text(root / path, root, MAX_BYTES)
-        found += [Use(path, item.line, item.value) for item in scalars(text) if _is_use(item.path)]
+        for item in scalars(text):
+            if _is_use(item.path):
+                found.append(Use(path, item.line, item.value))
+            elif _is_image(item.path) and item.value and "${{" not in item.value:
+                found.append(Use(path, item.line, item.value, of_job=True))
     except Unreadable as error:
         problems.append(f"{path}: {error}")
     except YamlFault as error:
@@ -86,6 +100,13 @@ def _uses(root: Path, path: str, problems: list[str]) -> list[Use]:
 def _is_use(path: YamlPath) -> bool:
     match path:
         case ("jobs", _, "uses") | ("jobs", _, "steps", int(), "uses") | ("runs", "steps", int(), "uses"):
+            return True
+    return False
+
+
+def _is_image(path: YamlPath) -> bool:
+    match path:
+        case ("jobs", _, "container") | ("jobs", _, "container", "image") | ("jobs", _, "services", _, "image"):
             return True
     return False
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ from pathlib import Path
 from repro_gate.data.reader import IDENTITY_BYTES, identity, parts_of, size_in
 
 MAX_FILES = 5_000_000  # half a gigabyte of listing
+MAX_FOLDERS = 1_000_000  # each counted as often as a path leads to it
+MAX_LISTINGS = 1_000  # of one folder, by paths with `NESTED` links or more on them: with links to links, paths double at each level
+NESTED = 3
 
 _IGNORE_BYTES = 64 * 1024
 _DVC_IGNORES = (b".git", b".hg", b".dvc")  # dvc/ignore.py: the patterns that hold in every repository
@@ -55,32 +59,60 @@ def changes_in(entry: bytes) -> tuple[str, int, int, int]:
 
 
 def list_files(root: Path) -> Listing:
-    """All there is at `root`. Raises OSError for what is missing, cannot be read, is neither file nor folder, or holds itself."""
+    """All there is at `root`. Raises OSError: missing, unreadable, neither file nor folder, a folder in itself, more than the limits."""
     status = os.stat(root)
     if stat.S_ISREG(status.st_mode):
         return Listing(root, False, (b"\0" + identity(status),), status.st_size, max(status.st_mtime_ns, status.st_ctime_ns))
     if not stat.S_ISDIR(status.st_mode):
         raise OSError(f"{root} is neither a file nor a folder")
     entries, linked, newest = list[bytes](), list[bytes](), 0
-    waiting: list[tuple[bytes, frozenset[tuple[int, int]]]] = [(b"", frozenset())]
+    limits = _Limits(root)
+    waiting: list[tuple[bytes, frozenset[tuple[int, int]], int]] = [(b"", frozenset(), 0)]
     while waiting:
-        prefix, above = waiting.pop()
+        prefix, above, links = waiting.pop()
         folder = _Folder(os.fsencode(root) + b"/" + prefix)
         try:
-            below = above | {folder.loop_free(above)}
+            here = folder.loop_free(above)
+            limits.count(here, links, len(entries), len(waiting))
+            below = above | {here}
             for entry, name, status in folder.entries():
                 if stat.S_ISREG(status.st_mode):
                     entries.append(prefix + name + b"\0" + identity(status))
                     newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
                 elif stat.S_ISDIR(status.st_mode):
-                    waiting.append((prefix + name + b"/", below))
-                    linked += [prefix + name + b"/"] if entry.is_symlink() else []
+                    is_link = entry.is_symlink()
+                    waiting.append((prefix + name + b"/", below, links + is_link))
+                    linked += [prefix + name + b"/"] if is_link else []
         finally:
             folder.close()
-        if len(entries) > MAX_FILES:
-            raise OSError(f"more than {MAX_FILES:,} files lie below {root}")
+    limits.count_files(len(entries))
     entries.sort()  # a NUL sorts before any byte of a longer path, so this is the order of the paths
     return Listing(root, True, entries, sum(size_in(entry_identity(entry)) for entry in entries), newest, tuple(linked))
+
+
+class _Limits:
+    """What ends a listing that a few links would make endless."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._folders = 0
+        self._listings: Counter[tuple[int, int]] = Counter()
+
+    def count(self, folder: tuple[int, int], links: int, files: int, waiting: int) -> None:
+        """Once for each folder that is listed, over a path with so many `links` on it. Raises OSError where it is too much."""
+        self._folders += 1
+        if self._folders + waiting > MAX_FOLDERS:
+            raise OSError(f"more than {MAX_FOLDERS:,} folders lie below {self._root}, links followed")
+        if links >= NESTED:
+            self._listings[folder] += 1
+            if self._listings[folder] > MAX_LISTINGS:
+                raise OSError(f"links to links lead to the same folder below {self._root} in more than {MAX_LISTINGS:,} ways")
+        self.count_files(files)
+
+    def count_files(self, files: int) -> None:
+        """Raises OSError where there are too many."""
+        if files > MAX_FILES:
+            raise OSError(f"more than {MAX_FILES:,} files lie below {self._root}")
 
 
 class _Folder:

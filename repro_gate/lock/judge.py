@@ -96,7 +96,8 @@ def _new_platform(lock: LockFile, address: ContentAddress, outcomes: Sequence[Ou
     same = [entry for entry in lock.entries.values() if entry.recipe == address.recipe]
     remedy = "`repro-gate lock` on this platform records its result beside the others; commit repro.lock"
     if not same:
-        return LockFinding("new-platform", f"{FILE_NAME} holds nothing for this platform, nor this recipe for any other", remedy=remedy)
+        message = f"{FILE_NAME} holds nothing for this platform, nor this recipe for any other"
+        return LockFinding("new-platform", message, remedy=remedy, unknown_recipe=bool(lock.entries))
     nearest = min(same, key=lambda entry: (len(_platform_moves(entry, address)), entry.platform))
     parts = unlike(nearest.outcomes, outcomes)
     bits = f"other bits there ({_named(parts)})" if parts else "the same bits there"
@@ -129,8 +130,11 @@ def _drift(entry: Entry, parts: tuple[str, ...], gap: float | None, outside: Map
             "are leaves. If the new result is right, record it with `repro-gate lock`"
         )
     else:
+        groups = ", ".join(dict.fromkeys(name.partition("/")[0] for name in sorted(entry.outside.keys() & outside)))
         message += (
-            f"; none of the {known} facts known to lie outside its leaves moved" if known else "; nothing is known of what lies outside"
+            f"; none of the {known} facts known to lie outside its leaves moved ({groups})"
+            if known
+            else "; nothing is known of what lies outside"
         )
         remedy = (
             "look for what no leaf names: a file that training reads and `data` does not declare, a download, a library that was built "

@@ -67,6 +67,7 @@ class LockFinding:
     outside: tuple[str, ...] = ()
     recorded: str = ""
     remedy: str = ""
+    unknown_recipe: bool = False  # of a new platform: no other has this recipe either, so nothing speaks for its bits
 
 
 @dataclass(frozen=True)

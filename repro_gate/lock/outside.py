@@ -21,7 +21,7 @@ _OF_ONE_RUN = frozenset(
     {"PYTHONHASHSEED", "PL_GLOBAL_SEED", "PL_SEED_WORKERS", "HOME", "TMPDIR", "TMP", "TEMP", "PATH", "PYTHONPATH", "PWD", "USER", "LOGNAME"}
     | {"MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "TORCHELASTIC_RUN_ID", "HOSTNAME"}
 )
-_PLACE = re.compile(r"repro-gate-[A-Za-z0-9_]{8}(/|$)")  # the temporary folder of one gating
+_PLACE = re.compile(r"repro-gate-(?:[A-Za-z0-9_]{8}|\d+-\d+)(/|$)")  # the temporary folder of one gating
 
 
 def outside_facts(run: Run, machine: Mapping[str, str]) -> dict[str, str]:

@@ -19,11 +19,15 @@ _REPLACE = {"os.remove": 1, "os.rmdir": 1, "os.truncate": 1, "os.rename": 2, "sh
 _LOCAL = ("127.", "::1", "localhost", "0.0.0.0", "::ffff:127.")
 _RANDOM = ("/dev/urandom", "/dev/random")
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_REFUSAL = "repro-gate: declared data is read-only; write to a path of your own"
 Args = Tuple[Any, ...]
 
 
 def install(config: Dict[str, Any], files: Opened, draws: Draws) -> None:
-    """Add the audit hook of this process; it cannot be taken off again. `files` and `draws` are told what is opened."""
+    """Add the audit hook of this process; it cannot be taken off again. `files` and `draws` are told what is opened.
+
+    The hook raises nothing but the refusal to change declared data: PermissionError.
+    """
     protected: Tuple[str, ...] = tuple(os.path.realpath(path) for path in config.get("data", ()))
 
     def opening(args: Args) -> None:
@@ -53,7 +57,9 @@ def install(config: Dict[str, Any], files: Opened, draws: Draws) -> None:
         "sqlite3.connect": loading,
         "os.chdir": lambda args: files.moved(),
         "os.exec": lambda args: session.current().flush(),
-        "socket.connect": lambda args: _connected(args[1]),
+        "socket.connect": lambda args: _connected(args[1]) if _is_stream(args[0]) else None,
+        "socket.sendto": lambda args: _connected(args[1]),
+        "socket.sendmsg": lambda args: _connected(args[1]),
     }
     if protected:
         for event, count in _REPLACE.items():
@@ -61,8 +67,15 @@ def install(config: Dict[str, Any], files: Opened, draws: Draws) -> None:
 
     def hook(event: str, args: Args) -> None:
         handler = handlers.get(event)
-        if handler is not None:
+        if handler is None:
+            return
+        try:
             handler(args)
+        except PermissionError as error:
+            if error.strerror == _REFUSAL:
+                raise
+        except Exception:  # anything else is this file's mistake, or an event that is not Python's: the call that is watched goes on
+            return
 
     sys.addaudithook(hook)
 
@@ -96,11 +109,16 @@ def _reads(mode: Any, flags: Any) -> bool:
 def _refuse(path: str, protected: Tuple[str, ...]) -> None:
     for item in protected:
         if path == item or path.startswith(item + os.sep):
-            raise PermissionError(13, "repro-gate: declared data is read-only; write to a path of your own", path)
+            raise PermissionError(13, _REFUSAL, path)
+
+
+def _is_stream(made: Any) -> bool:
+    """Whether connecting this socket sends anything: of a datagram's it only sets the address, as is done to learn one's own."""
+    return bool(getattr(made, "type", 1) != 2)  # socket.SOCK_DGRAM; the module is not imported for it
 
 
 def _connected(address: Any) -> None:
     if isinstance(address, tuple) and address and not str(address[0]).startswith(_LOCAL):
         current = session.current()
         if current is not None:
-            current.connected("%s:%s" % address[:2])
+            current.connected(":".join(str(part) for part in address[:2]))  # a CAN bus has no port

@@ -13,7 +13,7 @@ import sys
 from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from ..trace.format import MAX_DISTRIBUTIONS
-from .opened import mapped_files
+from .process import mapped_files
 
 _FOLDERS = (".dist-info", ".egg-info")
 _LISTS = ("RECORD", "installed-files.txt", "SOURCES.txt")  # of files, relative to the site folder or (the second) to the metadata folder

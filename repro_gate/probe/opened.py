@@ -7,19 +7,28 @@ HOME and TMPDIR, declared data, and what the run made itself (its inode changed 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import stat
 import sys
-from typing import Any, Dict, List, Set, Tuple
+from typing import Any, Dict, List, Sequence, Set, Tuple
 
 from ..trace.format import MAX_NAME, MAX_OPENED
 from . import callers, session
+from .process import mapped_files
 
 _SYSTEM = (
-    *("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/boot", "/proc", "/sys", "/dev", "/run"),
-    *("/var/lib", "/var/cache", "/var/run", "/nix/store", "/opt/nvidia", "/opt/rocm", "/opt/intel", "/opt/homebrew"),
-    *("/System", "/Library", "/private/etc"),
+    *("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/boot", "/proc", "/sys", "/dev", "/nix/store"),
+    *("/opt/nvidia", "/opt/rocm", "/opt/intel", "/opt/homebrew", "/System", "/Library", "/private/etc"),
 )
+_OF_SYSTEM = {  # the system's own folders where others keep data too
+    "/run": "NetworkManager booted-system current-system dbus lock log nscd opengl-driver resolvconf sssd systemd udev wrappers",
+    "/var/lib": "alternatives apt ca-certificates ca-certificates-java dbus dkms dnf dpkg extrausers fontconfig locales nscd pacman python"
+    " rpm snapd/lib sss systemd ucf",
+    "/var/cache": "apt debconf dnf fontconfig ldconfig man nscd pacman yum",
+}
+_DRIVERS = "/run/nvidia"  # /run/nvidia-persistenced, /run/nvidia-container-runtime, …
+_MEMORY = "/dev/shm/"  # noqa: S108  nothing is made there: what others put there is data like any other
 _OF_A_VENV = ("bin", "lib", "lib64", "include", "share", "etc", "pyvenv.cfg")
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _SEEN = 50_000  # paths remembered as dealt with; a training on a million files must not grow by them
@@ -38,7 +47,7 @@ class Opened:
         self._data = tuple(os.path.realpath(path) for path in config.get("data", ()))
         self._links: Tuple[str, ...] = ()  # where declared data is linked into the workspace, as far as it was met
         own = [config["traces"], os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *config.get("own", ())]
-        self._outside = _with_separator([*_SYSTEM, *_interpreter(), *own, *self._data])
+        self._own = _with_separator([*_interpreter(), *own, *self._data])
         self._seen: Set[Any] = set()
         self._seen_relative: Set[Any] = set()
         self._old: Set[str] = set()  # files from before the run that it then changed
@@ -95,7 +104,7 @@ class Opened:
         if real.startswith(self._workspace):
             left_out = False
         else:
-            left_out = (real + os.sep).startswith(self._outside)
+            left_out = of_system(real) or (real + os.sep).startswith(self._own)
             self._learn_link(path, real)
         if left_out or real in self._found:
             self._remember(given, text)
@@ -116,7 +125,7 @@ class Opened:
         below = path + os.sep
         if below.startswith((self._given, self._workspace)):
             return bool(self._links) and below.startswith(self._links)
-        return below.startswith(self._outside) or any(part in path for part in _INSTALLED)
+        return of_system(path) or below.startswith(self._own) or any(part in path for part in _INSTALLED)
 
     def _learn_link(self, path: str, real: str) -> None:
         """Remember the link by which declared data was reached, so that the next file below it costs no look at the disk."""
@@ -150,15 +159,16 @@ class Opened:
             session.current().flush()
 
 
-def mapped_files() -> List[str]:
-    """The files that are mapped into this process's memory, each once; nothing where the system does not tell."""
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
-            lines = file.readlines()
-    except OSError:
-        return []
-    columns = (line.rstrip("\n").split(None, 5) for line in lines)
-    return list(dict.fromkeys(column[5] for column in columns if len(column) == 6 and column[5].startswith("/")))
+def of_system(path: str) -> bool:
+    """Whether an absolute path is the operating system's, its packages' or its drivers': no place for a training's data."""
+    below = path + os.sep
+    return below.startswith(_system_folders()) and not below.startswith(_MEMORY)
+
+
+@functools.lru_cache(maxsize=None)
+def _system_folders() -> Tuple[str, ...]:
+    some = [folder + os.sep + name for folder, names in _OF_SYSTEM.items() for name in names.split()]
+    return (*_with_separator([*_SYSTEM, *some]), _DRIVERS)
 
 
 def _source_of(path: str) -> str:
@@ -181,7 +191,7 @@ def _interpreter() -> List[str]:
     return folders
 
 
-def _with_separator(folders: List[str]) -> Tuple[str, ...]:
+def _with_separator(folders: Sequence[str]) -> Tuple[str, ...]:
     """Each folder as it is written and as it is, with a separator behind it; the root of all is none of them."""
     both = [form for folder in folders if folder for form in (os.path.abspath(folder), os.path.realpath(folder))]
     return tuple(dict.fromkeys(folder + os.sep for folder in both if folder != os.sep))

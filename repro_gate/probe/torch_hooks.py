@@ -256,7 +256,7 @@ class Hooks:
         keep.keep(self.torch, self.session, "step%d" % self.session.step, kind, items)
 
     def _end(self, reason: str) -> None:
-        """Parameters, optimizer state and buffers as they stand at the end: digested, for what changed after the last step that was; and kept."""
+        """Parameters, optimizer state and buffers as they stand at the end: digested, for what changed after the last step; and kept."""
         self.loaders.write()
         if reason == "exit" and self.used:
             self._tensors("parameter", self.names.parameters, "final")

@@ -16,11 +16,11 @@ from rich.text import Text
 
 from repro_gate.report import figures, sentences
 from repro_gate.report.json_values import plain_document
-from repro_gate.report.layout import STATUS_STYLE, grid, indented, out, remedy, say, section, text
+from repro_gate.report.layout import STATUS_STYLE, evidence, grid, indented, out, remedy, section, text
 from repro_gate.report.model import STATUSES, CheckResult
 
 SCHEMA_ID = "repro-gate/checklist/v1"
-_EVIDENCE, _EVIDENCE_KEPT = 5, 100  # lines of evidence that a person sees, that the JSON holds
+_EVIDENCE_KEPT = 100  # lines of evidence that the JSON holds
 _COUNTED = (("fail", "failed"), ("warn", "warn"), ("waived", "waived"), ("pass", "passed"), ("skip", "skipped"))
 
 
@@ -74,10 +74,7 @@ def _results(results: Sequence[CheckResult], encoding: str) -> Table:
 
 def _below(item: CheckResult, encoding: str) -> Iterator[Text]:
     """The evidence, and what to do where something is to be done."""
-    for line in item.evidence[:_EVIDENCE]:
-        yield text((("message", line),), encoding, "dim")
-    if len(item.evidence) > _EVIDENCE:
-        yield say(f"and {len(item.evidence) - _EVIDENCE:,} more", encoding, "dim")
+    yield from evidence(item, encoding)
     if item.remedy and item.status in ("warn", "fail"):
         yield remedy(item.remedy, encoding)
 

@@ -50,7 +50,18 @@ def validate(document: object) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read an untrusted report.json: at most 16 MiB and 64 levels, UTF-8, no duplicate key, no NaN or infinity, valid by the schema.
+    """Read an untrusted report.json: as `read_json`, and valid by the schema. Raises ReportError, naming the file and what is wrong."""
+    document = read_json(path)
+    try:
+        validate(document)
+    except ReportError as error:
+        raise ReportError(f"{for_terminal(os.fspath(path), 200)}: {error.message}", remedy=error.remedy) from None
+    assert isinstance(document, dict)  # the schema says so
+    return document
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Read untrusted JSON: at most 16 MiB and 64 levels, UTF-8, no duplicate key, no NaN or infinity.
 
     Raises ReportError, which names the file and what is wrong with it.
     """
@@ -58,7 +69,6 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         document = json.loads(_read(path, name), object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
         _check_depth(document)
-        validate(document)
     except ReportError as error:
         raise ReportError(f"{name}: {error.message}", remedy=error.remedy) from None
     except RecursionError:
@@ -67,7 +77,6 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ReportError(f"{name}: not UTF-8 at byte {error.start}") from None
     except ValueError as error:  # JSONDecodeError, and an integer of more digits than Python reads
         raise ReportError(f"{name}: not JSON: {for_terminal(str(error), 200)}") from None
-    assert isinstance(document, dict)  # the schema says so
     return document
 
 

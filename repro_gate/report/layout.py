@@ -14,11 +14,14 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from repro_gate.report import sentences
 from repro_gate.report.escape import for_encoding, for_terminal
+from repro_gate.report.model import CheckResult
 from repro_gate.report.sentences import Phrase
 
 STATUS_STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim", "waived": "cyan"}
 _ROLE_STYLE = {"say": "", "figure": "bold", "name": "bold cyan", "message": ""}
+EVIDENCE = 5  # lines of a check's evidence that a person sees
 _LIMITS = {"name": 160, "message": 600}  # characters
 
 
@@ -80,3 +83,12 @@ def section(title: str, body: RenderableType | None, encoding: str) -> Iterator[
 
 def _is_utf(encoding: str) -> bool:
     return encoding.lower().startswith("utf")
+
+
+def evidence(item: CheckResult, encoding: str) -> Iterator[Text]:
+    """The first lines of what a check saw, and how many more there are."""
+    lines, more = sentences.few(item.evidence, EVIDENCE)
+    for line in lines:
+        yield text((("message", line),), encoding, "dim")
+    if more:
+        yield say(f"and {more:,} more", encoding, "dim")

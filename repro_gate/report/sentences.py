@@ -6,6 +6,7 @@ Each function returns a Phrase: parts of text with a role, our own words (`say`,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from repro_gate.analysis.model import Comparison, Cost, Divergence, NoiseFloor
@@ -26,6 +27,7 @@ _KIND_WORDS = {
     "artifact": "artifact",
 }
 _ENDED_WELL = ("finished", "stopped")
+_MORE = re.compile(r"… and ([0-9]{1,9}) more")
 _WORST_FIRST = ("fail", "warn", "waived", "skip", "pass")
 
 
@@ -63,6 +65,20 @@ def moment(divergence: Divergence, steps: int) -> str:
     if divergence.step < 0:
         return "before the first step"
     return f"at step {divergence.step}" if divergence.step < steps else "after the last step"
+
+
+def few(evidence: Sequence[str], most: int) -> tuple[tuple[str, ...], int]:
+    """The first lines of a check's evidence, and how many more there are; its own last line `… and 7 more` counts as the seven."""
+    found = _MORE.fullmatch(evidence[-1]) if evidence else None
+    lines, more = (tuple(evidence), 0) if found is None else (tuple(evidence[:-1]), int(found[1]))
+    return lines[:most], len(lines) - len(lines[:most]) + more
+
+
+def place_of(divergence: Divergence, steps: int) -> str:
+    """When and in what, as a clause: `at step 3, in gradient fc.weight`. The name is as the training gave it: the printer escapes it."""
+    when = "in artifacts" if divergence.kind == "artifact" else moment(divergence, steps)
+    named = divergence.kind if divergence.name == divergence.kind else f"{divergence.kind} {divergence.name}"
+    return f"{when}, in {named}"
 
 
 def where(divergence: Divergence) -> Phrase:

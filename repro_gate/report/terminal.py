@@ -14,7 +14,7 @@ from rich.text import Text
 
 from repro_gate.report import figures, sentences, standing
 from repro_gate.report.escape import for_encoding, for_terminal
-from repro_gate.report.layout import STATUS_STYLE, grid, indented, labelled, out, remedy, say, section, text
+from repro_gate.report.layout import STATUS_STYLE, evidence, grid, indented, labelled, out, remedy, say, section, text
 from repro_gate.report.model import BaseFinding, CheckResult, Reason, Report, RunSummary, SeedResult
 from repro_gate.report.sentences import Phrase
 
@@ -180,8 +180,9 @@ def _checklist(checklist: Sequence[CheckResult], encoding: str) -> Table:
         for item in here[:_ROWS]:
             line: Phrase = (("name", item.id), ("say", " "), ("message", item.message))
             table.add_row("", Text(f"{item.status} ", style=STATUS_STYLE[item.status]).append_text(text(line, encoding)))
-            if item.remedy and item.status in ("warn", "fail"):
-                table.add_row("", indented(remedy(item.remedy, encoding)))
+            if item.status in ("warn", "fail"):
+                for below in (*evidence(item, encoding), *([remedy(item.remedy, encoding)] if item.remedy else [])):
+                    table.add_row("", indented(below))
         if len(here) > _ROWS:
             table.add_row("", say(f"and {len(here) - _ROWS} more, all in the JSON report", encoding, "dim"))
     return table

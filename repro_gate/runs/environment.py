@@ -13,7 +13,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from repro_gate.runs.conditions import VARIABLES, Condition
+from repro_gate.runs.conditions import VARIABLES, Condition, usable_processors
 from repro_gate.trace.format import CONFIG_VARIABLE
 
 INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
@@ -86,6 +86,13 @@ def training_environment(
         "TERM": "dumb",
         "NO_COLOR": "1",
     }
+
+
+def thread_count(outer: Mapping[str, str]) -> str:
+    """The number of threads that a training is given, before anything of its own says otherwise: a property of the machine."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    counts = dict.fromkeys(outer.get(name) or str(usable_processors()) for name in names)
+    return " and ".join(counts)
 
 
 def write_shims(place: Path, outer_path: str) -> None:

@@ -6,6 +6,7 @@ Called by `cli` and `gate`. All mistakes of a file are raised together, as one `
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -36,6 +37,7 @@ from repro_gate.spec.validation import problems_in, seconds
 FILE_NAME = "repro.yml"
 MAX_BYTES = 1 << 20
 
+_CONFLICT = re.compile(r"^(<{7}|>{7}|\|{7}) ", re.MULTILINE)
 _START_ONE = "write one with `repro-gate init`, or name the file: `repro-gate run path/to/repro.yml`"
 
 
@@ -77,6 +79,10 @@ def key_lines(path: Path) -> Mapping[KeyPath, int]:
 
 def _loaded(text: str, source: str, path: Path, overrides: Sequence[str], seed: int | None, steps: int | None) -> Spec:
     try:
+        conflict = _CONFLICT.search(text)
+        if conflict is not None:
+            line = text.count("\n", 0, conflict.start()) + 1
+            raise Refused(Problem(line, 1, "", "a merge conflict stands here, resolve it and remove the markers"))
         document = parse(text)
         if document.data is None or not isinstance(document.data, dict):
             raise Refused(_no_mapping(document), remedy=_START_ONE)

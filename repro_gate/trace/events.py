@@ -178,6 +178,7 @@ class Events:
             len(self.trace.loaders),
             fields.integer(event["workers"], 0, 1 << 20),
             None if seed is None else fields.integer(seed, -(1 << 63), (1 << 64) - 1),
+            None if event["dataset"] is None else fields.integer(event["dataset"], 0, 1 << 20),
         )
         self.trace.loaders.append(seen)
 

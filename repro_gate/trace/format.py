@@ -16,7 +16,7 @@ Every line is a JSON object whose `e` names the event:
     opened    files [[path, inside, by], …]: files that were there before the run and were opened for reading
     distributions  versions {name: version}: what of the installed distributions was imported
     drawn     source, file, line: a draw from the operating system's entropy by a line of the workspace
-    loader    number, workers, base_seed: one torch DataLoader, at its first batch
+    loader    number, workers, base_seed, dataset: one torch DataLoader, at its first batch
     records   loader, role, digests (base64 of 8 bytes for each record), whole: what a DataLoader handed out, at the end
     variables values {name: value}: environment variables that torch or CUDA read, at the first step
     note      id, message: what the probe could not do
@@ -48,7 +48,7 @@ MAX_STEP = 1_000_000_000
 MAX_TABLES = 200_000
 RECORD_BYTES = 8  # of one record's digest
 MAX_LOADERS = 1_000  # of one process
-MAX_RECORDS = 1_000_000  # of one loader
+MAX_RECORDS = 1_000_000  # of one process
 MAX_OPENED = 20_000  # files of one process
 MAX_DISTRIBUTIONS = 5_000
 MAX_DRAWN = 1_000

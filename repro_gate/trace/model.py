@@ -87,18 +87,22 @@ class Drawn:
 @dataclass(frozen=True)
 class LoaderSeen:
     """One torch DataLoader, `number` in order of first batches: how many worker processes it has, and the base seed that they were given in
-    its first epoch (None where it could not be read; drawn too where there are no workers)."""
+    its first epoch (None where it could not be read; drawn too where there are no workers). `dataset` numbers the data set that it draws
+    whole, the same for all loaders of one data set (None where it draws a part of one, or that could not be told)."""
 
     number: int
     workers: int
     base_seed: int | None = None
+    dataset: int | None = None
 
 
 @dataclass(frozen=True)
 class Records:
-    """Digests (8 bytes each, in the order of first sight, no digest twice) of the records that one DataLoader handed out. `role`: `train`
+    """Digests (8 bytes each, in the order of first sight, no digest twice) of the records that one DataLoader handed out, or several that
+    were made for the same records (a new one for each epoch), under the number of the first. `role`: `train`
     where a backward pass or an optimizer's step followed a batch of it, handed out with gradients on, before the next batch of any loader,
-    else `evaluation`. `whole` is False where there were more than the probe keeps, or a batch that it could not read."""
+    else `evaluation`. `whole` is False where there were more than the probe keeps of one process, or a
+    batch that it could not read."""
 
     loader: int
     role: str

@@ -96,7 +96,7 @@ def test_text_that_escaping_never_gives_is_refused(text: str) -> None:
     ],
 )
 def test_a_form_that_is_written_otherwise_is_refused(form: object) -> None:
-    with pytest.raises((ValueError, OverflowError)):
+    with pytest.raises(ValueError, match=r"number|neither|invalid|Invalid"):
         from_form(form)
 
 

@@ -9,7 +9,19 @@ import pytest
 
 import repro_gate.checks
 from repro_gate.checks import ALL, run_checks, run_static, uncovered
-from repro_gate.checks.interface import CATEGORIES, CHECKOUT, RUNS, Check, CheckResult, Evidence, Outcome, check, shortened
+from repro_gate.checks.interface import (
+    CATEGORIES,
+    CHECKOUT,
+    RECORDED,
+    RUNS,
+    Check,
+    CheckResult,
+    Evidence,
+    Outcome,
+    bounded,
+    check,
+    shortened,
+)
 from repro_gate.errors import UsageError
 from repro_gate.spec.model import Checklist, Waiver
 from repro_gate.spec.schema import schema
@@ -84,11 +96,17 @@ def test_a_waiver_of_another_check_changes_nothing() -> None:
 
 def test_a_passing_check_is_not_waived() -> None:
     assert result_of("code/commit", Waiver("code/commit", "x")).status == "pass"
-    assert result_of("code/commit", Waiver("code/commit", "x", date(2020, 1, 1))).status == "pass"
+    assert "waiver" not in result_of("code/commit", Waiver("code/commit", "x", TODAY)).message
 
 
 def test_a_skipped_check_is_not_waived() -> None:
     assert result_of("data/checksums", Waiver("data/checksums", "x")).status == "skip"
+
+
+@pytest.mark.parametrize(("name", "status"), [("code/commit", "pass"), ("data/checksums", "skip")])
+def test_a_waiver_that_ended_and_is_not_needed_is_told_and_fails_nothing(name: str, status: str) -> None:
+    found = result_of(name, Waiver(name, "x", date(2020, 1, 1)))
+    assert found.status == status and found.message.endswith(" (its waiver ended on 2020-01-01 and can go)")
 
 
 def test_categories_without_a_check_that_passed_are_uncovered() -> None:
@@ -96,12 +114,14 @@ def test_categories_without_a_check_that_passed_are_uncovered() -> None:
     a = training(settings={"torch.use_deterministic_algorithms": True})
     assert uncovered(run_checks(evidence(runs=(run("deterministic-1", a),)), TODAY)) == ()
     assert uncovered(()) == CATEGORIES
-    statuses = ("warn", "fail", "skip", "pass", "waived")
-    assert (
-        uncovered([CheckResult(f"{name}/x", name, status, "") for name, status in zip(CATEGORIES, statuses, strict=True)]) == CATEGORIES[:3]
-    )
+    statuses = ("warn", "fail", "skip", "waived", "pass")
+    results = [CheckResult(f"{name}/x", name, status, "") for name, status in zip(CATEGORIES, statuses, strict=True)]
+    assert uncovered(results) == CATEGORIES[:4], "what a person waived shows nothing"
+    assert uncovered([*results, CheckResult("random-state/y", "random-state", "pass", "")]) == CATEGORIES[:3]
 
 
 def test_long_evidence_is_shortened_and_counted() -> None:
     assert shortened(["a", "b"]) == ("a", "b")
-    assert shortened([str(i) for i in range(12)])[-2:] == ("9", "… and 2 more")
+    assert shortened([str(i) for i in range(12)], 10)[-2:] == ("9", "… and 2 more")
+    assert shortened([str(i) for i in range(1000)])[-1] == "… and 901 more"
+    assert bounded([str(i) for i in range(1000)])[-2:] == (str(RECORDED - 1), f"… and {1000 - RECORDED} more")

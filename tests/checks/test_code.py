@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from repro_gate.checks.code import (
     tree_clean,
 )
 from repro_gate.checks.interface import Evidence
+from repro_gate.checks.opened import NOT_ALL
 from repro_gate.runs.launch import SNIPPET
 from repro_gate.spec.model import DataItem
 from repro_gate.trace.reader import Opened
@@ -59,7 +61,7 @@ def strictly(found: Evidence) -> Evidence:
 @PROFILES
 def test_code_in_no_commit_is_missing(profile: str, status: str) -> None:
     found = commit_known(evidence(spec=spec(profile=profile), commit=None))
-    assert found.status == status and "git commit" in found.remedy
+    assert (found.status, found.evidence) == (status, ("/nowhere",)) and "git commit" in found.remedy
     assert commit_known(evidence(spec=spec(profile=profile))).status == "pass"
 
 
@@ -89,12 +91,14 @@ def test_submodules_must_be_there_at_the_recorded_commit(repo: Path, tmp_path: P
     (repo / "libs/inner/train.py").unlink()
     found = submodules_present(of(repo))
     assert (found.status, found.evidence) == ("warn", ("libs/inner: 1 of its files are missing",))
+    assert "submodule update --init" in found.remedy
     git(repo / "libs/inner", "checkout", "-q", "--", ".")
 
     commit(repo / "libs/inner", new_dot_py="")
     moved = git(repo / "libs/inner", "rev-parse", "HEAD")
     found = submodules_present(of(repo))
     assert (found.status, found.evidence) == ("fail", (f"libs/inner: recorded {recorded[:12]}, found {moved[:12]}",))
+    assert "submodule update --init" in found.remedy and "`git add libs/inner`" in found.remedy
 
 
 def test_a_submodule_that_no_clone_would_find_is_said(repo: Path, tmp_path: Path) -> None:
@@ -102,7 +106,7 @@ def test_a_submodule_that_no_clone_would_find_is_said(repo: Path, tmp_path: Path
     git(repo, "-c", "advice.addEmbeddedRepo=false", "add", "vendored")
     git(repo, "commit", "-qm", "a link without a URL")
     found = submodules_present(of(repo))
-    assert (found.status, found.evidence) == ("warn", ("vendored: no URL in .gitmodules",))
+    assert (found.status, found.evidence) == ("warn", ("vendored: no URL in .gitmodules",)) and "git submodule add" in found.remedy
 
 
 def test_lfs_pointers_are_not_content(repo: Path) -> None:
@@ -118,8 +122,8 @@ def test_lfs_pointers_are_not_content(repo: Path) -> None:
 
 def test_a_pointer_that_is_meant_as_text_is_only_pointed_out(repo: Path) -> None:
     commit(repo, tests__pointer_dot_txt=POINTER)
-    found = strictly(of(repo))
-    assert lfs_resolved(found).status == "warn" and lfs_resolved(found).evidence == ("tests/pointer.txt",)
+    found = lfs_resolved(strictly(of(repo)))
+    assert (found.status, found.evidence) == ("warn", ("tests/pointer.txt",)) and "git lfs track" in found.remedy
 
 
 def test_the_spec_must_be_tracked(repo: Path) -> None:
@@ -164,7 +168,8 @@ def test_a_licence_is_a_tracked_file_of_its_name_or_a_field_of_the_project(name:
     if status == "pass":
         assert found.evidence[0].startswith(name.replace("__", "/").replace("_dot_", ".").partition("/M")[0])
     else:
-        assert "LICENSE" in found.remedy and licence(strictly(of(repo, "exp"))).status == "fail"
+        lines = tuple(f"{folder}: neither a licence file nor `license` in pyproject.toml" for folder in (repo, repo / "exp"))
+        assert found.evidence == lines and "LICENSE" in found.remedy and licence(strictly(of(repo, "exp"))).status == "fail"
 
 
 def test_without_git_a_licence_needs_no_tracking(tmp_path: Path) -> None:
@@ -182,14 +187,25 @@ def test_actions_must_be_pinned_by_commit(repo: Path) -> None:
     commit(repo, _dot_github__workflows__ci_dot_yml=workflow.format("actions/checkout@v4", "a/b@main"))
     found = actions_pinned(of(repo))
     assert found.evidence == (".github/workflows/ci.yml:4: actions/checkout@v4", ".github/workflows/ci.yml:5: a/b@main")
-    assert found.status == "warn" and "40 hex digits" in found.remedy and "2 of 2" in found.message
+    assert found.status == "warn" and "40 hex digits" in found.remedy and "sha256" not in found.remedy and "2 of 2" in found.message
     assert actions_pinned(strictly(of(repo))).status == "fail"
+
+
+def test_images_must_be_pinned_by_digest(repo: Path) -> None:
+    workflow = "jobs:\n  a:\n    container: {0}\n    services: {{db: {{image: {0}}}}}\n"
+    commit(repo, _dot_github__workflows__ci_dot_yml=workflow.format("postgres:17"))
+    found = actions_pinned(of(repo))
+    assert found.evidence == (".github/workflows/ci.yml:3: postgres:17", ".github/workflows/ci.yml:4: postgres:17")
+    assert found.status == "warn" and "name@sha256:<64 hex digits>" in found.remedy and "owner/name" not in found.remedy
+    commit(repo, _dot_github__workflows__ci_dot_yml=workflow.format(f"postgres@sha256:{'a' * 64}"))
+    assert actions_pinned(of(repo)).status == "pass"
 
 
 def test_a_workflow_that_cannot_be_read_is_said(repo: Path) -> None:
     commit(repo, _dot_github__workflows__ci_dot_yml="jobs: [\n")
     found = actions_pinned(of(repo))
     assert found.status == "warn" and found.evidence[0].startswith(".github/workflows/ci.yml:2: is no YAML")
+    assert found.remedy == "mend the line that is named"
     commit(repo, _dot_github__workflows__ci_dot_yml="jobs: {}\n")
     assert actions_pinned(of(repo)).status == "skip"
 
@@ -202,8 +218,26 @@ def test_a_workspace_is_shown_to_be_enough_by_runs_that_end() -> None:
     assert (found.status, found.evidence) == ("skip", ("it exited with status 1",))
 
 
-def opening(*files: Opened) -> tuple[object, ...]:
-    return (run("deterministic-1", replace(training(), opened=list(files))),)
+def test_a_file_that_only_this_checkout_has_is_named_where_a_run_crashed_for_want_of_it(repo: Path) -> None:
+    write(repo, build__vocab_dot_json="{}")
+    crash = run(
+        "deterministic-1",
+        outcome="crashed",
+        problem="x",
+        tail=["FileNotFoundError: [Errno 2] No such file or directory: 'build/vocab.json'"],
+    )
+    found = pristine_workspace(of(repo, runs=(crash,)))
+    assert (found.status, found.evidence) == ("fail", ("build/vocab.json (not found by deterministic-1)",))
+    assert "track it with git" in found.remedy and "under `data:`" in found.remedy
+    (repo / "build/vocab.json").unlink()
+    assert pristine_workspace(of(repo, runs=(crash,))).status == "skip"
+    write(repo, build__vocab_dot_json="{}")
+    other = run("deterministic-1", outcome="crashed", problem="x", tail=["ValueError: 'build/vocab.json' holds no words"])
+    assert pristine_workspace(of(repo, runs=(other,))).status == "skip"
+
+
+def opening(*files: Opened, **changes: Any) -> tuple[object, ...]:
+    return (run("deterministic-1", replace(training(), opened=list(files), **changes)),)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +262,7 @@ def test_source_and_settings_that_no_clone_has_are_named(file: Opened, line: str
     result = opened_files(found)
     assert (result.status, result.evidence) == (("pass", ()) if line is None else ("warn", (line,)))
     assert opened_files(strictly(found)).status == ("pass" if line is None else "fail")
-    assert line is None or "commit them" in result.remedy
+    assert line is None or ("commit them" in result.remedy and "or declare them under `data:`" in result.remedy)
 
 
 def test_declared_data_is_found_from_a_spec_in_a_folder(repo: Path) -> None:
@@ -237,8 +271,18 @@ def test_declared_data_is_found_from_a_spec_in_a_folder(repo: Path) -> None:
     assert opened_files(replace(found, spec=replace(found.spec, data=(DataItem("../data/train.csv"),)))).status == "pass"
 
 
+def test_opened_files_that_the_probe_did_not_list_are_said(repo: Path) -> None:
+    note = (NOT_ALL, "more than 20000 files were opened; the others are not listed")
+    found = of(repo, runs=opening(Opened("train.py", True), notes=[note]))
+    assert opened_files(found).status == "warn" and opened_files(strictly(found)).status == "fail"
+    assert opened_files(found).evidence == (note[1],) and "under `data:`" in opened_files(found).remedy
+    both = opened_files(of(repo, runs=opening(Opened("own.py", True), notes=[note])))
+    assert both.evidence == ("own.py: not tracked by git", note[1])
+
+
 def test_without_git_only_files_outside_are_judged(tmp_path: Path) -> None:
     found = opened_files(of(tmp_path, runs=opening(Opened("any.py", True))))
-    assert found.status == "pass" and "not judged" in found.message
-    assert opened_files(of(tmp_path, runs=opening(Opened("any.py", True), Opened("/x/y.py", False)))).status == "warn"
+    assert found.status == "skip" and "without git" in found.message
+    outside = opened_files(of(tmp_path, runs=opening(Opened("any.py", True), Opened("/x/y.py", False))))
+    assert (outside.status, outside.evidence) == ("warn", ("/x/y.py: outside the checkout",))
     assert opened_files(of(tmp_path, runs=opening())).status == "skip"

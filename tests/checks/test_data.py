@@ -10,8 +10,8 @@ import pytest
 
 from repro_gate.analysis.compare import compare_runs
 from repro_gate.checkout import Checkout
+from repro_gate.checks.code import opened_files
 from repro_gate.checks.data import (
-    NOT_ALL_OPENED,
     batches_equal,
     checksums,
     digest_length,
@@ -21,6 +21,7 @@ from repro_gate.checks.data import (
     unchanged,
 )
 from repro_gate.checks.interface import CheckResult, Evidence
+from repro_gate.checks.opened import NOT_ALL
 from repro_gate.data.declarations import DataProblem
 from repro_gate.data.declared import DataFinding
 from repro_gate.data.stated import wrong_digest
@@ -46,13 +47,19 @@ def opening(*files: Opened, **changes: Any) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("expected", "actual", "status"),
-    [("a" * 64, "a" * 64, "pass"), ("a" * 64, "b" * 64, "fail"), ("a" * 64, None, "fail"), (None, None, "fail"), (None, "b" * 64, "warn")],
+    ("expected", "actual", "status", "line", "remedy"),
+    [
+        ("a" * 64, "a" * 64, "pass", f"train.bin: sha256 {'a' * 64}", ""),
+        ("a" * 64, "b" * 64, "fail", f"train.bin: sha256 expected {'a' * 64}, found {'b' * 64}", "put the new sha256 into the spec"),
+        ("a" * 64, None, "fail", "train.bin: found nothing", "restore the file"),
+        (None, None, "fail", "train.bin: found nothing", "restore the file"),
+        (None, "b" * 64, "warn", f"train.bin: sha256 {'b' * 64}", "add the sha256 shown"),
+    ],
 )
-def test_data_is_what_the_spec_states(expected: str | None, actual: str | None, status: str) -> None:
+def test_data_is_what_the_spec_states(expected: str | None, actual: str | None, status: str, line: str, remedy: str) -> None:
     found = checksums(evidence(spec=spec(data=DECLARED), data=(DataFinding("train.bin", expected, actual, 3),)))
-    assert found.status == status
-    assert "train.bin" in found.evidence[0]
+    assert (found.status, found.evidence) == (status, (line,))
+    assert remedy in found.remedy and bool(remedy) is bool(found.remedy)
 
 
 def test_data_without_a_checksum_fails_in_the_strict_profile() -> None:
@@ -128,7 +135,8 @@ def test_one_wrong_digest_is_told_once() -> None:
 def test_data_that_a_run_changed_fails() -> None:
     declared = evidence(spec=spec(data=DECLARED), runs=RUNS)
     assert unchanged(declared).status == "pass"
-    assert unchanged(replace(declared, changed_data=("train.bin",))).status == "fail"
+    found = unchanged(replace(declared, changed_data=("train.bin",)))
+    assert (found.status, found.evidence, found.remedy) == ("fail", ("train.bin",), "write to a path of the run's own")
     assert unchanged(evidence(runs=RUNS)).status == "skip"
     assert unchanged(evidence(spec=spec(data=DECLARED))).status == "skip"
 
@@ -137,8 +145,12 @@ def test_batches_that_differ_first_fail_and_later_warn() -> None:
     a = training()
     batch = changed(a, place_of(a, 1, "batch"), flip(0))
     both = changed(batch, place_of(a, 0, "gradient"), flip(0))
-    for b, status in ((a, "pass"), (batch, "fail"), (both, "warn")):
-        assert batches_equal(evidence(pair=RUNS, comparison=compare_runs([a], [b]))).status == status
+    found = [batches_equal(evidence(pair=RUNS, comparison=compare_runs([a], [b]))) for b in (a, batch, both)]
+    assert [item.status for item in found] == ["pass", "fail", "warn"]
+    assert (found[0].message, found[1].evidence) == ("3 batches were equal, in content and order", ("images",))
+    assert "different batches from step 1 on" in found[1].message and "seed the sampler" in found[1].remedy
+    assert found[2].evidence == ("1 of 2 tensors of batches differ; first to part: gradient fc.weight at step 0",)
+    assert found[2].remedy == "mend what parted first"
     bare = replace(a, blocks=[item for item in a.blocks if item.kind != "batch"])
     assert batches_equal(evidence(pair=RUNS, comparison=compare_runs([bare], [bare]))).status == "skip"
     assert batches_equal(evidence()).status == "skip"
@@ -149,6 +161,7 @@ def test_a_connection_to_another_machine_is_told(profile: str, status: str) -> N
     online = run("deterministic-1", replace(training(), network=["192.0.2.1:443"]))
     found = no_network(evidence(spec=spec(profile=profile), runs=(RUNS[0], online)))
     assert (found.status, found.evidence) == (status, ("192.0.2.1:443",))
+    assert "under `data:`" in found.remedy and "train.env" in found.remedy
     assert no_network(evidence(spec=spec(profile=profile), runs=RUNS)).status == "pass"
     assert no_network(evidence(spec=spec(profile=profile))).status == "skip"
 
@@ -162,16 +175,31 @@ def test_a_file_from_outside_that_nothing_declares_is_named_with_its_line(profil
     assert "under `data:`" in found.remedy
 
 
-@pytest.mark.parametrize("name", ["helpers.py", "native.SO", "config.yaml", "vocab.json", "run.sh", "setup.cfg"])
-def test_program_text_and_files_of_the_checkout_are_no_data(name: str) -> None:
-    clean = opening(Opened(f"/opt/{name}", False, "train.py:1"), Opened("data/train.bin", True, "train.py:2"))
-    assert no_undeclared_reads(evidence(runs=(*RUNS, clean))).status == "pass"
+@pytest.mark.parametrize("name", ["helpers.py", "native.SO", "config.yaml", "run.sh", "setup.cfg"])
+def test_source_and_settings_are_left_to_the_other_check(name: str) -> None:
+    clean = evidence(runs=(*RUNS, opening(Opened(f"/opt/{name}", False, "train.py:1"), Opened("data/train.bin", True, "train.py:2"))))
+    found = no_undeclared_reads(clean)
+    assert (found.status, found.message.partition(" besides ")[2]) == ("pass", "source and settings, which `code/opened-files` judges")
+    assert f"/opt/{name}" in opened_files(clean).evidence[0]
     assert no_undeclared_reads(evidence()).status == "skip"
 
 
+@pytest.mark.parametrize("name", ["train.json", "train.jsonl", "train.csv", "train.bin", "train"])
+def test_every_other_file_is_data_and_judged_once(name: str) -> None:
+    found = evidence(runs=(*RUNS, opening(Opened(f"/opt/{name}", False), Opened("train.py", True))))
+    assert no_undeclared_reads(found).evidence == (f"/opt/{name}",)
+    assert opened_files(replace(found, tracked=frozenset({"train.py"}))).status == "pass"
+
+
+def test_a_run_that_reads_nothing_outside_passes_without_a_reservation() -> None:
+    clean = evidence(runs=(*RUNS, opening(Opened("data/train.bin", True))))
+    assert no_undeclared_reads(clean).message == "training read no undeclared file outside the checkout"
+
+
 def test_reads_that_the_probe_did_not_list_are_said() -> None:
-    note = (NOT_ALL_OPENED, "more than 20000 files were opened; the others are not listed")
-    assert no_undeclared_reads(evidence(runs=(opening(notes=[note]),))).evidence == (note[1],)
+    note = (NOT_ALL, "more than 20000 files were opened; the others are not listed")
+    alone = no_undeclared_reads(evidence(runs=(opening(notes=[note]),)))
+    assert (alone.status, alone.evidence) == ("warn", (note[1],)) and "declare the folders" in alone.remedy
     both = no_undeclared_reads(evidence(runs=(opening(Opened("/srv/x.bin", False), notes=[note]),)))
     assert (both.status, both.evidence) == ("warn", ("/srv/x.bin", note[1]))
 
@@ -215,7 +243,7 @@ def test_only_files_that_the_runs_opened_are_judged(tmp_path: Path) -> None:
     assert remark.startswith("1 calls that are not pinned stand in files that these runs did not open (prepare.py:2: AutoModel.")
     used = replace(both, runs=(opening(Opened("train.py", True), Opened("prepare.py", True)),))
     assert revisions_pinned(used).status == "warn"
-    unlisted = opening(Opened("train.py", True), notes=[(NOT_ALL_OPENED, "x")])
+    unlisted = opening(Opened("train.py", True), notes=[(NOT_ALL, "x")])
     assert revisions_pinned(replace(both, runs=(unlisted,))).status == "warn"
 
 

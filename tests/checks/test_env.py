@@ -10,7 +10,7 @@ import pytest
 
 from repro_gate.checkout import Checkout
 from repro_gate.checks.env import cublas_workspace, image_digest, installed, lockfile, variables, versions
-from repro_gate.checks.interface import Evidence
+from repro_gate.checks.interface import RECORDED, Evidence
 from repro_gate.spec.model import AllowedFlag, Determinism, Env
 from repro_gate.trace.reader import Trace
 from tests.analysis.builders import FACTS, evidence, run, spec, training
@@ -37,7 +37,8 @@ def locked(folder: Path, name: str = "requirements.txt", text: str = REQUIREMENT
 def test_no_lockfile_is_missing_and_one_that_is_there_is_named(profile: str, status: str, tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("torch\n")
     found = lockfile(evidence(spec=spec(tmp_path, profile=profile)))
-    assert (found.status, found.evidence) == (status, ()) and "requirements.lock" in found.remedy
+    assert (found.status, found.evidence) == (status, ("repro.yml: no `env.lockfile`, and no lockfile beside it",))
+    assert "requirements.lock" in found.remedy
     (tmp_path / "uv.lock").write_text(UV.replace("sha256:", "md5:"))
     (tmp_path / "yarn.lock").write_text('"@babel/core@^7.0.0":\n  version "7.1.0"\n')
     found = lockfile(evidence(spec=spec(tmp_path, profile=profile)))
@@ -167,33 +168,39 @@ def test_without_lock_imports_or_runs_there_is_nothing_to_hold(tmp_path: Path) -
     assert installed(locked(tmp_path, "uv.lock", "[", **importing(idna="3.10"))).status == "skip"
 
 
+MIRROR, TAG, CUT = IMAGE.replace("org/train", "mirror/train:v1"), "ghcr.io/org/train:v1", "ghcr.io/org/train@sha256:abc"
+NONE = "repro.yml: no `env.image`"
+
+
 @pytest.mark.parametrize(
-    ("declared", "running", "status", "said"),
+    ("declared", "running", "status", "said", "lines", "remedy"),
     [
-        (IMAGE, IMAGE, "pass", "runs in the declared image"),
-        (IMAGE, IMAGE.replace("org/train", "mirror/train:v1"), "pass", "runs in the declared image"),
-        (IMAGE, OTHER, "fail", "another image"),
-        (IMAGE, None, "warn", "nothing shows"),
-        (IMAGE, "ghcr.io/org/train:v1", "warn", "nothing shows"),
-        ("ghcr.io/org/train:v1", IMAGE, "warn", "by tag"),
-        ("ghcr.io/org/train@sha256:abc", IMAGE, "fail", "64 hex digits"),
-        (None, IMAGE, "warn", "no container image"),
-        (None, None, "warn", "no container image"),
+        (IMAGE, IMAGE, "pass", "runs in the declared image", (IMAGE,), ""),
+        (IMAGE, MIRROR, "pass", "runs in the declared image", (IMAGE,), ""),
+        (IMAGE, OTHER, "fail", "another image", (f"declared {IMAGE}", f"running {OTHER}"), "correct env.image, or run in it"),
+        (IMAGE, None, "warn", "nothing shows", (IMAGE,), "run the gate inside that image"),
+        (IMAGE, TAG, "warn", "nothing shows", (IMAGE,), "run the gate inside that image"),
+        (TAG, IMAGE, "warn", "by tag", (TAG,), f"write `{IMAGE}`"),
+        (CUT, IMAGE, "fail", "64 hex digits", (CUT,), f"write it as `{IMAGE}`"),
+        (None, IMAGE, "warn", "no container image", (NONE, f"running {IMAGE}"), f"`env: {{image: {IMAGE}}}`"),
+        (None, None, "warn", "no container image", (NONE,), "@sha256:<64 hex digits>"),
     ],
 )
-def test_an_image_counts_by_its_digest_and_where_it_runs(declared: str | None, running: str | None, status: str, said: str) -> None:
+def test_an_image_counts_by_its_digest_and_where_it_runs(
+    declared: str | None, running: str | None, status: str, said: str, lines: tuple[str, ...], remedy: str
+) -> None:
     found = image_digest(evidence(spec=spec(env=Env(None, declared)), running_image=running))
-    assert found.status == status and said in found.message
+    assert (found.status, found.evidence) == (status, lines)
+    assert said in found.message and remedy in found.remedy and bool(remedy) is bool(found.remedy)
     if status == "warn":
         assert image_digest(evidence(spec=spec(profile="strict", env=Env(None, declared)), running_image=running)).status == "fail"
-        assert found.remedy and (running != IMAGE or IMAGE in found.remedy)
 
 
 @pytest.mark.parametrize("fact", ["python", "torch", "cuda", "interpreter"])
 def test_versions_must_be_the_same_in_every_process(fact: str) -> None:
     other = training(key="rank1", facts={**FACTS, fact: "0"})
     found = versions(evidence(runs=(run("deterministic-1", training(), other),)))
-    assert found.status == "fail" and found.evidence[0].startswith(f"{fact}: 0, ")
+    assert found.status == "fail" and found.evidence[0].startswith(f"{fact}: 0, ") and "same interpreter" in found.remedy
     assert versions(evidence(runs=(run("deterministic-1", training()), run("default-1", other)))).status == "fail"
     assert versions(evidence(runs=(run("deterministic-1", training(), training(key="rank1")),))).status == "pass"
     assert versions(evidence()).status == "skip"
@@ -208,6 +215,8 @@ def test_on_a_gpu_every_version_must_be_recorded(fact: str) -> None:
     bare = {name: value for name, value in GPU.items() if name != fact}
     found = versions(evidence(runs=(run("deterministic-1", training(facts=bare)),), machine={"driver": "570.1"}))
     assert found.status == "warn" and f"the version of {fact} " in found.message
+    assert "driver 570.1" in found.evidence and not any(line.startswith(f"{fact} ") for line in found.evidence)
+    assert "nvidia-smi" in found.remedy
 
 
 @pytest.mark.parametrize(
@@ -225,7 +234,8 @@ def test_cublas_must_find_its_workspace_when_cuda_starts(at_start: str | None, s
     facts |= {} if at_start is None else {"cublas-workspace-at-cuda-start": at_start}
     found = cublas_workspace(evidence(runs=(run("deterministic-1", training(facts=facts)),)))
     assert (found.status, found.evidence) == (status, (line,))
-    assert status == "pass" or found.remedy
+    assert {"pass": "", "fail": "do not unset or change it", "warn": "import torch before"}[status] in found.remedy
+    assert bool(found.remedy) is (status != "pass")
 
 
 def test_cublas_is_judged_in_deterministic_runs_on_cuda_alone() -> None:
@@ -235,6 +245,7 @@ def test_cublas_is_judged_in_deterministic_runs_on_cuda_alone() -> None:
     allowed = Determinism(allow=(AllowedFlag("CUBLAS_WORKSPACE_CONFIG", "costs 20 %"),))
     found = cublas_workspace(evidence(spec=spec(determinism=allowed), runs=(run("deterministic-1", unset),)))
     assert found.status == "warn" and "costs 20 %" in found.message
+    assert found.evidence == ("deterministic-1, process main: not set",) and "determinism.allow" in found.remedy
 
 
 def seeing(key: str = "main", **values: str) -> Trace:
@@ -265,9 +276,23 @@ def test_ranks_are_held_against_each_other() -> None:
 
 
 def test_long_values_are_cut_and_control_characters_written_out() -> None:
-    pair = (run("deterministic-1", seeing(LD_PRELOAD="/x" * 100 + "\x1b")), run("deterministic-2", seeing(LD_PRELOAD="\x1b[2J")))
+    pair = (run("deterministic-1", seeing(LD_PRELOAD="/x" * 1000 + "\x1b")), run("deterministic-2", seeing(LD_PRELOAD="\x1b[2J")))
     line = variables(evidence(pair=pair)).evidence[0]
-    assert len(line) < 160 and "…" in line and "\\x1b[2J" in line
+    assert len(line) < 600 and "…" in line and "\\x1b[2J" in line
+    path = ":".join(f"/opt/lib{number}" for number in range(20))
+    first = run("deterministic-1", seeing(LD_LIBRARY_PATH=path))
+    assert variables(evidence(pair=(first, first))).evidence == (f"LD_LIBRARY_PATH={path}",)
+
+
+def test_every_variable_is_recorded_up_to_what_a_stranger_may_fill_the_report_with() -> None:
+    def recorded(count: int) -> tuple[str, ...]:
+        first = run("deterministic-1", seeing(**{f"NCCL_{number:04}": "1" for number in range(count)}))
+        found = variables(evidence(pair=(first, first)))
+        assert found.message == f"{count} environment variables were the same in both runs"
+        return found.evidence
+
+    assert recorded(120) == tuple(f"NCCL_{number:04}=1" for number in range(120))
+    assert recorded(RECORDED + 2)[-2:] == (f"NCCL_{RECORDED - 1:04}=1", "… and 2 more")
 
 
 def test_without_a_pair_or_variables_there_is_nothing_to_hold() -> None:

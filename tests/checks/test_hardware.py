@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from repro_gate.checks.hardware import alone, device, recorded, same_for_all
@@ -30,6 +32,7 @@ MACHINE = {"driver": "570.86.15", "gpu.0.model": "NVIDIA H100 80GB HBM3", "gpu.0
         (Hardware("cuda"), "fail", "pass"),
         (Hardware(gpus=1), "fail", "pass"),
         (Hardware(gpus=2), "fail", "fail"),
+        (Hardware(gpus=3), "fail", "fail"),
         (Hardware(gpu_model="h100"), "fail", "pass"),
         (Hardware(gpu_model="A100"), "fail", "fail"),
     ],
@@ -44,9 +47,19 @@ def test_a_device_other_than_the_required_one_is_named() -> None:
     found = device(evidence(spec=spec(hardware=Hardware("cuda", 2, "A100")), runs=GPU))
     assert found.evidence == (
         "GPU model A100 is required, training used cuda: NVIDIA H100 80GB HBM3",
-        "2 GPUs are required, training saw 1",
+        "exactly 2 GPUs are required, training saw 1",
     )
-    assert "correct `hardware:`" in found.remedy
+    assert "run on the hardware" in found.remedy and "correct `hardware:`" in found.remedy
+
+
+def test_more_gpus_than_required_change_the_numbers_too() -> None:
+    eight = (run("deterministic-1", training(facts={**H100, "gpus": "8"})),)
+    found = device(evidence(spec=spec(hardware=Hardware("cuda", 2)), runs=eight))
+    assert (found.status, found.evidence) == ("fail", ("exactly 2 GPUs are required, training saw 8",))
+    assert "set CUDA_VISIBLE_DEVICES to 2 devices" in found.remedy
+    assert device(evidence(spec=spec(hardware=Hardware("cuda", 8)), runs=eight)).status == "pass"
+    unknown = (run("deterministic-1", training(facts={**H100, "gpus": "many"})),)
+    assert "CUDA_VISIBLE_DEVICES" not in device(evidence(spec=spec(hardware=Hardware("cuda", 2)), runs=unknown)).remedy
 
 
 @pytest.mark.parametrize("fact", ["device", "gpus", "threads", "processors", "gpu-model", "gpu-sm-count", "gpu-capability", "cpu-isa"])
@@ -59,6 +72,37 @@ def test_every_process_must_have_the_same_hardware(fact: str) -> None:
         assert "OMP_NUM_THREADS" in found.remedy
     assert same_for_all(evidence(runs=(run("deterministic-1", first, first),))).status == "pass"
     assert same_for_all(evidence()).status == "skip"
+
+
+MIXED = {
+    "gpu.0.model": "NVIDIA H100",
+    "gpu.0.uuid": "GPU-aa1",
+    "gpu.1.model": "NVIDIA A2",
+    "gpu.1.uuid": "GPU-bb2",
+    "gpu.2.model": "NVIDIA H100",
+}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "variables", "status"),
+    [
+        ("3", {}, "warn"),
+        ("2", {"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "warn"),
+        ("2", {"CUDA_VISIBLE_DEVICES": "0, 2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "pass"),
+        ("2", {"CUDA_VISIBLE_DEVICES": "GPU-aa1,GPU-bb"}, "warn"),
+        ("1", {"CUDA_VISIBLE_DEVICES": "GPU-bb2"}, "pass"),
+        ("2", {"CUDA_VISIBLE_DEVICES": "0,1"}, "pass"),  # the order of speed, which nvidia-smi does not know
+        ("1", {}, "pass"),
+        ("2", {"CUDA_VISIBLE_DEVICES": "9,٣,-1,,x", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "pass"),
+    ],
+)
+def test_gpus_of_several_models_are_worth_a_notice_where_training_sees_them(gpus: str, variables: dict[str, str], status: str) -> None:
+    trace = replace(training(facts={**H100, "gpus": gpus}), variables=variables)
+    found = same_for_all(evidence(spec=spec(profile="strict"), runs=(run("deterministic-1", trace),), machine=MIXED))
+    assert found.status == status
+    if status == "warn":
+        assert found.evidence == ("NVIDIA A2", "NVIDIA H100") and "CUDA_VISIBLE_DEVICES" in found.remedy
+    assert same_for_all(evidence(runs=CPU, machine=MIXED)).status == "pass"
 
 
 def test_memory_that_differs_by_a_little_is_the_same_hardware() -> None:
@@ -104,14 +148,27 @@ def test_what_is_not_known_of_a_gpu_is_named(facts: tuple[str, ...], machine: tu
         assert found.status == (status if gap else "pass")
         assert (f"not known of the hardware: {gap}" if gap else "the hardware that training used is recorded") == found.message
     if machine == ("gpu.0.ecc",):
-        assert "gpu.0.ecc (this GPU has no such mode)" in found.evidence
+        assert "gpu.0.ecc (not reported)" in found.evidence
     elif not facts and not machine:
         assert {"gpu-sm-count 132", "driver 570.86.15", "gpu.0.mig Disabled", "gpu.0.ecc Enabled"} < set(found.evidence)
 
 
+def test_nothing_that_was_read_of_a_large_machine_is_left_out() -> None:
+    machine = {"driver": "570.86.15", **{f"gpu.{number}.model": "NVIDIA H100" for number in range(16)}}
+    found = recorded(evidence(runs=(run("deterministic-1", training(facts=FULL)),), machine=machine))
+    assert found.status == "pass" and found.evidence[-1] == "gpu.15.ecc (not reported)" and len(found.evidence) == 37
+
+
 def test_others_on_the_gpu_are_listed() -> None:
-    found = alone(evidence(gpu_processes=("4711 python (3000 MiB)",)))
+    found = alone(evidence(runs=GPU, gpu_processes=("4711 python (3000 MiB)",)))
     assert (found.status, found.evidence) == ("warn", ("4711 python (3000 MiB)",))
-    assert "determinism_cost_pct" in found.remedy
-    assert alone(evidence(gpu_processes=())).status == "pass"
-    assert alone(evidence()).status == "skip"
+    assert "before or after the timed runs" in found.message and "determinism_cost_pct" in found.remedy
+    assert alone(evidence(runs=GPU, gpu_processes=())).status == "pass"
+    assert alone(evidence(runs=GPU)).status == "skip"
+
+
+def test_training_on_the_cpu_shares_no_gpu() -> None:
+    for others in ((), ("4711 python (3000 MiB)",), None):
+        assert alone(evidence(runs=CPU, gpu_processes=others)).status == "skip"
+    assert alone(evidence(gpu_processes=())).status == "skip"
+    assert alone(evidence(runs=(*CPU, *GPU), gpu_processes=())).status == "pass"

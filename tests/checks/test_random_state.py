@@ -55,6 +55,18 @@ def test_a_flag_that_training_code_undid_is_named_with_its_line() -> None:
     )
     found = flags_effective(evidence(runs=(run("deterministic-1", training(settings=ON)), run("deterministic-2", trace))))
     assert (found.status, found.evidence) == ("fail", (f"{ALGORITHMS} is False from step 2 on, set at train.py:7",))
+    assert "remove the line" in found.remedy and "determinism.allow" in found.remedy
+
+
+def test_a_flag_that_was_off_for_part_of_a_step_is_worth_a_notice() -> None:
+    for step, status in ((1, "warn"), (-1, "pass")):  # before the first step nothing was trained
+        trace = replace(training(settings=ON), undone=[Undone(ALGORITHMS, "False", "train.py", 7, step)])
+        found = flags_effective(evidence(spec=spec(profile="strict"), runs=(run("deterministic-1", trace),)))
+        assert found.status == status
+    trace = replace(training(settings=ON), undone=[Undone(ALGORITHMS, "False", "train.py", 7, 1)])
+    found = flags_effective(evidence(runs=(run("deterministic-1", trace),)))
+    assert found.evidence == (f"{ALGORITHMS} set to False at train.py:7, in step 1",)
+    assert "off and on again within a step" in found.message and "leave the flag on" in found.remedy
 
 
 def test_generators_that_differ_first_fail_and_later_warn() -> None:
@@ -66,22 +78,37 @@ def test_generators_that_differ_first_fail_and_later_warn() -> None:
         found[status] = generators_equal(evidence(comparison=compare_runs([a], [b])))
         assert found[status].status == status
     assert "the torch generator's state differs from step 1 on" in found["fail"].message
+    assert found["fail"].evidence == ("step 1",) and "more than the seed" in found["fail"].remedy
+    assert found["warn"].evidence == ("1 of 2 generators differ; first to part: gradient fc.weight at step 0",)
+    assert found["warn"].remedy == "mend what parted first"
     assert generators_equal(evidence()).status == "skip"
 
 
-def reseeded(first: Trace, control: Trace) -> CheckResult:
+def reseeded(first: Trace, control: Trace, profile: str = "basic") -> CheckResult:
     """The check's result for these two."""
     return reseeded_differs(
         evidence(
-            pair=(run("deterministic-1", first),), control=run("reseeded", control), control_comparison=compare_runs([first], [control])
+            spec=spec(profile=profile),
+            pair=(run("deterministic-1", first),),
+            control=run("reseeded", control),
+            control_comparison=compare_runs([first], [control]),
         )
     )
 
 
 def test_another_seed_must_give_other_bits() -> None:
-    assert reseeded(training(seed=1), training(2, seed=2)).status == "pass"
-    assert reseeded(training(seed=1), training(2, seed=1)).status == "warn"
+    good = reseeded(training(seed=1), training(2, seed=2))
+    assert (good.status, good.evidence) == ("pass", ("seeds 42 and 43: 20 digests compared, in 13 blocks, 13 of which differ",))
+    same = reseeded(training(seed=1), training(2, seed=1))
+    assert (same.status, same.evidence) == ("warn", ("seeds 42 and 43: 20 digests compared, in 13 blocks, 0 of which differ",))
+    assert "`{seed}`" in same.remedy and "sets a seed of its own" in same.remedy
+    assert reseeded(training(seed=1), training(2, seed=1), "strict").status == "fail"
     assert reseeded_differs(evidence()).status == "skip"
+
+
+def test_runs_that_recorded_nothing_in_common_say_nothing_of_the_seed() -> None:
+    bare = replace(training(), blocks=[block(0, "rng")])
+    assert reseeded(bare, training(2, seed=2)).status == "skip"
 
 
 def test_another_state_of_the_generators_alone_is_not_other_bits() -> None:
@@ -114,6 +141,10 @@ def test_another_seed_must_move_every_generator() -> None:
     assert "the seed does not reach 1 of 2 generators" in found.message
     assert "seeds 42 and 43" in found.message
     assert "{seed}" in found.remedy
+    strict = evidence(
+        spec=spec(profile="strict"), pair=(run("deterministic-1", training(seed=1)),), control=run("reseeded", training(2, seed=1))
+    )
+    assert seed_reaches_all(strict).status == "fail"
 
 
 def test_a_generator_counts_where_it_is_first_recorded() -> None:
@@ -227,6 +258,7 @@ def test_torch_must_have_refused_at_every_step() -> None:
     for changes in ({ALGORITHMS: False}, {WARN_ONLY: True}):
         off = judged(**changes)
         assert (off.status, off.evidence) == ("warn", (f"{ALGORITHMS} was off (training code switched it off)",))
+        assert "deterministic form" in off.remedy
         assert off.message == "torch refused no operator at 3 of 3 steps, so none was checked"
 
 

@@ -173,6 +173,14 @@ def test_calls_come_in_the_order_of_the_file() -> None:
         (b"import torch\nmodel = torch.nn.Linear(1, 1)", False),
         (b"# from_pretrained of a class of our own\nimport model", False),
         (b"import transformers", False),
+        (b"from transformers import AutoModel\nmodel = wrap(AutoModel.from_pretrained('x'))", True),
+        (b"from transformers import AutoModel\nself.model = AutoModel.from_pretrained('x')", True),
+        (b"from transformers import AutoModel\nself.from_pretrained('x')", False),
+        (b"from transformers import AutoModel\n# AutoModel.from_pretrained('x')", False),
+        (b"from transformers import AutoModel\nname = 'from_pretrained'", False),
+        (b"from transformers import AutoModel\ndef from_pretrained(name): ...", False),
+        (b"import torch\ntorch.load('hub')", True),
+        (b"import torch\ntorch.hub.set_dir('x')", False),
     ],
 )
 def test_a_file_without_import_and_word_is_not_parsed(source: bytes, worth: bool) -> None:

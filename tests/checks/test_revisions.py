@@ -3,6 +3,7 @@ that a stranger sent."""
 
 from __future__ import annotations
 
+import ast
 import os
 from pathlib import Path
 
@@ -112,6 +113,19 @@ teacher = timm.create_model("hf_hub:timm/eva02_large", pretrained=True)
 """
 
 
+CALLED = "from datasets import load_dataset\nload_dataset('a/b', revision=None)\n"
+NO_CALLS = (
+    "x = 1",
+    "# load_dataset('a/b')",
+    'x = """\n    >>> load_dataset(1)\n    ... load_dataset(2)\n"""',
+    "class A:\n    def from_pretrained(cls): ...",
+    "class B:\n    def load(cls):\n        return super().from_pretrained(cls)",
+    "class C:\n    def load(cls):\n        return cls.from_pretrained('a')",
+    "my_pipeline(1)",
+    "read = load_dataset",
+)
+
+
 def checkout(folder: Path, **files: str) -> tuple[Path, list[str]]:
     """A folder with these files (`__` stands for a slash), and their paths."""
     paths = [f"{name.replace('__', '/')}.py" for name in files]
@@ -195,10 +209,10 @@ def test_a_folder_beside_the_script_is_local(tmp_path: Path) -> None:
     ("content", "why"),
     [
         ("from datasets import load_dataset\nload_dataset('a/b'", "no Python of this version: '(' was never closed, line 2"),
-        ("from datasets import load_dataset\n" + "(" * 500 + ")" * 500, "no Python of this version: too many nested parentheses, line 2"),
-        ("from datasets import load_dataset\n" + "-" * 100_000 + "1", "cannot be parsed: "),
-        ("from datasets import load_dataset\na" + ".a" * 100_000, "cannot be parsed: RecursionError"),
-        ("# coding: nonsense\nfrom datasets import load_dataset", "no Python of this version: unknown encoding: nonsense"),
+        (CALLED + "(" * 500 + ")" * 500, "no Python of this version: too many nested parentheses, line 3"),
+        (CALLED + "-" * 100_000 + "1", "cannot be parsed: "),
+        (CALLED + "a" + ".a" * 100_000, "cannot be parsed: RecursionError"),
+        ("# coding: nonsense\n" + CALLED, "no Python of this version: unknown encoding: nonsense"),
         ("from datasets import load_dataset\n" + "#" * revisions.MAX_FILE_BYTES, "is larger than 1 MiB"),
     ],
 )
@@ -228,4 +242,25 @@ def test_limits_on_number_and_size_are_said(tmp_path: Path, monkeypatch: pytest.
     result = found(tmp_path, a=PREPARE, b=PREPARE, c=PREPARE)
     assert (len(result.loose), result.unread) == (2, ("1 files beyond the first 2",))
     monkeypatch.setattr(revisions, "MAX_PARSED_BYTES", len(PREPARE) + 1)
-    assert found(tmp_path, a=PREPARE, b=PREPARE).unread == ("1 files beyond the first 0 MiB of code",)
+    result = found(tmp_path, a=PREPARE, b=PREPARE)
+    assert result.unread == ("1 files with such calls beyond the first 0 MiB of code (b.py, …)",)
+    assert [item.path for item in result.loose] == ["a.py"]
+
+
+def test_what_the_runs_opened_is_parsed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(revisions, "MAX_PARSED_BYTES", len(PREPARE) + 1)
+    root, paths = checkout(tmp_path, a=PREPARE, b=PREPARE)
+    assert [item.path for item in find_revisions(root, paths, first={"b.py"}).loose] == ["b.py"]
+
+
+def test_a_file_without_a_call_by_a_known_name_is_never_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+
+    def parse(source: bytes) -> ast.Module:
+        parsed.append(source)
+        return ast.Module([], [])
+
+    monkeypatch.setattr(revisions.ast, "parse", parse)
+    quiet = {f"quiet{number}": f"from datasets import load_dataset\nimport transformers\n{line}\n" for number, line in enumerate(NO_CALLS)}
+    result = found(tmp_path, **quiet, prepare=PREPARE)
+    assert (result.files, parsed) == (len(NO_CALLS) + 1, [PREPARE.encode()])

@@ -88,6 +88,35 @@ def test_steps_jobs_and_local_actions_are_read_with_their_lines(tmp_path: Path) 
     ]
 
 
+def test_images_of_jobs_and_services_are_read_and_expressions_left_alone(tmp_path: Path) -> None:
+    digest = f"@sha256:{SHA}{SHA[:24]}"
+    write(
+        tmp_path,
+        _github__workflows__ci_yml=f"""\
+jobs:
+  a: {{container: "python:3.12"}}
+  b:
+    container: {{image: python{digest}, options: --gpus all, env: {{image: no-image}}}}
+    services:
+      db: {{image: postgres:17}}
+      cache: {{image: redis{digest}, ports: [6379]}}
+      none: {{image: ""}}
+      chosen: {{image: "${{{{ matrix.image }}}}"}}
+    steps: [{{run: "true", with: {{image: no-image}}}}]
+  c: {{container: "docker://python:3.11"}}
+  d: {{container: ./python}}
+""",
+    )
+    assert len(read_workflows(tmp_path).uses) == 6
+    assert loose(tmp_path) == [
+        ".github/workflows/ci.yml:2: python:3.12",
+        ".github/workflows/ci.yml:6: postgres:17",
+        ".github/workflows/ci.yml:11: docker://python:3.11",
+        ".github/workflows/ci.yml:12: ./python",
+    ]
+    assert read_workflows(tmp_path).files == (".github/workflows/ci.yml",)
+
+
 def test_an_anchor_is_read_where_it_stands(tmp_path: Path) -> None:
     write(
         tmp_path, _github__workflows__ci_yml="jobs:\n  a:\n    steps: &s\n      - uses: &c x/y@v1\n      - uses: *c\n  b:\n    steps: *s\n"

@@ -130,11 +130,22 @@ def test_another_library_under_the_same_address_is_drift(committed: Path, code: 
     assert again.exit_code == 0 and again.report["lock"]["status"] == "unchanged", "the clean twin"
 
 
-def test_a_lock_of_another_platform_says_so(code: Path, tmp_path: Path) -> None:
-    spec = (code / "repro.yml").read_text().replace("env: {", "env: {OMP_NUM_THREADS: 1, MKL_NUM_THREADS: 1, ")
-    (code / "repro.yml").write_text(spec)
-    gated = locked(code, tmp_path)
-    assert gated.exit_code == 0 and gated.report["lock"]["status"] == "new-platform", gated.stdout
+def test_fewer_threads_are_another_platform_and_set_by_the_code_another_recipe(code: Path, tmp_path: Path) -> None:
+    few = gate(code, out=tmp_path, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    assert few.exit_code == 0 and few.report["lock"]["status"] == "new-platform", few.stdout
+    edit(code, "train.py", "import torch, sys", "import torch, sys; torch.set_num_threads(1)")
+    gated = locked(code, tmp_path, "--set", "lock.on-change=fail")
+    assert gated.report["lock"]["status"] in ("changed", "no-op"), "a change must not leave its platform to leave its lock"
+    assert names(gated.report["lock"]["moved"]) == ["code"]
+
+
+def test_a_training_that_looks_at_its_own_path_does_not_drift(code: Path, tmp_path: Path) -> None:
+    look = "for path in sorted({str(p) for p in __import__('pathlib').Path('.').resolve().iterdir()}, key=hash): x = x + 1e-3 * len(path) * (x * 1.1)"
+    edit(code, "train.py", "x = x * scaling.FACTOR", look)
+    assert call("lock", code).returncode == 0
+    commit(code, "lock")
+    again = locked(code, tmp_path)
+    assert again.exit_code == 0 and again.report["lock"]["status"] == "unchanged", again.stdout
 
 
 def test_a_forged_lock_is_refused(code: Path, tmp_path: Path) -> None:
@@ -170,6 +181,23 @@ def test_against_a_ref_a_refactor_is_a_no_op_and_a_change_is_named(code: Path, t
     assert loud.exit_code == 0 and found["status"] == "changed", loud.stdout
     assert (found["first_divergence"]["step"], found["first_divergence"]["kind"]) == (0, "loss")
     assert git(code, "status", "--porcelain") == "", "nothing was checked out"
+
+
+def test_against_a_ref_its_own_data_is_trained_on(code: Path, tmp_path: Path) -> None:
+    (code / "factor.txt").write_text("1")
+    edit(code, "repro.yml", "version: 1", "version: 1\ndata: [{path: factor.txt}]")
+    edit(code, "train.py", "x = x * scaling.FACTOR", "x = x * float(open('factor.txt').read())")
+    edit(code, "factor.txt", "1", "2")
+    gated = locked(code, tmp_path, "--against", "HEAD~1")
+    found = gated.report["against"]
+    assert found["status"] == "changed" and names(found["moved"]) == ["data/factor.txt"], gated.stdout
+
+
+def test_against_a_ref_with_a_bad_spec_is_said_before_anything_runs(code: Path, tmp_path: Path) -> None:
+    edit(code, "repro.yml", "version: 1", "version: 1\ncolour: red")
+    edit(code, "repro.yml", "colour: red", "")
+    gated = locked(code, tmp_path, "--against", "HEAD~1")
+    assert gated.exit_code == 2 and "colour" in gated.stderr and "run 1" not in gated.stderr
 
 
 def test_against_a_ref_that_diverges_says_so(code: Path, tmp_path: Path) -> None:

@@ -159,6 +159,16 @@ def test_the_same_data_written_by_another_library_is_the_same_lock() -> None:
             r"recipe-leaves\.tolerance: found 0\.5, wanted a float by its bits",
         ),
         (lambda data: first(data)["recipe-leaves"].update(steps={"int": "050"}), r"recipe-leaves\.steps: a number that is not written"),
+        (
+            lambda data: first(data)["recipe-leaves"].update(tolerance={"float": "0x1p+99999"}),
+            r"recipe-leaves\.tolerance: a number that is larger than any float",
+        ),
+        (
+            lambda data: first(data)["platform-leaves"].update(x=["0x1", {"float": "-0x1p+99999"}]),
+            r"x: a number that is larger than any float",
+        ),
+        (lambda data: first(data)["recipe-leaves"].update(steps={"int": "9" * 5_000}), r"steps: a number of 5000 characters, 1000 at most"),
+        (lambda data: first(data)["outcomes"][0].update({"loss-curve": "0 1e+99999"}), r"which no training writes so"),
         (lambda data: first(data)["recipe-leaves"].update(steps={"set": []}), r"recipe-leaves\.steps: found a mapping, wanted neither"),
         (lambda data: first(data)["recipe-leaves"].update(code="a\\b"), r"recipe-leaves\.code: a backslash that is not doubled"),
         (lambda data: first(data)["outside"].update(kernel=6.8), r"outside\.kernel: found 6\.8, wanted text"),

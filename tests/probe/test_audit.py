@@ -128,9 +128,37 @@ def test_connections_that_leave_the_machine_are_noted_once_and_others_are_not(tm
         connect(address)
     server = socket.create_server(("127.0.0.1", 0))
     socket.create_connection(server.getsockname()).close()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:  # how programs learn their own address: nothing is sent
+        try:
+            own.connect(("192.0.2.77", 80))
+        except OSError:
+            pass
+        sys.audit("socket.sendto", own, ("192.0.2.78", 53))
     """,
     )
-    assert trace.network == ["192.0.2.1:80", "2001:db8::1:443", "files.example.org:443"]
+    assert trace.network == ["192.0.2.1:80", "2001:db8::1:443", "files.example.org:443", "192.0.2.78:53"]
+
+
+def test_the_hook_raises_nothing_but_the_refusal(tmp_path: Path) -> None:
+    outcomes, trace = probed(
+        tmp_path,
+        """
+    class Strange:
+        def __str__(self):
+            raise RuntimeError("no text")
+    for address in (("can0",), ("eth0", 3, 0), (3, 1234), (b"x",), (Strange(), 1), ("192.0.2.1", Strange())):
+        sys.audit("socket.connect", None, address)
+    for event in ("open", "import", "ctypes.dlopen", "sqlite3.connect", "os.chdir", "os.remove", "os.rename", "socket.connect"):
+        for args in ((), (None,), ("nul\\0",), ("nul\\0", "w", None), ("a", "r", "flags"), (1, 2, 3), ([], {}, Strange())):
+            sys.audit(event, *args)
+    attempt("refused still", lambda: open("data/a.bin", "w"))
+    import _repro_gate.probe.session as part
+    part._CURRENT.clear()
+    sys.audit("socket.connect", None, ("192.0.2.9", 1))
+    """,
+    )
+    assert outcomes == [("refused still", "refused")]
+    assert trace.network == ["can0", "eth0:3", "3:1234", "b'x'"]
 
 
 @pytest.mark.parametrize("count", [150])

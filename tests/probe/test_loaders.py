@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
-from repro_gate.probe.loaders import record_digests
+from repro_gate.probe.loaders import Loaders, record_digests
 from repro_gate.trace.format import RECORD_BYTES
 from repro_gate.trace.reader import LoaderSeen, Records, Trace
 from tests.tracing import trace_script, trained
@@ -129,6 +133,10 @@ def split(trace: Trace) -> tuple[set[bytes], set[bytes]]:
     return of("train"), of("evaluation")
 
 
+def counted(trace: Trace) -> list[tuple[int, str, int, bool]]:
+    return [(item.loader, item.role, len(item.digests) // RECORD_BYTES, item.whole) for item in trace.records]
+
+
 def test_train_and_held_out_records_are_told_apart_and_a_leak_shows(short_path: Path) -> None:
     clean = trained(trace_script(short_path, SPLITS, observe=True))
     seeds = [item.base_seed for item in clean.loaders]
@@ -174,12 +182,140 @@ def test_a_loader_of_which_validation_comes_last_before_a_prefetched_batch_is_tr
     assert [item.role for item in trace.records] == ["train", "evaluation"]
 
 
+EPOCHS = """
+import sys, torch
+from torch.utils.data import DataLoader, TensorDataset
+x = torch.arange(60.0).view(60, 1)
+train, held_out = TensorDataset(x[:40]), TensorDataset(x[40:])
+net = torch.nn.Linear(1, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.0001)
+for epoch in range(4):
+    if "new" in sys.argv:
+        train, held_out = TensorDataset(x[:40]), TensorDataset(x[40:])
+    if "list" in sys.argv:
+        train, held_out = list(x[:40]), list(x[40:])
+    for batch in DataLoader(train, batch_size=4, shuffle=True):
+        opt.zero_grad()
+        net(batch[0]).sum().backward()
+        opt.step()
+    loader = DataLoader(held_out, batch_size=5)
+    with torch.no_grad():
+        for batch in loader:
+            net(batch[0])
+"""
+
+
+@pytest.mark.parametrize("way", ["the same", "new", "list"])
+def test_a_new_loader_for_each_epoch_costs_no_more_than_one_for_all(way: str, tmp_path: Path) -> None:
+    trace = trained(trace_script(tmp_path, EPOCHS, command=f"python train.py {way}", observe=True))
+    assert [item.number for item in trace.loaders] == list(range(8))
+    assert counted(trace)[:2] == [(0, "train", 40, True), (1, "evaluation", 20, True)]
+    assert counted(trace)[2:] in ([], [(7, "evaluation", 20, True)])  # the last is alive at the end
+    train, evaluation = split(trace)
+    assert (len(train), len(evaluation)) == (40, 20) and not train & evaluation
+
+
+def test_training_and_evaluation_on_one_data_set_are_kept_apart_and_so_are_the_parts_that_samplers_take() -> None:
+    session = Recorder()
+    loaders = Loaders(torch, session)  # type: ignore[arg-type]
+    data = TensorDataset(torch.arange(60.0))
+    for _ in range(3):
+        drain(loaders, DataLoader(data, batch_size=5, sampler=range(40)), train=True)
+        drain(loaders, DataLoader(data, batch_size=5, sampler=range(10)))
+        drain(loaders, DataLoader(data, batch_size=5, sampler=range(50, 60)))
+    loaders.write()
+    assert session.records() == [(0, "train", 40, True), (1, "evaluation", 10, True), (2, "evaluation", 10, True)]
+
+
+def test_a_loader_that_was_looked_through_before_training_is_one_of_training() -> None:
+    session = Recorder()
+    loaders = Loaders(torch, session)  # type: ignore[arg-type]
+    data = TensorDataset(torch.arange(60.0))
+    drain(loaders, DataLoader(data, batch_size=5))
+    loader = DataLoader(data, batch_size=5, shuffle=True)
+    drain(loaders, loader)
+    drain(loaders, loader, train=True)
+    loaders.write()
+    assert session.records() == [(0, "evaluation", 60, True), (1, "train", 60, True)]
+
+
+class Recorder:
+    """Stands in for the session of a process."""
+
+    def __init__(self) -> None:
+        self.config = {"observe": True}
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def event(self, name: str, **fields: Any) -> None:
+        self.events.append((name, fields))
+
+    def note(self, identifier: str, message: str) -> None:
+        raise AssertionError((identifier, message))
+
+    def records(self) -> list[tuple[int, str, int, bool]]:
+        return [
+            (event["loader"], event["role"], len(base64.b64decode(event["digests"])) // RECORD_BYTES, event["whole"])
+            for name, event in self.events
+            if name == "records"
+        ]
+
+
+def drain(loaders: Loaders, loader: Any, train: bool = False) -> None:
+    """One epoch, as the hooks see it."""
+    iterator = iter(loader)
+    loaders.started(loader, iterator)
+    with torch.set_grad_enabled(train):
+        for batch in iterator:
+            loaders.batch(iterator, batch)
+            if train:
+                loaders.trained()
+
+
+def test_the_limit_is_the_processs_and_a_large_training_set_leaves_room_for_the_held_out_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("repro_gate.probe.loaders.MAX_RECORDS", 100)
+    session = Recorder()
+    loaders = Loaders(torch, session)  # type: ignore[arg-type]
+    data = torch.arange(1000.0)
+    drain(loaders, DataLoader(TensorDataset(data[:500]), batch_size=10), train=True)
+    for _ in range(3):
+        drain(loaders, DataLoader(TensorDataset(data[500:530]), batch_size=10))
+        drain(loaders, DataLoader(TensorDataset(data[:500]), batch_size=10), train=True)
+    loaders.write()
+    [train, evaluation] = session.records()
+    assert (train[:2], train[3], evaluation) == ((0, "train"), False, (1, "evaluation", 30, True))
+    assert 40 <= train[2] <= 70  # a second look at the held-out set takes room until it is known to be one
+
+
+def test_records_that_are_new_in_each_epoch_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("repro_gate.probe.loaders.MAX_RECORDS", 100)
+    session = Recorder()
+    loaders = Loaders(torch, session)  # type: ignore[arg-type]
+    held = [DataLoader(TensorDataset(torch.rand(30) + epoch), batch_size=10) for epoch in range(8)]
+    for loader in held:
+        drain(loaders, loader, train=True)
+    loaders.write()
+    counts = [count for _, _, count, _ in session.records()]
+    assert sum(counts) <= 100
+    assert [whole for _, _, count, whole in session.records() if count < 30] == [False] * sum(count < 30 for count in counts)
+
+
+def test_neither_loaders_nor_data_sets_are_held_alive() -> None:
+    loaders = Loaders(torch, Recorder())  # type: ignore[arg-type]
+    data = TensorDataset(torch.arange(8.0))
+    loader = DataLoader(data)
+    drain(loaders, loader, train=True)
+    gone = [weakref.ref(data), weakref.ref(loader)]
+    del data, loader
+    gc.collect()
+    assert [reference() for reference in gone] == [None, None]
+
+
 def test_more_records_than_are_kept_are_said(tmp_path: Path) -> None:
     script = SPLITS.replace("import sys, torch", "import sys, torch\nimport _repro_gate.probe.loaders as part\npart.MAX_RECORDS = 10")
     trace = trained(trace_script(tmp_path, script, observe=True))
     assert [(item.role, len(item.digests) // RECORD_BYTES, item.whole) for item in trace.records] == [
-        ("evaluation", 8, True),
-        ("train", 10, False),
+        ("evaluation", 5, False),
+        ("train", 5, False),
     ]
 
 
@@ -211,3 +347,30 @@ def test_a_loader_of_another_process_is_that_processs(short_path: Path) -> None:
     assert [(item.number, item.workers) for item in main.loaders] == [(0, 0)] == [(item.number, item.workers) for item in worker.loaders]
     assert isinstance(worker.loaders[0], LoaderSeen) and isinstance(worker.records[0], Records)
     assert len(worker.records[0].digests) == 4 * RECORD_BYTES and main.records == []
+
+
+def test_loaders_that_draw_one_data_set_whole_are_told_from_those_that_draw_parts(tmp_path: Path) -> None:
+    script = """
+    import torch
+    from torch.utils.data import DataLoader, Subset, SubsetRandomSampler, TensorDataset
+    data, other = TensorDataset(torch.arange(8.0).view(8, 1)), TensorDataset(torch.arange(8.0).view(8, 1))
+    w = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    loaders = [
+        DataLoader(data, batch_size=4, shuffle=True),
+        DataLoader(data, batch_size=4),
+        DataLoader(other, batch_size=4),
+        DataLoader(data, batch_size=4, sampler=SubsetRandomSampler([0, 1, 2, 3])),
+        DataLoader(Subset(data, [0, 1]), batch_size=2),
+        DataLoader([1.0, 2.0], batch_size=2),
+    ]
+    for loader in loaders:
+        for batch in loader:
+            pass
+    (w.sum() ** 2).backward()
+    optimizer.step()
+    """
+    seen = [item.dataset for item in trained(trace_script(tmp_path, script)).loaders]
+    assert seen[0] is not None and seen[0] == seen[1], "the same data set, drawn whole"
+    assert seen[2] not in (None, seen[0]) and seen[4] not in (None, seen[0], seen[2]), "others"
+    assert seen[3] is None, "a part of it"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from repro_gate.probe.opened import of_system
 from repro_gate.runs.launch import Run
 from repro_gate.trace.reader import Opened, Trace
 from tests.tracing import trace_script
@@ -155,6 +157,57 @@ def test_what_an_earlier_run_left_behind_is_listed(tmp_path: Path, outside: Path
     assert read_by(tmp_path, source) == [Opened("train.py", True)]
     run = trace_script(tmp_path, source, name="again")
     assert listed(run) == [Opened("train.py", True), Opened(str(outside / "cache"), False, "train.py:5")]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "/run/media/user/disk/train.bin",
+            "/run/user/1000/train.bin",
+            "/run/mount/train.bin",
+            "/run/data/train.bin",
+            "/var/run/train.bin",
+        ),
+        *("/var/lib/jenkins/workspace/data.csv", "/var/lib/data.csv", "/var/lib/dpkg-data/x", "/var/cache/huggingface/model.bin"),
+        *("/dev/shm/data.bin", "/home/user/etc/data.bin", "/data/usr/x", "/run/systemd-data/x", "/usrdata/x"),
+    ],
+)
+def test_a_place_where_anybody_keeps_data_is_not_the_systems(path: str) -> None:
+    assert not of_system(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/usr/lib/libz.so", "/etc/hosts", "/proc/self/maps", "/dev/null", "/dev/shm-of-a-driver", "/dev/nvidia0", "/lib64/ld.so"),
+        *("/run/systemd/resolve/stub-resolv.conf", "/run/nscd/socket", "/run/udev/data/x", "/run/resolvconf/resolv.conf"),
+        *("/run/nvidia-persistenced/socket", "/run/nvidia/driver/lib.so", "/run/opengl-driver/lib/libcuda.so"),
+        *(
+            "/var/lib/dpkg/status",
+            "/var/lib/dbus/machine-id",
+            "/var/lib/rpm/rpmdb.sqlite",
+            "/var/lib/sss/mc/passwd",
+            "/var/cache/fontconfig/x",
+        ),
+    ],
+)
+def test_a_place_of_the_systems_is(path: str) -> None:
+    assert of_system(path)
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs memory that is shared as files")
+def test_a_file_in_shared_memory_is_listed_where_it_was_there_before(tmp_path: Path) -> None:
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as before:
+        source = f"""
+        import os
+        made = {before.name!r} + "-made"
+        open(made, "w").write("x")
+        open(made).read()
+        os.remove(made)
+        open({before.name!r}).read()
+        """
+        assert read_by(tmp_path, source)[1:] == [Opened(os.path.realpath(before.name), False, "train.py:7")]
 
 
 def test_declared_data_is_left_out_by_its_path_and_by_its_link(tmp_path: Path, outside: Path) -> None:

@@ -165,6 +165,7 @@ def test_all_mistakes_come_at_once_in_the_order_of_the_file() -> None:
         (BASE + "hardware:\n", "4:10: hardware: has no value, wanted a mapping, such as `hardware: "),
         (BASE + "data: [{path: a, sha256: 'sha256:ab'}]\n", '4:26: data.0.sha256: found "sha256:ab", wanted 64 hex digits'),
         (BASE + "data: [{path: a}, {path: ./a}]\n", '4:26: data.1.path: "./a" stands twice, keep one'),
+        (BASE + "<<<<<<< HEAD\ncost: {}\n=======\n>>>>>>> other\n", "4:1: a merge conflict stands here"),
         (BASE + "checklist: {waive: [{check: foo, reason: r}]}\n", '4:29: checklist.waive.0.check: found "foo", wanted a check\'s id'),
         (
             BASE + "checklist: {waive: [{check: env/image-digest, reason: r, until: 2027-02-30}]}\n",

@@ -27,7 +27,7 @@ STEP = {"e": "step", "step": 0, "ms": 1.0, "probe_ms": 0, "peak_bytes": 0, "flag
 OPENED = {"e": "opened", "files": [["train.py", True, ""]]}
 VERSIONS = {"e": "distributions", "versions": {"torch": "2.13"}}
 DRAWN = {"e": "drawn", "source": "os.urandom", "file": "train.py", "line": 3}
-LOADER = {"e": "loader", "number": 0, "workers": 0, "base_seed": 1}
+LOADER = {"e": "loader", "number": 0, "workers": 0, "base_seed": 1, "dataset": None}
 RECORDS = {"e": "records", "loader": 0, "role": "train", "digests": "AAAAAAAAAAA=", "whole": True}
 VARIABLES = {"e": "variables", "values": {"OMP_NUM_THREADS": "2"}}
 END = {"e": "end", "reason": "exit", "steps": 1}
@@ -185,6 +185,8 @@ MALFORMED: Mapping[str, tuple[tuple[Mapping[str, Any], ...], Mapping[str, Any]]]
     "loader with half a worker": ((HELLO,), {**LOADER, "workers": 0.5}),
     "loader with too large a seed": ((HELLO,), {**LOADER, "base_seed": 1 << 64}),
     "loader with a true seed": ((HELLO,), {**LOADER, "base_seed": True}),
+    "loader with a data set that is no number": ((HELLO,), {**LOADER, "dataset": "x"}),
+    "loader with a negative data set": ((HELLO,), {**LOADER, "dataset": -1}),
     "loader without a seed": ((HELLO,), {"e": "loader", "number": 0, "workers": 0}),
     "records of no loader": ((HELLO,), RECORDS),
     "records of another loader": ((HELLO, LOADER), {**RECORDS, "loader": 1}),

@@ -11,9 +11,13 @@ import pytest
 
 from repro_gate.address.diff import moved
 from repro_gate.address.proof import prove
-from repro_gate.address.read import load_address
 from repro_gate.address.tree import address
+from repro_gate.cli import main
 from repro_gate.errors import GateError
+from repro_gate.hashing import load_address
+from repro_gate.lock.format import dump_lock
+from repro_gate.lock.judge import entry_of, merge
+from repro_gate.lock.model import Outcome
 from repro_gate.report.json_face import dumps
 from tests.report.samples import PASS
 
@@ -77,3 +81,44 @@ def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
         load_address(tmp_path / "x.json")
     with pytest.raises(GateError, match="cannot be read"):
         load_address(tmp_path / "none.json")
+
+
+def test_what_hash_wrote_can_be_held_against_a_report(report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written = tmp_path / "address.json"
+    assert main(["hash", str(report), "--json", str(written), "--quiet"]) == 0
+    assert load_address(written) == load_address(report)
+    capsys.readouterr()
+    assert main(["hash", "--diff", str(report), str(written), "--quiet"]) == 0
+    assert "no leaf differs" in capsys.readouterr().out
+    document = json.loads(written.read_text())
+    document["leaves"]["recipe"]["steps"] = {"int": "7"}
+    written.write_text(json.dumps(document))
+    assert main(["hash", str(written), "--quiet"]) == 2
+    assert "address.json" in capsys.readouterr().err
+
+
+def test_the_diff_names_the_leaves_that_moved(report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other, moves = tmp_path / "other.json", tmp_path / "moves.json"
+    leaves = {**ADDRESS.recipe_leaves, "seeds": [7]}
+    other.write_text(dumps(replace(PASS, content_address=prove(address(leaves, ADDRESS.platform_leaves)))))
+    assert main(["hash", "--diff", str(report), str(other), "--json", str(moves), "--quiet"]) == 1
+    assert "seeds  [42] -> [7]" in capsys.readouterr().out
+    assert json.loads(moves.read_text()) == {"moved": [{"root": "recipe", "name": "seeds", "before": "[42]", "after": "[7]"}]}
+
+
+def test_a_lock_of_one_platform_has_an_address_and_one_of_two_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = [
+        entry_of(
+            address(ADDRESS.recipe_leaves, {"python": version}), [Outcome(42, 1, None, None, None)], {}, "2026-11-21T00:00:00Z", "0.1.0"
+        )
+        for version in ("3.11.9", "3.12.1")
+    ]
+    lock = tmp_path / "repro.lock"
+    lock.write_text(dump_lock(merge(None, entries[0])))
+    assert main(["hash", str(lock), "--quiet"]) == 0
+    assert entries[0].config_hash in capsys.readouterr().out
+    lock.write_text(dump_lock(merge(merge(None, entries[0]), entries[1])))
+    assert main(["hash", str(lock), "--quiet"]) == 2
+    assert "2 platforms" in capsys.readouterr().err
+    lock.unlink()
+    assert main(["hash", str(lock), "--quiet"]) == 2

@@ -1,0 +1,91 @@
+"""The temporary folder of one gating, at the same path each time, so that training that looks at its own path does the same in each.
+
+Called by `series`. The path is fixed for a user and a machine: the first free of a row of slots. A slot is taken by making its folder, held
+by a lock on a file in it for as long as the gate lives, and given back when it ends; one whose holder was killed is taken over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from repro_gate.files import remove_tree
+
+SLOTS = 32
+_HELD = "held"
+_FRESH = 60.0  # seconds in which a folder without its lock file may still be somebody's who is just making it
+
+
+@contextlib.contextmanager
+def taken_place() -> Iterator[Path]:
+    """A folder of mode 0700 that nobody else uses; removed at the end whatever happens. Raises OSError where none can be made."""
+    base = Path(tempfile.gettempdir()).resolve()
+    place, lock = next(
+        (found for slot in range(SLOTS) if (found := _take(base / f"repro-gate-{os.getuid()}-{slot}")) is not None), (None, -1)
+    )
+    if place is None:
+        place = Path(tempfile.mkdtemp(prefix="repro-gate-", dir=base))
+    try:
+        yield place
+    finally:
+        remove_tree(place)
+        if lock >= 0:
+            os.close(lock)
+
+
+def _take(place: Path) -> tuple[Path, int] | None:
+    """The folder and the descriptor that holds it; None where it is somebody's."""
+    try:
+        place.mkdir(mode=0o700)
+    except FileExistsError:
+        if not _abandoned(place):
+            return None
+        with contextlib.suppress(OSError):
+            away = Path(tempfile.mkdtemp(prefix="repro-gate-", dir=place.parent)) / "abandoned"
+            place.rename(away)  # whoever is first; the other finds nothing
+            remove_tree(away.parent)
+        try:
+            place.mkdir(mode=0o700)
+        except OSError:
+            return None
+    except OSError:
+        return None
+    lock = os.open(place / _HELD, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    if not _locked(lock):
+        os.close(lock)
+        return None
+    return place, lock
+
+
+def _abandoned(place: Path) -> bool:
+    """Whether the folder is this user's own and nobody holds it any more."""
+    try:
+        found = os.lstat(place)
+    except OSError:
+        return False
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        return False
+    try:
+        lock = os.open(place / _HELD, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return time.time() - found.st_mtime > _FRESH
+    except OSError:
+        return False
+    try:
+        return _locked(lock)
+    finally:
+        os.close(lock)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

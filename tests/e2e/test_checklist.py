@@ -1,0 +1,195 @@
+"""Every check that looks at runs, on real trainings: what it says of a checkout with the fault, and of its clean twin.
+
+Faults that do not disturb each other share one gating. `env/cublas-workspace` and `hardware/alone` need a GPU: here only their reason to
+skip is shown.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from repro_gate.checking import NEED_TRAINING
+from tests.e2e.checklist_projects import RANKS, line_of, lock_text, project, second_interpreter, source, spec_text
+from tests.e2e.gating import Gated, gate
+
+STRICT = ("--set", "checklist.profile=strict")
+NEED_GPU = {"env/cublas-workspace": "no deterministic run started CUDA", "hardware/alone": "training used no GPU"}
+WHERE_RUNS_PART = {"data/batches", "random-state/generators", "random-state/workers"}
+OTHERWISE = {"code/pristine-workspace", "env/versions", "hardware/same"}  # each fault has a test of its own below
+CONNECT = """
+import contextlib, socket
+with contextlib.closing(socket.socket()) as other, contextlib.suppress(OSError):
+    other.setblocking(False)
+    other.connect(("192.0.2.1", 443))
+"""
+FAULTY = {
+    "first": "os.environ['OMP_SCHEDULE'] = f'static,{os.getpid()}'",
+    "start": "import rescale\nimport subprocess\nimport uuid\nimport torch.backends.cpu\n\n"
+    "del torch.backends.cpu.get_cpu_capability\ntorch.manual_seed(7)\nname = uuid.uuid4()\n"
+    "with open('extra.json') as file:\n    extra = json.load(file)\n"
+    "with open(os.environ['OUTSIDE']) as file:\n    outside = file.read()\n" + CONNECT,
+    "data": "validation = records[40:56]\nsubprocess.run(['sh', '-c', 'printf x >> data.bin'], check=True)",
+    "step": "if epoch == 1: torch.use_deterministic_algorithms(False)",
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a check must say of it: its status in both profiles, what its evidence holds (a pattern), and a word of its remedy."""
+
+    basic: str
+    strict: str
+    evidence: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Faulty:
+    """A project with many faults, and what the checks must say of them."""
+
+    code: Path
+    faults: dict[str, Fault]
+
+
+def faulty(folder: Path) -> Faulty:
+    """The clean project with a fault for every check that two equal runs can fail."""
+    library, outside = folder / "library", folder / "outside.csv"
+    library.mkdir(parents=True)
+    (library / "rescale.py").write_text("FACTOR = 1.0\n")
+    outside.write_text("1,2\n")
+    spec = spec_text(f"  env: {{PYTHONPATH: {library}, OUTSIDE: {outside}}}\n", "hardware: {gpu-model: H100}\n")
+    lock = lock_text({"numpy": "0.0.1"})
+    code = project(folder / "code", source(FAULTY), spec, lock=lock, untracked={"extra.json": "{}\n"})
+    place = next(number for number, line in enumerate(lock.splitlines(), 1) if line.startswith("numpy=="))
+    by = {part: re.escape(line_of(code, part)) for part in ("rescale", "extra.json", "OUTSIDE", "uuid4", "algorithms(False)")}
+    imported = importlib.metadata.version("numpy")
+    flag = "torch.use_deterministic_algorithms"
+    return Faulty(
+        code,
+        {
+            "code/opened-files": Fault(
+                "warn",
+                "fail",
+                rf"^extra\.json \(opened by {by['extra.json']}\): not tracked by git\n{library}/rescale\.py "
+                rf"\(opened by {by['rescale']}\): outside the checkout$",
+                "commit them",
+            ),
+            "data/unchanged": Fault("fail", "fail", r"^data\.bin$", "path of the run's own"),
+            "data/undeclared-reads": Fault("warn", "fail", rf"^{outside} \(opened by {by['OUTSIDE']}\)$", "sha256"),
+            "data/no-network": Fault("warn", "fail", r"^192\.0\.2\.1:443$", "train.env"),
+            "data/splits": Fault("warn", "fail", r"^loader 1: 8 of 16 records \(50 %\) were drawn for training too$", "split by record"),
+            "env/installed": Fault("fail", "fail", rf"^numpy {imported}: 0\.0\.1 at requirements\.lock:{place}, imported$", "lock again"),
+            "env/variables": Fault("fail", "fail", r"^\w+: OMP_SCHEDULE static,\d+ and static,\d+$", "train.env"),
+            "random-state/flags": Fault("fail", "fail", rf"^{flag} is False from step 3 on, set at {by['algorithms(False)']}\n", "allow"),
+            "random-state/operators": Fault("warn", "fail", rf"^{flag} was off \(training code switched it off\)$", "leave the flag on"),
+            "random-state/seed-reach": Fault("warn", "fail", r"^torch$", "{seed}"),
+            "random-state/reseeded": Fault("warn", "fail", r"^seeds 42 and 43: \d+ digests compared.* 0 of which differ$", "{seed}"),
+            "random-state/os-entropy": Fault("warn", "warn", rf"^{by['uuid4']}: uuid\.uuid4$", "waive"),
+            "hardware/device": Fault("fail", "fail", r"^GPU model H100 is required, training used cpu: ", "correct `hardware:`"),
+            "hardware/recorded": Fault("warn", "fail", r"(?m)^threads \d+$", "run the gate where it can read this"),
+        },
+    )
+
+
+def found(gated: Gated, names: list[str]) -> dict[str, str]:
+    """The statuses of these checks by their names."""
+    assert gated.report, gated.stdout + gated.stderr
+    return {name: gated.check(name)["status"] for name in names}
+
+
+def evidence(gated: Gated, name: str) -> str:
+    """The evidence of a check that did not pass, which must come with a remedy."""
+    check = gated.check(name)
+    assert check["message"] and check["remedy"], check
+    return "\n".join(check["evidence"])
+
+
+def test_a_clean_checkout_passes_every_check_in_the_strict_profile(tmp_path: Path) -> None:
+    gated = gate(project(tmp_path / "code", source({}), spec_text("")), *STRICT, out=tmp_path)
+    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    assert found(gated, list(NEED_TRAINING)) == {name: "skip" if name in NEED_GPU else "pass" for name in NEED_TRAINING}
+    for name, reason in NEED_GPU.items():
+        assert gated.check(name)["message"].startswith(reason)
+    assert {item["status"] for item in gated.report["checklist"]} == {"pass", "skip", "waived"}
+    assert gated.check("env/image-digest")["status"] == "waived"
+    assert "requirements.lock" in gated.check("env/installed")["message"] and gated.check("random-state/workers")["evidence"]
+
+
+@pytest.mark.parametrize("profile", ["basic", "strict"])
+def test_each_fault_is_found_with_its_evidence_and_a_remedy(profile: str, tmp_path: Path) -> None:
+    dirty = faulty(tmp_path / "dirty")
+    gated = gate(dirty.code, "--set", f"checklist.profile={profile}", out=tmp_path)
+    assert gated.exit_code == 1, gated.stdout + gated.stderr
+    assert gated.report["determinism"]["identical"], "the faults are those that two equal runs hide"
+    assert found(gated, list(dirty.faults)) == {name: getattr(fault, profile) for name, fault in dirty.faults.items()}
+    for name, fault in dirty.faults.items():
+        assert re.search(fault.evidence, evidence(gated, name)), (name, gated.check(name)["evidence"])
+        assert fault.remedy in gated.check(name)["remedy"], name
+    assert "instruction set that torch uses" in gated.check("hardware/recorded")["message"]
+    assert "the seed does not reach the training" in gated.check("random-state/reseeded")["message"]
+    others = [name for name in NEED_TRAINING if name not in dirty.faults and name not in NEED_GPU]
+    assert set(others) == WHERE_RUNS_PART | OTHERWISE, "a check that no test of this file shows a fault of"
+    assert found(gated, others) == dict.fromkeys(others, "pass"), "one fault does not make another check fail"
+
+
+def test_a_loader_that_is_seeded_anew_parts_batches_and_workers(tmp_path: Path) -> None:
+    line = "import random\n\nown = torch.Generator().manual_seed(random.Random().getrandbits(40))\ntrain_loader.generator = own\n"
+    line += "train_loader.sampler.generator = own"
+    code = project(tmp_path / "code", source({"loaders": line}), spec_text(""))
+    gated = gate(code, out=tmp_path)
+    assert gated.exit_code == 1 and (gated.first["step"], gated.first["kind"]) == (0, "batch"), gated.stdout
+    names = ["data/batches", "random-state/workers", "random-state/os-entropy"]
+    assert found(gated, names) == dict.fromkeys(names, "fail") and set(names) <= set(gated.reason_ids)
+    assert "different batches from step 0 on" in gated.check("data/batches")["message"] and evidence(gated, "data/batches")
+    assert re.fullmatch(r"loader 0: 1 workers from base seed (\d+), then 1 workers from base seed (?!\1$)\d+", evidence(gated, names[1]))
+    assert evidence(gated, names[2]) == f"{line_of(code, 'random.Random()')}: random.Random()"
+
+
+def test_a_generator_that_the_system_seeds_is_named(tmp_path: Path) -> None:
+    code = project(tmp_path / "code", source({"step": "if epoch == 1: torch.seed()"}), spec_text(""))
+    gated = gate(code, out=tmp_path)
+    assert gated.exit_code == 1 and (gated.first["step"], gated.first["kind"]) == (3, "rng"), gated.stdout
+    names = ["random-state/generators", "random-state/os-entropy"]
+    assert found(gated, names) == dict.fromkeys(names, "fail") and set(names) <= set(gated.reason_ids)
+    assert gated.check(names[0])["message"].startswith("the torch generator") and evidence(gated, names[0]) == "step 3"
+    assert evidence(gated, names[1]) == f"{line_of(code, 'torch.seed()')}: torch.seed()"
+
+
+def test_an_operator_without_a_deterministic_form_is_named_with_its_line(tmp_path: Path) -> None:
+    line = "if epoch == 1: torch.zeros(4).put_(torch.tensor([0]), torch.ones(1))"
+    code = project(tmp_path / "code", source({"step": line}), spec_text(""))
+    gated = gate(code, out=tmp_path)
+    check = gated.check("random-state/operators")
+    assert gated.exit_code == 1 and gated.reason_ids[0] == "random-state/operators", gated.stdout
+    assert check["status"] == "fail" and check["message"].startswith("`put_` has no deterministic implementation")
+    assert evidence(gated, "random-state/operators") == line_of(code, "put_") and "determinism.allow" in check["remedy"]
+
+
+def test_a_training_that_needs_an_ignored_file_does_not_run_from_a_fresh_copy(tmp_path: Path) -> None:
+    text = source({"start": "with open('notes.cache') as file:\n    notes = file.read()"})
+    code = project(tmp_path / "code", text, spec_text(""), ignored="*.cache\n", untracked={"notes.cache": "x"})
+    gated = gate(code, out=tmp_path)
+    check = gated.check("code/pristine-workspace")
+    assert gated.exit_code == 1 and gated.reason_ids == ["code/pristine-workspace", "run/crashed"], gated.stdout
+    assert check["status"] == "fail" and evidence(gated, check["id"]) == "notes.cache (not found by deterministic-1)"
+    assert "notes.cache" in gated.report["runs"][0]["log_tail"][-1]
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_ranks_must_share_hardware_and_versions(fault: bool, tmp_path: Path) -> None:
+    other = second_interpreter(tmp_path / "venv")
+    env = f"  env: {{OMP_NUM_THREADS: 1, OTHER_PYTHON: {other}, MORE_THREADS: 1}}\n" if fault else "  env: {OMP_NUM_THREADS: 1}\n"
+    gated = gate(project(tmp_path / "code", RANKS, spec_text(env)), out=tmp_path)
+    names = ["hardware/same", "env/versions"]
+    assert found(gated, names) == dict.fromkeys(names, "fail" if fault else "pass"), gated.stdout
+    assert gated.exit_code == (1 if fault else 0) and gated.report["determinism"]["identical"]
+    if fault:
+        one, two = (rf"{threads} in deterministic-1: rank{threads - 1} \(\d+\)" for threads in (1, 2))
+        assert re.fullmatch(f"threads: (?:{one}, {two}|{two}, {one})", evidence(gated, names[0])), "whichever rank started first"
+        assert evidence(gated, names[1]).startswith("interpreter: ") and str(other) in evidence(gated, names[1])
+        assert "OMP_NUM_THREADS" in gated.check(names[0])["remedy"]

@@ -1,0 +1,71 @@
+"""The folder of a gating: always the same path, nobody else's, and gone at the end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from repro_gate.place import taken_place
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Temporary folders of this test lie in a place of their own."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_one_gating_after_the_other_has_the_same_path(folder: Path) -> None:
+    paths = []
+    for _ in range(3):
+        with taken_place() as place:
+            (place / "run").mkdir()
+            paths.append(place)
+            assert place.stat().st_mode & 0o777 == 0o700
+    assert len(set(paths)) == 1 and list(folder.iterdir()) == []
+
+
+def test_two_at_once_do_not_share(folder: Path) -> None:
+    with taken_place() as first, taken_place() as second:
+        assert first != second
+        with taken_place() as third:
+            assert third not in (first, second)
+    assert list(folder.iterdir()) == []
+
+
+def test_it_is_removed_when_the_gating_fails(folder: Path) -> None:
+    with pytest.raises(RuntimeError), taken_place():
+        raise RuntimeError
+    assert list(folder.iterdir()) == []
+
+
+def test_the_place_of_a_gate_that_was_killed_is_taken_over(folder: Path) -> None:
+    program = "import os, signal, sys, tempfile\ntempfile.tempdir = sys.argv[1]\nfrom repro_gate.place import taken_place\nwith taken_place() as place:\n    (place / 'left').mkdir()\n    print(place, flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    killed = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False)
+    left = Path(killed.stdout.strip())
+    assert left.is_dir() and (left / "left").is_dir()
+    with taken_place() as place:
+        assert place == left and not (place / "left").exists()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_somebody_made_is_left_alone(folder: Path) -> None:
+    name = f"repro-gate-{os.getuid()}-0"
+    (folder / name).mkdir()
+    with taken_place() as place:
+        assert place.name == f"repro-gate-{os.getuid()}-1", "it may be somebody who is just making it"
+    os.utime(folder / name, (time.time() - 3600,) * 2)
+    with taken_place() as place:
+        assert place.name == name, "nobody is"
+    target = folder / "target"
+    target.mkdir()
+    (folder / name).symlink_to(target)
+    with taken_place() as place:
+        assert place.name == f"repro-gate-{os.getuid()}-1"
+    assert target.is_dir()
