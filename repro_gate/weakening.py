@@ -186,8 +186,8 @@ def _hardware(base: Spec, head: Spec) -> Iterator[_Less]:
     old, new = base.hardware, head.hardware
     if old.device is not None and new.device != old.device and new.device != "cuda":
         yield _Less(("hardware", "device"), f"the device {old.device} is no longer required: {old.device} -> {new.device or 'any'}")
-    if old.gpus is not None and (new.gpus is None or new.gpus < old.gpus):
-        yield _Less(("hardware", "gpus"), f"fewer GPUs are required: {old.gpus} -> {'any number' if new.gpus is None else new.gpus}")
+    if old.gpus is not None and new.gpus is None:
+        yield _Less(("hardware", "gpus"), f"no number of GPUs is required any more: {old.gpus} -> any")
     if old.gpu_model is not None and new.gpu_model != old.gpu_model:
         if new.gpu_model is None:
             yield _Less(("hardware", "gpu-model"), f"no GPU model is required any more: {_text(old.gpu_model)} -> any")

@@ -46,7 +46,15 @@ def test_it_is_removed_when_the_gating_fails(folder: Path) -> None:
 
 
 def test_the_place_of_a_gate_that_was_killed_is_taken_over(folder: Path) -> None:
-    program = "import os, signal, sys, tempfile\ntempfile.tempdir = sys.argv[1]\nfrom repro_gate.place import taken_place\nwith taken_place() as place:\n    (place / 'left').mkdir()\n    print(place, flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    program = """
+import os, signal, sys, tempfile
+tempfile.tempdir = sys.argv[1]
+from repro_gate.place import taken_place
+with taken_place() as place:
+    (place / "left").mkdir()
+    print(place, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
     killed = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False)
     left = Path(killed.stdout.strip())
     assert left.is_dir() and (left / "left").is_dir()

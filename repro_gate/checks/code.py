@@ -110,7 +110,7 @@ def licence(evidence: Evidence) -> Outcome:
             return passed(f"{found} states the licence", (found,))
     remedy = "add a LICENSE file at the root, or `license` to pyproject.toml"
     looked = [f"{folder}: neither a licence file nor `license` in pyproject.toml" for folder in folders]
-    return missing("no tracked file says under which licence the code may be run again", looked, remedy)
+    return missing("there is no licence file, and pyproject.toml names none", looked, remedy)
 
 
 @check(

@@ -246,8 +246,14 @@ def _trained(evidence: Evidence) -> Iterator[Trace]:
 def _versions(trace: Trace, evidence: Evidence) -> dict[str, str]:
     return {
         **{key: trace.facts[key] for key in _SAME if key in trace.facts},
+        **({"interpreter": _interpreter(trace.facts["interpreter"])} if "interpreter" in trace.facts else {}),
         **({"driver": evidence.machine["driver"]} if "driver" in evidence.machine else {}),
     }
+
+
+def _interpreter(path: str) -> str:
+    """The interpreter by its environment: `bin/python` and `bin/python3` of one environment are one."""
+    return os.path.join(os.path.dirname(path), os.path.basename(os.path.realpath(path)))
 
 
 def _value(value: str | None) -> str:

@@ -106,8 +106,9 @@ class ModuleNames:
             node = node.value
         if depth <= 0 or self.exhausted:
             return frozenset()
-        if isinstance(node, ast.Call):  # an instance, or what a class method returns: told apart by its class
-            found = self.origins(node.func, scope, depth - 1)
+        if isinstance(node, ast.Call):  # an instance, told apart by its class; or what a function or a class method gives, which is another
+            called = self.origins(node.func, scope, depth - 1)
+            found = frozenset(name if name.rpartition(".")[2][:1].isupper() else f"{name}()" for name in called)
         elif isinstance(node, ast.Name):
             found = self._name_origins(node.id, scope, depth)
         else:

@@ -212,7 +212,7 @@ def no_os_entropy(evidence: Evidence) -> Outcome:
         return skipped("no run was traced")
     lines = sorted({f"{item.file}:{item.line}: {item.source}" for run in runs for trace in run.traces for item in trace.drawn})
     if not lines:
-        return passed("no line of the training drew from the operating system's entropy")
+        return passed("no line of the training was seen to draw from the operating system's entropy")
     remedy = (
         "seed it from the run's seed (`numpy.random.default_rng(seed)`, `random.Random(seed)`); waive the check if it only names a file"
     )

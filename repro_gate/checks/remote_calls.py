@@ -211,6 +211,8 @@ class _Call:
     def _unresolved_name(self, node: ast.expr | None) -> Iterator[RemoteCall]:
         """A name from a variable; what is visibly a path, or an object and no name, is not counted."""
         names = (ast.Name, ast.Attribute, ast.Subscript, ast.JoinedStr, ast.BinOp, ast.IfExp)
+        if node is not None and self.names.origins(node, self.scope):
+            return  # what some call gave: an object
         if isinstance(node, names) or (node is None and self._spread()):
             yield RemoteCall(self.call.lineno, self._text(None), UNRESOLVED)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from repro_gate.checks.interface import Evidence, Outcome, check, missing, noticed, passed, shortened, skipped
+from repro_gate.checks.interface import Evidence, Outcome, check, missing, passed, shortened, skipped
 from repro_gate.checks.loaders import by_loader
+from repro_gate.runs.launch import Run
 from repro_gate.trace.format import RECORD_BYTES
 from repro_gate.trace.reader import Records
 
@@ -34,15 +35,28 @@ def splits_disjoint(evidence: Evidence) -> Outcome:
     run = next((run for run in evidence.runs if any(trace.records for trace in run.traces)), None)
     drawn = list(by_loader(run, lambda trace: ((item.loader, item) for item in trace.records))) if run is not None else []
     training = [(name, item) for name, item in drawn if item.role == "train" and item.digests]
-    evaluation = [(name, item) for name, item in drawn if item.role == "evaluation" and item.digests]
+    own = _training_sets(run)
+    evaluation = [(name, item) for name, item in drawn if item.role == "evaluation" and item.digests and name not in own]
     if not training or not evaluation:
         seen = "training" if training else "evaluation" if evaluation else ""
-        return skipped(f"only {seen} drew from a torch DataLoader" if seen else "no record came through a torch DataLoader")
+        more = ", and an evaluation of the training set itself" if own else ""
+        return skipped(f"only {seen} drew from a torch DataLoader{more}" if seen else "no record came through a torch DataLoader")
     trained = {digest for _, item in training for digest in _split(item.digests)}
     evaluated = [_evaluated(name, item, trained) for name, item in evaluation]
     cut = [f"{name}: not every record was kept; the others were not compared" for name, item in drawn if not item.whole]
+    cut += [f"{name}: draws the training set itself, which measures how well it is fitted" for name, item in drawn if name in own]
     names = ", ".join(name for name, _ in training[:4]) + (", …" if len(training) > 4 else "")
     return _judged(evaluated, f"{len(trained)} records of {names}", cut)
+
+
+def _training_sets(run: Run | None) -> set[str]:
+    """Evaluation loaders over the very data set that a training loader draws whole: nobody holds that out."""
+    if run is None:
+        return set()
+    numbers = dict(by_loader(run, lambda trace: ((item.number, (id(trace), item.dataset)) for item in trace.loaders)))
+    roles = dict(by_loader(run, lambda trace: ((item.loader, item.role) for item in trace.records)))
+    trained = {numbers[name] for name, role in roles.items() if role == "train" and name in numbers and numbers[name][1] is not None}
+    return {name for name, role in roles.items() if role == "evaluation" and numbers.get(name) in trained}
 
 
 def _judged(evaluated: Sequence[_Evaluated], trained: str, cut: Sequence[str]) -> Outcome:
@@ -53,10 +67,9 @@ def _judged(evaluated: Sequence[_Evaluated], trained: str, cut: Sequence[str]) -
         return passed(f"{total} records of {len(evaluated)} evaluation loaders share none with {trained}", cut)
     lines = (*shortened([str(item) for item in shared]), *shortened(list(cut), 3))
     if len(shared) < len(evaluated) and all(item.shared == item.records for item in shared):
-        return noticed(
-            f"{len(shared)} of {len(evaluated)} evaluation loaders draw nothing but training records ({trained}); the others draw none",
+        return passed(
+            f"{len(shared)} of {len(evaluated)} evaluation loaders draw nothing but training records ({trained}), the others draw none",
             lines,
-            "if it measures how well the training data is fitted, name the check under checklist.waive with that reason",
         )
     return missing(
         f"{sum(item.shared for item in shared)} records were drawn both for training ({trained}) and for evaluation",

@@ -20,7 +20,7 @@ from repro_gate.report.layout import STATUS_STYLE, evidence, grid, indented, out
 from repro_gate.report.model import STATUSES, CheckResult
 
 SCHEMA_ID = "repro-gate/checklist/v1"
-_EVIDENCE_KEPT = 100  # lines of evidence that the JSON holds
+_EVIDENCE_KEPT = 500  # lines of evidence that the JSON holds
 _COUNTED = (("fail", "failed"), ("warn", "warn"), ("waived", "waived"), ("pass", "passed"), ("skip", "skipped"))
 
 

@@ -42,7 +42,7 @@ _ROWS = {  # the `maxItems` of the schema
     "moved": 1_000,
     "weakened": 1_000,
     "log_tail": 200,
-    "evidence": 100,
+    "evidence": 500,
 }
 
 

@@ -75,6 +75,24 @@ def test_each_form_is_found_and_its_pinned_twin_passes(loose: str, pinned: str) 
 
 
 @pytest.mark.parametrize(
+    "use",
+    ["x('hello')", "x('hello', return_tensors='pt')", "x.encode('hello')", "x.tokenize('hello')", "x['train']('hello')", "x().y('hello')"],
+)
+@pytest.mark.parametrize(
+    "made",
+    ["AutoTokenizer.from_pretrained('a/b', revision='SHA')", "load_dataset('a/b', revision='SHA')", "pipeline('t', 'a/b', revision='SHA')"],
+)
+def test_what_was_loaded_is_no_loader(made: str, use: str) -> None:
+    assert states(f"x = {made}\ny = {use}".replace("SHA", SHA)) == [PINNED]
+    assert states(f"{made}('hello')".replace("SHA", SHA)) == [PINNED]
+
+
+def test_a_model_that_was_loaded_is_no_name_from_a_variable() -> None:
+    source = f"model = AutoModel.from_pretrained('a/b', revision='{SHA}')\npipe = pipeline('text-generation', model=model)\npipe('hello')"
+    assert states(source) == [PINNED]
+
+
+@pytest.mark.parametrize(
     "source",
     [
         "AutoModel.from_pretrained('./out')",
