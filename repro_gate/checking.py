@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 
-from repro_gate.checkout import Checkout, inspect_checkout, tracked_files
+from repro_gate.checkout import Checkout, inspect_checkout
+from repro_gate.checkout_contents import tracked_files
 from repro_gate.checks import ALL, run_static
 from repro_gate.checks.interface import RUNS, CheckResult, Evidence
 from repro_gate.data.cache import DataCache, default_cache_path

@@ -19,9 +19,8 @@ from repro_gate.git import GitFailed, config_names, git
 _REMOTE = re.compile(rb"remote\.(.+)\.url", re.DOTALL | re.IGNORECASE)
 LFS_POINTER = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]+ .*\n)*?oid sha256:([0-9a-f]{64})\nsize (\d+)\n")
 LFS_POINTER_BYTES = 1024  # git-lfs' own bound
-_SUBMODULE = "160000"
+SUBMODULE = "160000"
 _DEEPEST_SUBMODULE = 32
-_FILE_MODES = frozenset({"100644", "100755"})
 
 
 @dataclass(frozen=True)
@@ -43,27 +42,7 @@ class Checkout:
 
 
 @dataclass(frozen=True)
-class Submodule:
-    """One submodule, nested ones included. `recorded` is the commit that the superproject names, `actual` the one that is checked out
-    (None: its files are not there). `known`: `.gitmodules` says where a fresh clone finds it. `gone` counts its files that are missing."""
-
-    path: str
-    recorded: str
-    actual: str | None
-    known: bool
-    gone: int = 0
-
-
-@dataclass(frozen=True)
-class LfsPointer:
-    """A tracked file in whose place its LFS pointer stands. `managed`: git's attributes give it to LFS, so `git lfs pull` fetches it."""
-
-    path: str
-    managed: bool
-
-
-@dataclass(frozen=True)
-class _Tracked:
+class Tracked:
     """One line of the index."""
 
     mode: str
@@ -86,7 +65,7 @@ def inspect_checkout(directory: Path) -> Checkout:
     except GitFailed as error:
         if "not a git repository" in str(error) or "must be run in a work tree" in str(error):
             return Checkout(directory, notes=(f"{marked / '.git'} is no usable repository: the folder is taken as it is",))
-        raise _unusable(marked, error) from error
+        raise unusable(marked, error) from error
     root = Path(os.path.realpath(top))
     if root != marked:
         return Checkout(directory, notes=(f"git takes {root} for the top level of {marked}: the folder is taken as it is",))
@@ -95,7 +74,7 @@ def inspect_checkout(directory: Path) -> Checkout:
             return Checkout(directory, notes=(f"git ignores this folder in {root}: it is taken as it is",))
         return _inspect(root)
     except GitFailed as error:
-        raise _unusable(root, error) from error
+        raise unusable(root, error) from error
 
 
 def outermost(root: Path) -> Path:
@@ -119,99 +98,7 @@ def listed_files(root: Path) -> Iterator[str]:
     try:
         yield from sorted(set(_listed(root, "")), key=os.fsencode)
     except GitFailed as error:
-        raise _unusable(root, error) from error
-
-
-def tracked_files(root: Path) -> frozenset[str]:
-    """Paths relative to `root` of all files in the index, those of submodules included, whether they are there or not.
-
-    Raises UsageError if git fails.
-    """
-    try:
-        return frozenset(prefix + item.path for _, prefix, entries in _repositories(root) for item in entries if item.mode != _SUBMODULE)
-    except GitFailed as error:
-        raise _unusable(root, error) from error
-
-
-def submodules(root: Path) -> tuple[Submodule, ...]:
-    """The submodules of the checkout at `root` and theirs, in order of their paths. Raises UsageError if git fails."""
-    found: list[Submodule] = []
-    try:
-        for folder, prefix, entries in _repositories(root):
-            inner = [item for item in entries if item.mode == _SUBMODULE]
-            known = _submodule_paths(folder) if inner else frozenset[str]()
-            for item in inner:
-                there = is_checkout(folder / item.path)
-                gone = len(_split(git(folder / item.path, "ls-files", "-z", "--deleted"))) if there else 0
-                actual = _head(folder / item.path) if there else None
-                found.append(Submodule(prefix + item.path, item.blob, actual, item.path in known, gone))
-    except GitFailed as error:
-        raise _unusable(root, error) from error
-    return tuple(sorted(found, key=lambda item: os.fsencode(item.path)))
-
-
-def lfs_pointers(root: Path) -> tuple[LfsPointer, ...]:
-    """Tracked files, those of submodules included, that are an LFS pointer on disk; only files as small as one are read.
-
-    Raises UsageError if git fails.
-    """
-    found: list[LfsPointer] = []
-    try:
-        for folder, prefix, entries in _repositories(root):
-            paths = [item.path for item in entries if item.mode in _FILE_MODES and _is_pointer(folder / item.path)]
-            managed = _managed_by_lfs(folder, paths) if paths else frozenset[str]()
-            found += [LfsPointer(prefix + path, path in managed) for path in paths]
-    except GitFailed as error:
-        raise _unusable(root, error) from error
-    return tuple(sorted(found, key=lambda item: os.fsencode(item.path)))
-
-
-def _repositories(root: Path, prefix: str = "") -> Iterator[tuple[Path, str, list[_Tracked]]]:
-    """The repository at `root` and each submodule that is there: its folder, the prefix of its paths, and its index."""
-    entries = _tracked(root)
-    yield root, prefix, entries
-    for item in entries:
-        if item.mode == _SUBMODULE and is_checkout(root / item.path):
-            yield from _repositories(root / item.path, f"{prefix}{item.path}/")
-
-
-def _submodule_paths(root: Path) -> frozenset[str]:
-    """The paths that `.gitmodules`, as it stands in the index, gives a URL to."""
-    try:
-        listing = git(root, "config", "--blob", ":.gitmodules", "--null", "--get-regexp", r"^submodule\..*\.(path|url)$")
-    except GitFailed:
-        return frozenset()
-    paths: dict[bytes, bytes] = {}
-    urls: set[bytes] = set()
-    for entry in listing.split(b"\0"):
-        key, _, value = entry.partition(b"\n")
-        name, _, last = key.rpartition(b".")
-        if last == b"path":
-            paths[name] = value
-        elif last == b"url" and value:
-            urls.add(name)
-    return frozenset(os.fsdecode(path) for name, path in paths.items() if name in urls)
-
-
-def _is_pointer(path: Path) -> bool:
-    try:
-        status = os.lstat(path)
-        if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= LFS_POINTER_BYTES:
-            return False
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            return LFS_POINTER.fullmatch(file.read(LFS_POINTER_BYTES + 1)) is not None
-    except OSError:
-        return False
-
-
-def _managed_by_lfs(root: Path, paths: Sequence[str]) -> frozenset[str]:
-    """Of these paths those whose attribute `filter` is `lfs`: fields of `path NUL filter NUL value NUL`."""
-    fields = git(root, "check-attr", "-z", "--stdin", "filter", given=b"".join(os.fsencode(path) + b"\0" for path in paths)).split(b"\0")
-    return frozenset(os.fsdecode(path) for path, value in zip(fields[0::3], fields[2::3], strict=False) if value == b"lfs")
-
-
-def _split(listing: bytes) -> list[bytes]:
-    return [part for part in listing.split(b"\0") if part]
+        raise unusable(root, error) from error
 
 
 def _inspect(root: Path) -> Checkout:
@@ -230,7 +117,7 @@ def _uncommitted(root: Path, prefix: str, uninitialised: list[str]) -> Iterator[
     """Paths that differ from HEAD or are new, and the same of each submodule and nested checkout."""
     status = git(root, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignore-submodules=all", "--no-renames")
     entries = [(os.fsdecode(line[:2]), os.fsdecode(line[3:])) for line in status.split(b"\0") if line]
-    tracked = _tracked(root)
+    tracked = index_of(root)
     unchanged = _unchanged_lfs(root, {path for code, path in entries if code == " M"}, tracked)
     for code, path in entries:
         if path.endswith("/") and code == "??" and is_checkout(root / path):
@@ -239,19 +126,19 @@ def _uncommitted(root: Path, prefix: str, uninitialised: list[str]) -> Iterator[
         elif path not in unchanged:
             yield prefix + path
     for item in tracked:
-        if item.mode != _SUBMODULE:
+        if item.mode != SUBMODULE:
             continue
         if not is_checkout(root / item.path):
             uninitialised.append(prefix + item.path)
             continue
-        if _head(root / item.path) != item.blob:
+        if head_of(root / item.path) != item.blob:
             yield prefix + item.path
         yield from _uncommitted(root / item.path, f"{prefix}{item.path}/", uninitialised)
 
 
 def _listed(root: Path, prefix: str) -> Iterator[str]:
-    for item in _tracked(root):
-        if item.mode != _SUBMODULE:
+    for item in index_of(root):
+        if item.mode != SUBMODULE:
             yield prefix + item.path
         elif is_checkout(root / item.path):
             yield from _listed(root / item.path, f"{prefix}{item.path}/")
@@ -264,18 +151,18 @@ def _listed(root: Path, prefix: str) -> Iterator[str]:
             yield prefix + path
 
 
-def _tracked(root: Path) -> list[_Tracked]:
+def index_of(root: Path) -> list[Tracked]:
     """The index: `mode blob stage TAB path`."""
-    found: dict[str, _Tracked] = {}
+    found: dict[str, Tracked] = {}
     for line in git(root, "ls-files", "-z", "--stage").split(b"\0"):
         if line:
             about, _, path = line.partition(b"\t")
             mode, blob, _ = about.decode("ascii").split(" ")
-            found[os.fsdecode(path)] = _Tracked(mode, blob, os.fsdecode(path))
+            found[os.fsdecode(path)] = Tracked(mode, blob, os.fsdecode(path))
     return list(found.values())
 
 
-def _unchanged_lfs(root: Path, modified: set[str], tracked: Sequence[_Tracked]) -> set[str]:
+def _unchanged_lfs(root: Path, modified: set[str], tracked: Sequence[Tracked]) -> set[str]:
     """Of the modified files those that are what their LFS pointer in the index says: with filters off, git cannot tell."""
     blobs = {item.path: item.blob for item in tracked if item.path in modified}
     if not blobs:
@@ -324,7 +211,8 @@ def is_checkout(folder: Path) -> bool:
         return False
 
 
-def _head(root: Path) -> str:
+def head_of(root: Path) -> str:
+    """The commit that is checked out; empty where there is none."""
     try:
         return git(root, "rev-parse", "--verify", "--quiet", "HEAD").strip().decode("ascii")
     except GitFailed:
@@ -341,7 +229,8 @@ def _is_ignored(root: Path, directory: Path) -> bool:
     return True
 
 
-def _unusable(root: Path, error: GitFailed) -> UsageError:
+def unusable(root: Path, error: GitFailed) -> UsageError:
+    """The error of a checkout that git cannot read."""
     dubious = "dubious ownership" in str(error) or "unsafe repository" in str(error)
     remedy = f"git config --global --add safe.directory {root}" if dubious else "see whether `git status` works in it"
     return UsageError(f"git cannot read the checkout {root}: {str(error)[:500]}", remedy=remedy, reason_id="workspace/git")

@@ -117,48 +117,19 @@ def _moved(findings: Findings) -> list[Reason]:
 
 
 def _inconclusive(findings: Findings) -> list[Reason]:
-    reasons = []
-    if findings.interrupted:
-        reasons.append(Reason("run/interrupted", findings.interrupted, "run the gate again"))
-    if findings.not_held and findings.spec.lock.on_change == "fail" and not _diverged(findings):
-        reasons.append(Reason("lock/not-held", findings.not_held, "ask for equal bits, or leave `lock.on-change` at `notice`"))
-    if findings.unproven:
-        reasons.append(Reason("address/unproven", findings.unproven, "please report it: this is a mistake of the gate"))
-    if findings.against is not None and findings.against.status == "inconclusive" and not _diverged(findings):
-        reasons.append(
-            Reason(
-                "against/inconclusive",
-                f"--against {findings.against.ref}: {findings.against.message}",
-                "see that ref's own training first, or leave --against out",
-            )
-        )
+    reasons = [Reason("run/interrupted", findings.interrupted, "run the gate again")] if findings.interrupted else []
+    reasons += _unknown_standing(findings)
     reasons += [
         Reason(run.reason_id, f"run {run.plan.name}: {run.problem}", run.remedy)
         for run in findings.runs
         if not run.good and run.reason_id != "run/ended-early"
     ]
-    empty = [
-        item for item in findings.comparisons if not any(tally.tensors for kind, tally in item.comparison.by_kind.items() if kind != "rng")
-    ]
-    if empty and all(item.comparison.identical for item in empty):
-        reasons.append(
-            Reason(
-                "run/nothing-compared",
-                "the runs recorded nothing but generator states",
-                "record what is to be the same: repro_gate.record(name, value)",
-            )
-        )
+    reasons += _nothing_compared(findings)
     if not reasons and not findings.comparisons and not any(item.status == "fail" for item in findings.checklist):
         reasons.append(Reason("run/nothing-compared", "no two runs could be compared"))
     budget = findings.spec.cost
-    if (
-        not reasons
-        and findings.runs
-        and budget.measure
-        and budget.max_percent is not None
-        and findings.cost is None
-        and not findings.stopped_early
-    ):
+    wanted = budget.measure and budget.max_percent is not None and not findings.stopped_early
+    if not reasons and findings.runs and wanted and findings.cost is None:
         reasons.append(
             Reason(
                 "cost/not-measured",
@@ -171,6 +142,35 @@ def _inconclusive(findings: Findings) -> list[Reason]:
         for note in findings.artifact_notes
     ]
     return reasons
+
+
+def _unknown_standing(findings: Findings) -> list[Reason]:
+    """What was asked about the lock, the address or another ref, and could not be answered."""
+    reasons = []
+    diverged = bool(_diverged(findings))
+    if findings.not_held and findings.spec.lock.on_change == "fail" and not diverged:
+        reasons.append(Reason("lock/not-held", findings.not_held, "ask for equal bits, or leave `lock.on-change` at `notice`"))
+    if findings.unproven:
+        reasons.append(Reason("address/unproven", findings.unproven, "please report it: this is a mistake of the gate"))
+    if findings.against is not None and findings.against.status == "inconclusive" and not diverged:
+        message = f"--against {findings.against.ref}: {findings.against.message}"
+        reasons.append(Reason("against/inconclusive", message, "see that ref's own training first, or leave --against out"))
+    return reasons
+
+
+def _nothing_compared(findings: Findings) -> list[Reason]:
+    empty = [
+        item for item in findings.comparisons if not any(tally.tensors for kind, tally in item.comparison.by_kind.items() if kind != "rng")
+    ]
+    if not empty or not all(item.comparison.identical for item in empty):
+        return []
+    return [
+        Reason(
+            "run/nothing-compared",
+            "the runs recorded nothing but generator states",
+            "record what is to be the same: repro_gate.record(name, value)",
+        )
+    ]
 
 
 def _uncovered(checklist: Sequence[CheckResult]) -> list[Reason]:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.checkout import LfsPointer, Submodule, inspect_checkout, lfs_pointers, submodules, tracked_files
+from repro_gate.checkout import inspect_checkout
+from repro_gate.checkout_contents import LfsPointer, Submodule, lfs_pointers, submodules, tracked_files
 from repro_gate.workspace import Snapshot, take_snapshot
 from tests.repositories import git, repository, tree, write
 

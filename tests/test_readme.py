@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from pathlib import Path
 
 import pytest
 
+from repro_gate.arguments import parser
+from repro_gate.checking import gather
+from repro_gate.checkout import inspect_checkout
+from repro_gate.checks import run_static
 from repro_gate.checks.table import placed
 from repro_gate.cli import main
+from repro_gate.progress import Silent
+from repro_gate.spec.loader import load_spec
+from tests.repositories import git, repository
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -48,3 +56,18 @@ def test_every_command_and_option_it_names_exists(capsys: pytest.CaptureFixture[
         shown = capsys.readouterr().out
         assert left.value.code == 0
         assert all(option in shown for option in re.findall(r"--[a-z-]+", rest))
+
+
+def test_its_workflow_is_what_the_gate_asks_of_one(tmp_path: Path) -> None:
+    (workflow,) = [block for block in re.findall(r"^```yaml\n(.*?)^```", README, re.MULTILINE | re.DOTALL) if "jobs:" in block]
+    root = repository(tmp_path / "work")
+    (root / ".github/workflows").mkdir(parents=True)
+    (root / ".github/workflows/repro.yml").write_text(workflow)
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "workflow")
+    (root / "repro.yml").write_text("version: 1\ntrain: {run: python train.py}\n")
+    evidence = gather(load_spec(root), inspect_checkout(root), Silent(), {}, cached=False)
+    result = next(item for item in run_static(evidence, date(2026, 11, 21)) if item.id == "code/actions-pinned")
+    assert result.status == "pass", result
+    options = re.search(r"repro-gate run (.*)", workflow)
+    assert options is not None and parser().parse_args(["run", *options[1].replace('"', "").split()]).policy == "base"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from repro_gate.checkout import lfs_pointers, submodules
+from repro_gate.checkout_contents import lfs_pointers, submodules
 from repro_gate.checks.absent_files import files_of_this_machine
 from repro_gate.checks.interface import CHECKOUT, Check, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
 from repro_gate.checks.opened import declared_paths, is_source, opened, unlisted, with_line

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.checkout import inspect_checkout, tracked_files
+from repro_gate.checkout import inspect_checkout
+from repro_gate.checkout_contents import tracked_files
 from repro_gate.checks.absent_files import files_of_this_machine
 from repro_gate.checks.interface import Evidence
 from repro_gate.spec.model import DataItem, Train

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from repro_gate.checkout import inspect_checkout, tracked_files
+from repro_gate.checkout import inspect_checkout
+from repro_gate.checkout_contents import tracked_files
 from repro_gate.checks.code import (
     actions_pinned,
     commit_known,

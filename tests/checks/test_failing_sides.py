@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from repro_gate.analysis.compare import compare_runs
-from repro_gate.checkout import inspect_checkout, tracked_files
+from repro_gate.checkout import inspect_checkout
+from repro_gate.checkout_contents import tracked_files
 from repro_gate.checks import ALL
 from repro_gate.checks.interface import Evidence
 from repro_gate.data.declared import DataFinding
