@@ -102,6 +102,45 @@ def test_it_is_the_same_for_another_path_user_time_zone_language_umask_and_clock
     assert len(found) == 1 and json.loads(found.pop())[3] is True
 
 
+FILES = st.dictionaries(
+    st.text(st.characters(min_codepoint=33, exclude_characters="/\x7f"), min_size=1, max_size=6).map(lambda name: f"f{name}")
+    | st.sampled_from(["f\udcff", "fe\u0301", "f\u00e9", "d/f", "d/e/f"]),
+    st.tuples(st.binary(max_size=8), st.booleans()),
+    min_size=1,
+    max_size=6,
+)
+
+
+SURROUNDINGS = st.fixed_dictionaries(
+    {
+        "TZ": st.sampled_from(["UTC", "Asia/Kathmandu", "America/St_Johns", "Pacific/Kiritimati", "<+03>-3", "nonsense"]),
+        "LC_ALL": st.sampled_from(["C", "C.UTF-8", "POSIX", "tr_TR.UTF-8", "de_DE@euro"]),
+        "HOME": st.sampled_from(["/", "/nonexistent", "/tmp"]),
+        "USER": st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=8),
+        "PYTHONHASHSEED": st.integers(0, 2**32 - 1).map(str),
+        "SOURCE_DATE_EPOCH": st.integers(0, 2**31).map(str),
+    }
+)
+
+
+@settings(max_examples=8, deadline=None)
+@given(FILES, SURROUNDINGS, SURROUNDINGS, st.sampled_from(["000", "022", "077"]))
+def test_no_surroundings_move_it(files: dict[str, tuple[bytes, bool]], here: dict[str, str], there: dict[str, str], umask: str) -> None:
+    roots = [planted(files, False), planted(files, True)]
+    plain = {"PATH": os.environ["PATH"], "PYTHONPATH": os.getcwd()}
+    try:
+        found = [
+            subprocess.run(
+                [sys.executable, "-c", PROGRAM, str(root), mask], env={**plain, **around}, cwd="/", check=True, capture_output=True, text=True
+            ).stdout
+            for root, around, mask in zip(roots, (here, there), ("022", umask), strict=True)
+        ]
+        assert found[0] == found[1] and json.loads(found[0])[3] is True
+    finally:
+        for root in roots:
+            remove_tree(root)
+
+
 def copied_backwards(source: Path, target: Path) -> None:
     """A copy of a checkout whose files were made in another order, at another time, by nobody's umask."""
     paths = [path for path in source.rglob("*") if ".git" not in path.relative_to(source).parts]
@@ -114,15 +153,6 @@ def copied_backwards(source: Path, target: Path) -> None:
             place.chmod(0o740 if path.stat().st_mode & 0o100 else 0o640)
             os.utime(place, (times.randrange(10**9), times.randrange(10**9)))
     shutil.copytree(source / ".git", target / ".git")
-
-
-FILES = st.dictionaries(
-    st.text(st.characters(min_codepoint=33, exclude_characters="/\x7f"), min_size=1, max_size=6).map(lambda name: f"f{name}")
-    | st.sampled_from(["f\udcff", "fe\u0301", "f\u00e9", "d/f", "d/e/f"]),
-    st.tuples(st.binary(max_size=8), st.booleans()),
-    min_size=1,
-    max_size=6,
-)
 
 
 def planted(files: dict[str, tuple[bytes, bool]], backwards: bool) -> Path:
