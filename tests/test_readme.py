@@ -12,6 +12,7 @@ from repro_gate.arguments import parser
 from repro_gate.checking import gather
 from repro_gate.checkout import inspect_checkout
 from repro_gate.checks import run_static
+from repro_gate.checks.interface import CATEGORIES
 from repro_gate.checks.table import placed
 from repro_gate.cli import main
 from repro_gate.progress import Silent
@@ -38,8 +39,9 @@ def test_every_relative_link_leads_somewhere(page: str) -> None:
 
 def test_the_demo_is_a_report_as_it_was_printed() -> None:
     demo = README.split("<!-- demo -->")[1].split("<!-- /demo -->")[0]
-    for part in ("PASS", "same bits twice", "noise floor", "95% interval", "Checklist", "See it again"):
+    for part in ("PASS", "same bits twice", "address      sha256:", "noise floor", "95% interval", "Checklist", "See it again"):
         assert part in demo
+    assert all(re.search(rf"^  {category} +\d+ of \d+$", demo, re.MULTILINE) for category in CATEGORIES)
 
 
 def test_the_table_of_checks_is_current() -> None:
