@@ -131,7 +131,7 @@ def test_no_surroundings_move_it(files: dict[str, tuple[bytes, bool]], here: dic
     try:
         found = [
             subprocess.run(
-                [sys.executable, "-c", PROGRAM, str(root), mask], env={**plain, **around}, cwd="/", check=True, capture_output=True, text=True
+                [sys.executable, "-c", PROGRAM, str(root), mask], env=plain | around, cwd="/", check=True, capture_output=True, text=True
             ).stdout
             for root, around, mask in zip(roots, (here, there), ("022", umask), strict=True)
         ]

@@ -54,7 +54,11 @@ def with_children(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_children_give_the_digests_that_one_process_gives(tmp_path: Path, with_children: list[int]) -> None:
     listing = many_files(tmp_path, large=2)
     work = Work(listing, KINDS)
-    digest_all([work])
+    for _ in range(20):  # on a busy machine all may be read before a child has started
+        work = Work(listing, KINDS)
+        digest_all([work])
+        if with_children:
+            break
     assert work.error is None and with_children and 0 not in with_children
     for kind in KINDS:
         assert work.digests[kind] == digests(listing, kind)
