@@ -44,12 +44,8 @@ def _take(place: Path) -> tuple[Path, int] | None:
     try:
         place.mkdir(mode=0o700)
     except FileExistsError:
-        if not _abandoned(place):
+        if not _cleared(place):
             return None
-        with contextlib.suppress(OSError):
-            away = Path(tempfile.mkdtemp(prefix="repro-gate-", dir=place.parent)) / "abandoned"
-            place.rename(away)  # whoever is first; the other finds nothing
-            remove_tree(away.parent)
         try:
             place.mkdir(mode=0o700)
         except OSError:
@@ -63,8 +59,11 @@ def _take(place: Path) -> tuple[Path, int] | None:
     return place, lock
 
 
-def _abandoned(place: Path) -> bool:
-    """Whether the folder is this user's own and nobody holds it any more."""
+def _cleared(place: Path) -> bool:
+    """Move the folder away and remove it, where it is this user's own and nobody holds it any more.
+
+    Its lock is held until it has been moved: whoever looks in between finds it held, or a new folder.
+    """
     try:
         found = os.lstat(place)
     except OSError:
@@ -74,13 +73,24 @@ def _abandoned(place: Path) -> bool:
     try:
         lock = os.open(place / _HELD, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
-        return time.time() - found.st_mtime > _FRESH
+        return time.time() - found.st_mtime > _FRESH and _moved_away(place)
     except OSError:
         return False
     try:
-        return _locked(lock)
+        return _locked(lock) and _moved_away(place)
     finally:
         os.close(lock)
+
+
+def _moved_away(place: Path) -> bool:
+    away = Path(tempfile.mkdtemp(prefix="repro-gate-", dir=place.parent))
+    try:
+        place.rename(away / "abandoned")
+    except OSError:
+        return False
+    finally:
+        remove_tree(away)
+    return True
 
 
 def _locked(descriptor: int) -> bool:

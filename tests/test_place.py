@@ -77,3 +77,23 @@ def test_a_folder_that_somebody_made_is_left_alone(folder: Path) -> None:
     with taken_place() as place:
         assert place.name == f"repro-gate-{os.getuid()}-1"
     assert target.is_dir()
+
+
+def test_two_that_find_an_abandoned_place_do_not_both_take_it_over(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one moves it away, another that looks at it finds it held, and takes the next."""
+    left = folder / f"repro-gate-{os.getuid()}-0"
+    left.mkdir()
+    (left / "held").touch()
+    seen: list[str] = []
+    rename = Path.rename
+
+    def between(self: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "rename", rename)
+        with taken_place() as other:
+            seen.append(other.name)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", between)
+    with taken_place() as place:
+        assert place == left and seen == [f"repro-gate-{os.getuid()}-1"]
+    assert list(folder.iterdir()) == []
