@@ -10,10 +10,11 @@ import contextlib
 import os
 import tempfile
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from repro_gate.checkout import Checkout, outermost
-from repro_gate.data.declarations import MAX_CROISSANT, DataProblem, expand_items
+from repro_gate.data.declarations import DECLARING, MAX_CROISSANT, DataProblem, expand_items
 from repro_gate.errors import GateError, UsageError
 from repro_gate.files import remove_tree
 from repro_gate.lock.format import MAX_BYTES as MAX_LOCK_BYTES
@@ -27,8 +28,6 @@ from repro_gate.spec.loader import MAX_BYTES as MAX_SPEC_BYTES
 from repro_gate.spec.loader import key_lines, load_spec, load_spec_bytes
 from repro_gate.spec.model import Spec
 from repro_gate.weakening import weakened
-
-_DECLARING = (".dvc", ".json", ".jsonld")
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def judging(head: Spec, checkout: Checkout, options: Options) -> Judging:
     name = _name_in(root, head.path)
     base, start = Side(root, tip, name, head.path, options), Side(root, merge_base(root, tip), name, head.path, options)
     policy = options.policy or base.policy()
-    found, notes = _weakened(start if start.raw() is not None else base, head.path)
+    found, notes = _weakened(start if start.raw is not None else base, head.path)
     if policy == "base":
         return Judging(base.judge(ref), base.lock(), BaseFinding(ref, tip, policy, found), notes)
     return Judging(head, read_lock(head.path.parent / LOCK_NAME), BaseFinding(ref, start.commit, policy, found), notes)
@@ -98,13 +97,14 @@ class Side:
     def __init__(self, root: Path, commit: str, name: str, path: Path, options: Options) -> None:
         self.root, self.commit, self.name, self.path, self.options = root, commit, name, path, options
 
+    @cached_property
     def raw(self) -> bytes | None:
         """The spec's bytes; None where this commit has no such file."""
         return file_at(self.root, self.commit, self.name, MAX_SPEC_BYTES)
 
     def spec(self, overridden: bool = False) -> Spec | None:
         """None where this commit has no such file. Raises UsageError for one with mistakes."""
-        raw = self.raw()
+        raw = self.raw
         if raw is None:
             return None
         source = f"{self.commit[:12]}:{self.name}"
@@ -137,7 +137,7 @@ class Side:
         place = Path(tempfile.mkdtemp(prefix="repro-gate-")).resolve()
         folder = os.path.dirname(self.name)
         try:
-            for name in (name for item in spec.data for name in (item.path, f"{item.path}.dvc") if name.endswith(_DECLARING)):
+            for name in (name for item in spec.data for name in (item.path, f"{item.path}.dvc") if name.lower().endswith(DECLARING)):
                 path = os.path.normpath(os.path.join(folder, name))
                 raw = None if path.startswith(("..", "/")) else file_at(self.root, self.commit, path, MAX_CROISSANT)
                 if raw is not None:

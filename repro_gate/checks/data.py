@@ -5,7 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from repro_gate.checks.interface import CHECKOUT, Check, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
+from repro_gate.checks.interface import (
+    CHECKOUT,
+    Check,
+    Evidence,
+    Outcome,
+    check,
+    failed,
+    missing,
+    parted_before,
+    passed,
+    shortened,
+    skipped,
+)
 from repro_gate.checks.opened import declared_paths, is_source, opened, unlisted, with_line
 from repro_gate.checks.revisions import Found, find_revisions
 from repro_gate.checks.splits import splits_disjoint
@@ -210,12 +222,7 @@ def batches_equal(evidence: Evidence) -> Outcome:
             "seed the sampler and the augmentation from the run's seed",
         )
     if tally.differing:
-        where = f"{first.kind} {first.name} at step {first.step}" if first is not None else "unknown"
-        return noticed(
-            "batches differ, after the runs had parted for another reason",
-            (f"{tally.differing} of {tally.tensors} tensors of batches differ; first to part: {where}",),
-            "mend what parted first",
-        )
+        return parted_before("batches differ", "tensors of batches", tally, first)
     return passed(f"{count} batches were equal, in content and order")
 
 

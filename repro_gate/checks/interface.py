@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from repro_gate.analysis.model import Comparison
+from repro_gate.analysis.model import Comparison, Divergence, Tally
 from repro_gate.checkout import Checkout
 from repro_gate.data.declarations import DataProblem
 from repro_gate.data.declared import DataFinding
@@ -121,6 +121,16 @@ class Check:
 def check(identifier: str, title: str, needs: str = RUNS) -> Callable[[Callable[[Evidence], Outcome]], Check]:
     """Decorator: makes a function from evidence to outcome the check `identifier`."""
     return lambda look: Check(identifier, title, needs, look)
+
+
+def parted_before(what: str, parts: str, tally: Tally, first: Divergence | None) -> Outcome:
+    """`what` differs, after the runs had parted in something else: `parts` are counted in `tally`, `first` is what parted first."""
+    where = f"{first.kind} {first.name} at step {first.step}" if first is not None else "unknown"
+    return noticed(
+        f"{what}, after the runs had parted for another reason",
+        (f"{tally.differing} of {tally.tensors} {parts} differ; first to part: {where}",),
+        "mend what parted first",
+    )
 
 
 def shortened(items: Sequence[str], most: int = 99) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from repro_gate.analysis.compare import first_difference, key_of, processes
-from repro_gate.checks.interface import Check, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
+from repro_gate.checks.interface import Check, Evidence, Outcome, check, failed, missing, noticed, parted_before, passed, shortened, skipped
 from repro_gate.checks.loaders import by_loader
 from repro_gate.checks.opened import in_workspace
 from repro_gate.runs.conditions import WARN_ONLY, not_effective
@@ -80,12 +80,7 @@ def generators_equal(evidence: Evidence) -> Outcome:
             "something draws a number of values, or seeds, that depends on more than the seed",
         )
     if tally.differing:
-        where = f"{first.kind} {first.name} at step {first.step}" if first is not None else "unknown"
-        return noticed(
-            "generator states differ, after the runs had parted for another reason",
-            (f"{tally.differing} of {tally.tensors} generators differ; first to part: {where}",),
-            "mend what parted first",
-        )
+        return parted_before("generator states differ", "generators", tally, first)
     return passed(f"{tally.tensors} generators were in the same state in both runs, at every step")
 
 

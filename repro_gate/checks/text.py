@@ -6,10 +6,11 @@ Called by the readers of lockfiles, workflows and project files. Standard librar
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from pathlib import Path
 from typing import Any
+
+from repro_gate.files import NotRegular, read_start
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -32,13 +33,11 @@ def read_text(path: Path, within: Path, most: int) -> str:
     try:
         if not is_inside(path, within):
             raise Unreadable("lies outside the checkout")
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise Unreadable("is no regular file")
-            content = file.read(most + 1)
+        content = read_start(path, most + 1)
     except FileNotFoundError:
         raise Unreadable("is not there") from None
+    except NotRegular:
+        raise Unreadable("is no regular file") from None
     except (OSError, ValueError) as error:
         raise Unreadable(f"cannot be read: {error}") from None
     if len(content) > most:

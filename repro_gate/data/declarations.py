@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from repro_gate.data.croissant import read_croissant
 from repro_gate.data.declared import LEGACY, data_path
 from repro_gate.data.dvc import read_dvc
 from repro_gate.data.stated import Fault, Stated, quoted, wrong_digest
+from repro_gate.files import NotRegular, read_start
 from repro_gate.spec.errors import escaped
 from repro_gate.spec.model import DataItem
 
@@ -25,6 +25,7 @@ MAX_CROISSANT = 8 << 20
 
 _DVC = ".dvc"
 _JSON = (".json", ".jsonld", ".json-ld")
+DECLARING = (_DVC, *_JSON)  # how the names of declaration files end
 _SNIFFED = 64 * 1024  # bytes at the start of a larger JSON file that are looked at for `@context`
 _STATE_SHA = "state the sha256 that `sha256sum` prints"
 
@@ -174,9 +175,7 @@ def _croissant(item: DataItem, path: Path, expansion: _Expansion) -> tuple[bytes
 
 def _mentions_context(path: Path) -> bool:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
-        with os.fdopen(descriptor, "rb") as file:
-            return stat.S_ISREG(os.fstat(descriptor).st_mode) and b'"@context"' in file.read(_SNIFFED)
+        return b'"@context"' in read_start(path, _SNIFFED)
     except OSError:
         return False
 
@@ -192,13 +191,11 @@ def _read_or_tell(name: str, path: Path, limit: int, expansion: _Expansion) -> b
 def _bytes(path: Path, limit: int) -> bytes:
     """A regular file's bytes. Raises _Unreadable for anything else, and for more than `limit`."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _Unreadable("is no regular file")
-            raw = file.read(limit + 1)
+        raw = read_start(path, limit + 1)
     except FileNotFoundError:
         raise _Unreadable("does not exist") from None
+    except NotRegular:
+        raise _Unreadable("is no regular file") from None
     except OSError as error:
         raise _Unreadable(f"cannot be read: {error.strerror or error}") from None
     if len(raw) > limit:
