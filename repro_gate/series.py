@@ -174,7 +174,8 @@ class Series:
                 f"train.working-directory {self.spec.train.working_directory!r} leaves the checkout", remedy="name a folder inside it"
             )
         site = Site(place, workspace.root, cwd, self.ground.place / "traces", self.ground.outer, resolve_data(self.spec.data, folder))
-        self._look_for_others()
+        if not self.runs:
+            self._look_for_others()
         if record:
             self.watch.run_started(plan.name, len(self.runs) + 1, self._total, plan.condition.steps)
         progress = _Progress(self.watch, live)
@@ -188,7 +189,7 @@ class Series:
         return run
 
     def _look_for_others(self) -> None:
-        """Whatever computes on a GPU while no run is going is not ours. Asked before and after each, where it costs none of them time."""
+        """Whatever computes on a GPU while no run is going is not ours. Asked before the first and after each, where it costs none time."""
         if self.spec.hardware.device != "cpu":
             seen = other_gpu_processes(())
             if seen is not None:
