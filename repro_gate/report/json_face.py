@@ -80,6 +80,7 @@ def to_json(report: Report) -> dict[str, Any]:
         if report.fingerprint is None
         else {**vars(report.fingerprint), "by_step": _first("by_step", report.fingerprint.by_step)},
         "reproduce": report.reproduce,
+        "origin": None if report.origin is None else vars(report.origin),
     }
     return {**plain_document(fields), "content_address": _address(report.content_address)}
 

@@ -23,6 +23,7 @@ __all__ = [
     "VERDICTS",
     "BaseFinding",
     "CheckResult",
+    "Origin",
     "Reason",
     "Report",
     "RunSummary",
@@ -99,6 +100,16 @@ class BaseFinding:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """The workflow run that made a report. Written by the action; whoever posts a report of another run holds it against that run."""
+
+    repository: str  # owner/name: the one that the workflow belongs to
+    head_sha: str  # the head of the pull request, or the commit that was pushed
+    run_id: int
+    run_attempt: int
+
+
+@dataclass(frozen=True)
 class Report:
     """The whole answer. A part that was not measured is None, never a made-up value."""
 
@@ -124,6 +135,7 @@ class Report:
     against: AgainstFinding | None = None
     base: BaseFinding | None = None  # None: no base ref is known
     reproduce: str = ""  # one shell command that shows the finding again on a person's own machine
+    origin: Origin | None = None  # None outside a workflow
 
     @property
     def determinism(self) -> SeedResult | None:
