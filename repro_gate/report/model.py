@@ -107,6 +107,7 @@ class Origin:
     head_sha: str  # the head of the pull request, or the commit that was pushed
     run_id: int
     run_attempt: int
+    name: str = ""  # tells gates of one spec apart (a matrix over runners): the name of the folder that the report is written to
 
 
 @dataclass(frozen=True)
