@@ -7,14 +7,14 @@ import contextlib
 import difflib
 import os
 import secrets
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from repro_gate import __version__
 from repro_gate.arguments import parser
+from repro_gate.ending import end_cleanly
 from repro_gate.errors import GateError, UsageError
 
 if TYPE_CHECKING:
@@ -23,13 +23,9 @@ if TYPE_CHECKING:
     from repro_gate.progress import Watch
     from repro_gate.report.model import Report
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    for number in _ENDING:
-        signal.signal(number, _ended)
+    end_cleanly()
     options = parser().parse_args(arguments)
     try:
         return _COMMANDS[options.command](options)
@@ -280,10 +276,3 @@ def _printable(text: str) -> str:
     from repro_gate.report.escape import for_log, for_terminal
 
     return "\n".join(for_log(for_terminal(line), os.environ) for line in text.split("\n"))
-
-
-def _ended(number: int, frame: object) -> NoReturn:
-    """The first signal ends the run and cleans up; later ones must not end the cleaning."""
-    for other in _ENDING:
-        signal.signal(other, signal.SIG_IGN)
-    raise KeyboardInterrupt

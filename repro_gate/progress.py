@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from repro_gate.analysis.model import Divergence
-from repro_gate.report.escape import for_encoding, for_terminal, for_workflow_log, stop_commands
+from repro_gate.report.escape import for_encoding, for_terminal, for_workflow_log
 from repro_gate.report.figures import duration
 
 if TYPE_CHECKING:
@@ -62,7 +62,11 @@ class Silent:
 
 
 class Lines:
-    """Plain lines: one when a run begins, one when it ends, one for a divergence; a line of progress every half minute."""
+    """Plain lines: one when a run begins, one when it ends, one for a divergence; a line of progress every half minute.
+
+    On GitHub a run is a group, and from its first line to its last the runner obeys no command but the one that ends this, a fresh random
+    token for each group: nothing that a training prints or is called can be a workflow command.
+    """
 
     EVERY = 30.0  # seconds
 
@@ -70,6 +74,7 @@ class Lines:
         self._stream, self._github = stream, github
         self._said = time.monotonic()
         self._name = ""
+        self._token = ""  # ends the stop of workflow commands; empty where none is going
 
     def verifying(self, done: int, total: int) -> None:
         """A line now and then: most data is read before the first of them."""
@@ -78,9 +83,12 @@ class Lines:
             self._line(f"verifying data: {done // MIB:,} of {total // MIB:,} MiB")
 
     def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
-        """Open a group."""
+        """Open a group, and let no line in it be a command."""
         self._name, self._said = name, time.monotonic()
         self._line(f"{'::group::' if self._github else ''}run {number} of {total}: {name}" + (f", {steps} steps" if steps else ""))
+        if self._github:
+            self._token = secrets.token_hex(16)
+            self._line(f"::stop-commands::{self._token}")
 
     def advanced(self, step: int, loss: float | None) -> None:
         """A line now and then."""
@@ -97,11 +105,16 @@ class Lines:
         self._name = ""
         self._foreign(f"  {ended(run)}")
         if run.log_matters and run.ended.tail:
-            tail = [for_terminal(line, 2000) for line in run.ended.tail[-60:]]
-            for line in stop_commands(secrets.token_hex(16), tail) if self._github else [f"  | {line}" for line in tail]:
-                self._line(line)
-        if self._github:
+            for line in run.ended.tail[-60:]:
+                self._foreign(f"  | {for_terminal(line, 2000)}")
+        self.close()
+
+    def close(self) -> None:
+        """Close the group where one is open; the runner obeys commands again."""
+        if self._token:
+            self._line(f"::{self._token}::")
             self._line("::endgroup::")
+            self._token = ""
 
     def _foreign(self, text: str) -> None:
         """A line that holds words of the training's: the runner obeys the older `##[command]` anywhere in a line."""
@@ -200,7 +213,11 @@ def watching(stream: TextIO, *, terminal: bool, github: bool, quiet: bool) -> It
     if quiet:
         yield Silent()
     elif not terminal:
-        yield Lines(stream, github)
+        lines = Lines(stream, github)
+        try:
+            yield lines
+        finally:
+            lines.close()
     else:
         from rich.console import Console
 

@@ -55,18 +55,29 @@ def said(text: str, *, github: bool) -> list[str]:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_word_of_the_training_is_a_workflow_command(text: str) -> None:
     lines = said(text, github=True)
-    stop = next(index for index, line in enumerate(lines) if line.startswith("::stop-commands::"))
-    token = lines[stop].removeprefix("::stop-commands::")
-    go = lines.index(f"::{token}::")
-    assert go - stop == 2 + len(HOSTILE)
-    assert [line.partition(":: ")[0].split(" ")[0] for line in lines[:stop] + lines[go + 1 :] if COMMAND.search(line)] == [
-        "::group::run",
-        "::endgroup::",
-        "::group::run",
-        "::endgroup::",
-    ]
-    assert not [line for line in lines[stop + 1 : go] if COMMAND.search(line)]
-    assert said(text, github=True)[stop] != lines[stop]  # a fresh token for each use
+    tokens = [line.removeprefix("::stop-commands::") for line in lines if line.startswith("::stop-commands::")]
+    assert len(set(tokens)) == 2  # one for each group
+    obeyed, stopped = [], ""
+    for line in lines:  # as the runner reads them
+        if stopped:
+            stopped = "" if line == f"::{stopped}::" else stopped
+            assert not stopped or not COMMAND.search(line), line
+        elif line.startswith("::stop-commands::"):
+            stopped = line.removeprefix("::stop-commands::")
+        elif COMMAND.search(line):
+            obeyed.append(line.partition(" ")[0])
+    assert obeyed == ["::group::run", "::endgroup::", "::group::run", "::endgroup::"]
+    assert not stopped
+    assert sum("  | " in line for line in lines) == 1 + len(HOSTILE)
+
+
+def test_a_gating_that_ends_in_a_run_lets_the_runner_obey_again() -> None:
+    stream = io.StringIO()
+    with pytest.raises(KeyboardInterrupt), watching(stream, terminal=False, github=True, quiet=False) as watch:
+        watch.run_started("deterministic-1", 1, 5, 3)
+        raise KeyboardInterrupt
+    group, stop, go, end = stream.getvalue().splitlines()
+    assert (group, stop.replace("stop-commands::", "") + "::", end) == ("::group::run 1 of 5: deterministic-1, 3 steps", go, "::endgroup::")
 
 
 @pytest.mark.parametrize("text", HOSTILE)
