@@ -23,16 +23,18 @@ ifeq ($(NO_VENV),)
   PY := $(VENV)/bin/python
   BASE := $(VENV)/.base.stamp
   FULL := $(VENV)/.full.stamp
+  NODE := $(VENV)/.node.stamp
   BIN := $(CURDIR)/$(VENV)/bin
   PIP := $(PY) -m pip install --disable-pip-version-check --quiet
 else
   PY := $(PYTHON)
   BASE :=
   FULL :=
+  NODE :=
   export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 endif
 
-.PHONY: help setup demo test lint format bench gpu clean
+.PHONY: help setup demo test lint api container browser format bench gpu clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -44,8 +46,19 @@ demo: $(BASE) ## gate examples/quickstart: noise without the flags, the same bit
 	@$(if $(BIN),PATH="$(BIN):$$PATH") $(PY) -m repro_gate run examples/quickstart
 
 test: $(FULL) ## every test that this machine can run: unit tests on two processes, then real training, one run after another
-	$(PY) -m pytest -n 2 --ignore=tests/e2e $(PYTEST)
+	$(PY) -m pytest -n 2 $(addprefix --ignore=tests/,e2e api container browser) $(PYTEST)
 	$(PY) -m pytest tests/e2e $(PYTEST)
+
+api: $(FULL) $(NODE) ## the API client against GitHub's own OpenAPI description (Prism), and GitHub's published webhook payloads
+	PATH="$(BIN):$$PATH" REPRO_GATE_API_TESTS=1 $(PY) -m pytest tests/api $(PYTEST)
+
+container: $(FULL) ## builds the image and runs the action in it as GitHub's runner does: docker, or podman and buildah
+	.ci/system container
+	REPRO_GATE_CONTAINER_TESTS=1 $(PY) -m pytest tests/container $(PYTEST)
+
+browser: $(FULL) $(NODE) ## the comment as a reviewer sees it, in headless Chromium
+	.ci/system browser
+	REPRO_GATE_BROWSER_TESTS=1 $(PY) -m pytest tests/browser $(PYTEST)
 
 lint: $(FULL) ## ruff and mypy --strict
 	$(PY) -m ruff check repro_gate benchmarks tests examples
@@ -66,7 +79,7 @@ gpu: $(FULL) ## needs CUDA: the GPU tests, then the GPU part of the benchmarks i
 	$(PY) -m benchmarks.run --gpu --out benchmarks/results/gpu.json $(BENCH)
 
 clean: ## remove .venv and everything made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis examples/*/out examples/*/broken/out
+	rm -rf $(VENV) tests/*/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis examples/*/out examples/*/broken/out
 	find repro_gate tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- setup; each stamp stands for a step that is done and is only repeated when what it depends on changes
@@ -99,4 +112,12 @@ $(VENV)/.base.stamp: $(VENV)/.torch.stamp pyproject.toml
 $(VENV)/.full.stamp: $(VENV)/.base.stamp
 	@echo "setup: what tests, lint and examples need"
 	@$(PIP) --editable '.[test,lint,examples]'
+	@touch $@
+
+$(VENV)/.node.stamp: $(VENV)/.full.stamp $(wildcard tests/*/package-lock.json)
+	@echo "setup: Node.js and what npm brings"
+	@$(PIP) --editable '.[node]'
+	@for place in $(dir $(wildcard tests/*/package-lock.json)); do \
+	  PATH="$(BIN):$$PATH" npm --prefix "$$place" ci --ignore-scripts --no-audit --no-fund --loglevel=error; \
+	done
 	@touch $@

@@ -39,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
         help="interpreter with torch, to measure how far tensors of two checkpoints are apart",
     )
     compare.set_defaults(command="compare")
+    _add_comment(commands)
     explain = commands.add_parser("explain", help="print the page of a check: what it looks at, why, and how to mend it")
     explain.add_argument("id", metavar="ID", nargs="?", help="such as data/checksums; left out: list them all")
     explain.set_defaults(command="explain")
@@ -80,6 +81,23 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     run.add_argument("--keep-traces", metavar="FOLDER", type=Path, help="keep the traces of all runs there, for `repro-gate compare`")
     _add_quiet(run)
     run.set_defaults(command="run")
+
+
+def _add_comment(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    comment = commands.add_parser(
+        "comment",
+        help="post a report.json as the comment of its pull request",
+        description="In a workflow_run job, for the run that the event names; elsewhere, with --repository and --pull-request. "
+        "The token comes from GITHUB_TOKEN or GH_TOKEN.",
+    )
+    comment.add_argument("report", metavar="REPORT", type=Path, help="report.json, or the folder that holds it; read as a stranger's")
+    comment.add_argument(
+        "--when", choices=("always", "on-failure", "on-change"), default="always", help="post always, on failure, or when the finding changed"
+    )
+    comment.add_argument("--repository", metavar="OWNER/NAME", help="the repository of the pull request")
+    comment.add_argument("--pull-request", metavar="N", type=int, help="the pull request, whose head must be the commit of the report")
+    comment.add_argument("--dry-run", action="store_true", help="print the Markdown and post nothing")
+    comment.set_defaults(command="comment")
 
 
 def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

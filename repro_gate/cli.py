@@ -6,9 +6,8 @@ import argparse
 import contextlib
 import difflib
 import os
-import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +15,14 @@ from repro_gate import __version__
 from repro_gate.arguments import parser
 from repro_gate.ending import end_cleanly
 from repro_gate.errors import GateError, UsageError
+from repro_gate.plain_log import plain_log
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from repro_gate.progress import Watch
     from repro_gate.report.model import Report
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
@@ -100,7 +101,7 @@ def _check(options: argparse.Namespace) -> int:
         results = check(spec, watch, cached=not options.no_cache)
     if options.json is not None:
         _write(options.json, to_text(checklist_json(results, options.spec, NEED_TRAINING, tool_version=__version__)))
-    with _plain_log():
+    with plain_log(os.environ):
         render_checklist(results, _console(), NEED_TRAINING)
     return 1 if any(item.status == "fail" for item in results) else 0
 
@@ -111,7 +112,7 @@ def _lock(options: argparse.Namespace) -> int:
 
     with _watch(options) as watch:
         gating, path = lock(Path(options.spec), options.spec, watch, cached=not options.no_cache)
-    with _plain_log():
+    with plain_log(os.environ):
         _render(gating.report)
     code = EXIT_CODES[gating.report.verdict]
     if path is not None:
@@ -132,7 +133,7 @@ def _hash(options: argparse.Namespace) -> int:
     moves = moved(*found) if options.diff else ()
     if options.json is not None:
         _write(options.json, diff_as_json(moves) if options.diff else as_json(found[0]))
-    with _plain_log():
+    with plain_log(os.environ):
         for line in diff_lines(moves) if options.diff else tree_lines(found[0]):
             print(_printable(line))
     return 1 if moves else 0
@@ -168,7 +169,7 @@ def _show(report: Report, options: argparse.Namespace) -> None:
         from repro_gate.report.markdown import to_markdown
 
         _write(options.markdown, to_markdown(report))
-    with _plain_log():
+    with plain_log(os.environ):
         _render(report)
 
 
@@ -190,19 +191,6 @@ def _console() -> Console:
     return Piped(highlight=False, markup=False)
 
 
-@contextlib.contextmanager
-def _plain_log() -> Iterator[None]:
-    """On GitHub, nothing that is printed in here is a command: a line may start with anything."""
-    token = f"repro-gate-{secrets.token_hex(16)}" if os.environ.get("GITHUB_ACTIONS") == "true" else ""
-    if token:
-        print(f"::stop-commands::{token}", flush=True)
-    try:
-        yield
-    finally:
-        if token:
-            print(f"::{token}::", flush=True)
-
-
 def _watch(options: argparse.Namespace) -> contextlib.AbstractContextManager[Watch]:
     from repro_gate.progress import watching
 
@@ -214,6 +202,13 @@ def _compare(options: argparse.Namespace) -> int:
     from repro_gate.comparing import compare_paths
 
     return compare_paths(options.a, options.b, options.python, options.json)
+
+
+def _comment(options: argparse.Namespace) -> int:
+    from repro_gate.github.posting import Wanted, comment_command
+
+    wanted = Wanted(options.report, options.when, options.repository, options.pull_request, options.dry_run)
+    return comment_command(wanted, os.environ)
 
 
 def _init(options: argparse.Namespace) -> int:
@@ -251,6 +246,7 @@ _COMMANDS = {
     "hash": _hash,
     "explain": _explain,
     "compare": _compare,
+    "comment": _comment,
     "init": _init,
     "schema": _schema,
 }

@@ -1,1 +1,1 @@
-"""GitHub's side of the gate: the event, the API, the comment, workflow commands. Calls `gate` and `report`; nothing of the rest calls it."""
+"""GitHub's side of the gate: event, API, comment, workflow commands. Calls `gate` and `report`; of the rest only `cli` calls it."""

@@ -126,7 +126,7 @@ class Activity(Enum):
 
 @dataclass(frozen=True)
 class Decision:
-    """What is to be done for one event. `pull` is the pull request where the event has it; `find_by` says how to find it where it has not."""
+    """What is to be done for one event. `pull` is the pull request where the event has it, `find_by` says how to find it where not."""
 
     activity: Activity
     reason: str = ""  # a sentence for REFUSE and NOTHING

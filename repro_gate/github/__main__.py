@@ -1,0 +1,72 @@
+"""`python -m repro_gate.github action|gate|publish`: what the steps of the action start.
+
+`action` is the container's: gate, then publish, in one process. `gate` and `publish` are the steps of the composite actions: the first runs
+a stranger's code and has no token, the second has the token and runs nothing of the stranger's. Errors are printed here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from repro_gate.errors import GateError, Inconclusive, UsageError
+from repro_gate.github import workflow
+from repro_gate.report.escape import for_workflow_log
+
+PHASES = ("action", "gate", "publish")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one phase and return the step's exit code."""
+    from repro_gate.ending import end_cleanly
+    from repro_gate.isolation.restart import handed_over, start_anew
+
+    end_cleanly()
+    try:
+        if len(arguments) > 1 or (arguments and arguments[0] not in PHASES):
+            raise UsageError(f"{' '.join(arguments)}: is no phase of the action", remedy=f"one of {', '.join(PHASES)}")
+        phase = arguments[0] if arguments else "action"
+        if phase != "publish":
+            start_anew(os.environ)
+        return _phase(phase, {**os.environ, **handed_over()})
+    except GateError as error:
+        _say(error.diagnostics(), error=True)
+        return error.exit_code
+    except KeyboardInterrupt:
+        _say("interrupted", error=True)
+        return Inconclusive.exit_code
+    except Exception:  # noqa: BLE001  a mistake of ours must not look like a finding
+        import traceback
+
+        _say("an error inside the gate, which says nothing about the training; please report it:", error=True)
+        for line in traceback.format_exc().rstrip().split("\n"):
+            print(for_workflow_log(line), file=sys.stderr)
+        return Inconclusive.exit_code
+
+
+def _phase(phase: str, environment: Mapping[str, str]) -> int:
+    from repro_gate.github.activity import decide
+    from repro_gate.github.gating import gate_phase
+    from repro_gate.github.settings import read_inputs, read_job
+
+    inputs, job = read_inputs(environment), read_job(environment)
+    decision = decide(inputs, job)
+    if phase != "publish" and inputs.command == "run":
+        gate_phase(inputs, job, decision, environment)
+    if phase == "gate":
+        return 0  # what came of it lies in the report folder, and the next step tells it
+    from repro_gate.github.publish import publish_phase
+
+    return publish_phase(inputs, job, decision, environment, sys.stdout)
+
+
+def _say(text: str, *, error: bool) -> None:
+    """An annotation without a place: the first thing that a person sees of a red step."""
+    from repro_gate.report.annotations import Annotation
+
+    print(workflow.annotation(Annotation("error" if error else "notice", "Repro Gate", text)), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,189 @@
+"""What an event asks of the action: one pure function over inputs and job. Called by `github.__main__` and `posting`.
+
+The refusals guard against a workflow that was not meant for strangers. They are no wall against a fork's pull request that changes the
+workflow itself: who may start a workflow at all is GitHub's setting, "Approval for running fork pull request workflows".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from repro_gate.errors import UsageError
+from repro_gate.github.event import read_pull_request, read_workflow_run
+from repro_gate.github.model import Activity, Decision, Inputs, Job, PullRequest
+from repro_gate.report.escape import for_terminal
+
+# Pushed by a bot once a maintainer has looked at a fork's change: docs.gha-runners.nvidia.com, "copy-pr-bot".
+_COPIED = re.compile(r"refs/heads/pull-request/([1-9][0-9]{0,8})", re.ASCII)
+_NO_REPORT = ("skipped", "cancelled", "action_required", "stale", "startup_failure")  # conclusions of runs that hold no report
+_PAIR = (
+    "post from a workflow of its own: `on: {workflow_run: {workflows: [NAME OF THE GATE'S WORKFLOW], types: [completed]}}`, "
+    "with `permissions: {actions: read, pull-requests: write}` and a step `with: {command: comment}`"
+)
+
+
+def decide(inputs: Inputs, job: Job) -> Decision:
+    """What is to be done. Raises UsageError for a payload that lacks what its event always has."""
+    if inputs.command == "comment":
+        return _to_comment(inputs, job)
+    return _GATED.get(job.event_name, _unknown)(inputs, job)
+
+
+def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
+    """`pull_request` and its reviews: the checkout is the merge commit, a fork's token is read-only."""
+    pull = read_pull_request(_payload(job))
+    stop = _closed(pull, job) or _another(pull, inputs)
+    if stop is not None:
+        return stop
+    if pull.fork and job.self_hosted and not inputs.allow_forks:
+        return Decision(
+            Activity.REFUSE,
+            f"pull request {pull.number} is of {_fork(pull)}, and this runner is self-hosted: a stranger's code would run on this machine",
+            f"gate forks on a runner of GitHub's, or copy the change to a branch `pull-request/{pull.number}` of this repository once "
+            'somebody has read it; `with: {allow_forks: "true"}` lets whoever opens a pull request run code on this machine',
+            pull=pull,
+        )
+    return Decision(Activity.GATE, pull=pull, tested_sha=pull.head_sha)
+
+
+def _of_target(inputs: Inputs, job: Job) -> Decision:
+    """`pull_request_target`: secrets and a token that may write, whoever opened it and wherever it runs."""
+    pull = read_pull_request(_payload(job))
+    stop = _closed(pull, job) or _another(pull, inputs)
+    if stop is not None:
+        return stop
+    if pull.fork and not inputs.allow_forks:
+        return Decision(
+            Activity.REFUSE,
+            f"pull request {pull.number} is of {_fork(pull)}, and `pull_request_target` has the repository's secrets and a token that may "
+            "write: a stranger's code would run beside them",
+            "gate in `on: pull_request` and post the report from a second workflow, `with: {command: comment}`; "
+            '`with: {allow_forks: "true"}` lets whoever opens a pull request run code with this job\'s rights',
+            pull=pull,
+        )
+    return Decision(Activity.GATE, pull=pull, tested_sha=pull.head_sha)
+
+
+def _of_comment(inputs: Inputs, job: Job) -> Decision:
+    """`issue_comment`: the default branch's rights, and whatever code the job has checked out for somebody's comment."""
+    issue = _payload(job).get("issue")
+    if not isinstance(issue, Mapping) or issue.get("pull_request") is None:
+        return _unknown(inputs, job)
+    number = issue.get("number")
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise UsageError("the event's `issue.number`: expected a positive number", reason_id="action/event")
+    if not inputs.allow_forks:
+        return Decision(
+            Activity.REFUSE,
+            f"a comment on pull request {number} started this job: it has the repository's secrets and a token that may write, "
+            "and the code that it has checked out may be a stranger's",
+            'gate in `on: pull_request`; `with: {allow_forks: "true"}` lets the code of that pull request run with this job\'s rights',
+        )
+    return Decision(Activity.GATE, find_by=_chosen(inputs) or f"number:{number}", tested_sha=job.sha)
+
+
+def _of_push(inputs: Inputs, job: Job) -> Decision:
+    """A branch or a tag was pushed. What can push to this repository is no stranger's, on whatever runner."""
+    if job.event is not None and job.event.get("deleted") is True:
+        return Decision(Activity.NOTHING, f"{_shown(job.ref)} was deleted: there is nothing to gate")
+    copied = _COPIED.fullmatch(job.ref)
+    by = f"number:{copied[1]}" if copied else f"commit:{job.sha}" if job.ref.startswith("refs/heads/") else ""
+    return Decision(Activity.GATE, find_by=_chosen(inputs) or by, tested_sha=job.sha)
+
+
+def _of_workflow_run(_inputs: Inputs, _job: Job) -> Decision:
+    return Decision(
+        Activity.REFUSE,
+        "`workflow_run` has the repository's secrets and a token that may write: code of the run that it tells of must not run beside them",
+        "to post that run's report: `with: {command: comment}`; to gate, do it in the workflow that this one waits for",
+    )
+
+
+def _of_no_pull_request(inputs: Inputs, job: Job) -> Decision:
+    """Merge queues, schedules and starts by hand: no pull request but one that the input names."""
+    return Decision(Activity.GATE, find_by=_chosen(inputs), tested_sha=job.sha)
+
+
+def _unknown(inputs: Inputs, job: Job) -> Decision:
+    """Any other event: what is checked out is gated, and nobody is told but the job."""
+    reason = "" if inputs.pull_request is not None else f"the event {_shown(job.event_name)} names no pull request to comment on"
+    return Decision(Activity.GATE, reason, find_by=_chosen(inputs), tested_sha=job.sha)
+
+
+_GATED: Mapping[str, Callable[[Inputs, Job], Decision]] = {
+    "pull_request": _of_pull_request,
+    "pull_request_review": _of_pull_request,
+    "pull_request_review_comment": _of_pull_request,
+    "pull_request_target": _of_target,
+    "issue_comment": _of_comment,
+    "push": _of_push,
+    "merge_group": _of_no_pull_request,
+    "schedule": _of_no_pull_request,
+    "workflow_dispatch": _of_no_pull_request,
+    "workflow_run": _of_workflow_run,
+}
+
+
+def _to_comment(inputs: Inputs, job: Job) -> Decision:
+    """`command: comment`: post the report of the run that has ended. Which pull request is asked of GitHub, never of the run's files."""
+    if job.event_name != "workflow_run":
+        return Decision(Activity.REFUSE, f"`command: comment` is for `workflow_run`, and this is {_shown(job.event_name)}", _PAIR)
+    if inputs.pull_request is not None:
+        return Decision(
+            Activity.REFUSE,
+            f"`pull_request: {inputs.pull_request}` cannot be chosen here: a report goes to the pull request of the run that it is from",
+            "leave the input `pull_request` out of the step that has `command: comment`",
+        )
+    payload = _payload(job)
+    run = read_workflow_run(payload)
+    if payload.get("action") != "completed" or run.status != "completed":
+        return Decision(Activity.NOTHING, f"run {run.id} has not ended yet, so there is no report", workflow_run=run)
+    if run.event != "pull_request":
+        why = f"run {run.id} was started by {_shown(run.event)}, not by a pull request"
+        return Decision(Activity.NOTHING, f"{why}: there is nothing to comment on", workflow_run=run)
+    if run.conclusion is None or run.conclusion in _NO_REPORT:
+        how = _shown(run.conclusion) if run.conclusion is not None else "no conclusion"
+        return Decision(Activity.NOTHING, f"run {run.id} ended as {how}: it left no report", workflow_run=run)
+    return Decision(Activity.COMMENT, tested_sha=run.head_sha, workflow_run=run)
+
+
+def _closed(pull: PullRequest, job: Job) -> Decision | None:
+    if pull.state != "closed" and _payload(job).get("action") != "closed":
+        return None
+    return Decision(Activity.NOTHING, f"pull request {pull.number} is closed: there is nothing to gate", pull=pull)
+
+
+def _another(pull: PullRequest, inputs: Inputs) -> Decision | None:
+    """The input names a pull request that is not the event's: one of the two is a mistake."""
+    if inputs.pull_request in (None, pull.number):
+        return None
+    return Decision(
+        Activity.REFUSE,
+        f"`pull_request: {inputs.pull_request}` is not the pull request of this event, which is {pull.number}",
+        "leave the input out: it is for events that name no pull request",
+        pull=pull,
+    )
+
+
+def _chosen(inputs: Inputs) -> str:
+    return "" if inputs.pull_request is None else f"number:{inputs.pull_request}"
+
+
+def _payload(job: Job) -> Mapping[str, object]:
+    if job.event is None:
+        raise UsageError(
+            f"the event {_shown(job.event_name)} has no payload: GITHUB_EVENT_PATH names no file",
+            remedy="run the action in a workflow; in a container of your own, mount the folder of GITHUB_EVENT_PATH into it",
+            reason_id="action/event",
+        )
+    return job.event
+
+
+def _fork(pull: PullRequest) -> str:
+    return "a fork that has been deleted" if pull.head_repository is None else f"the fork {_shown(pull.head_repository)}"
+
+
+def _shown(text: str) -> str:
+    """What somebody chose, as code: a backtick would end it."""
+    return f"`{for_terminal(text, 100).replace('`', '?')}`"

@@ -1,0 +1,189 @@
+"""GitHub's API, as far as the gate needs it: who the token is, pull requests, and the comments of a conversation.
+
+Called by `comment`, `relay`, `publish` and `posting`. Each method is one endpoint; how a request is made stands in `transport`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+import requests
+
+from repro_gate.errors import UsageError
+from repro_gate.github.client_errors import NOT_FOUND, UNAUTHORIZED, ApiError, Uncertain, json_of
+from repro_gate.github.client_shapes import ShapeError, comment_of, login_of, pull_request_of
+from repro_gate.github.model import Comment, PullRequest, Secret
+from repro_gate.github.servers import graphql_beside, same_origin, server
+from repro_gate.github.transport import Answer, Call, Limits, Transport
+from repro_gate.report.escape import for_terminal
+
+__all__ = ["Api", "ApiError", "Uncertain"]
+
+PER_PAGE = "100"  # GitHub's most
+MOST_PAGES = 100  # GitHub itself closes a conversation at 2,500 comments
+_VIEWER = "query { viewer { login } }"
+_REPOSITORY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+")
+_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", re.IGNORECASE)
+_UNPROCESSABLE = 422
+_T = TypeVar("_T")
+
+
+class Api:
+    """One repository, seen with one token. Raises UsageError for a URL, a repository or a token that can be none.
+
+    `sleep` and `now` (UTC epoch seconds) are the clock. All waiting together stays under `patience` seconds; then an ApiError says when
+    GitHub would go on.
+    """
+
+    def __init__(
+        self,
+        token: Secret,
+        repository: str,
+        *,
+        api_url: str = "https://api.github.com",
+        graphql_url: str | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        now: Callable[[], float] = time.time,
+        session: requests.Session | None = None,
+        patience: float = 300.0,
+        limits: Limits | None = None,
+    ) -> None:
+        self._root = server(api_url, "GITHUB_API_URL")
+        self._graphql = server(graphql_url or graphql_beside(self._root), "GITHUB_GRAPHQL_URL")
+        name = repository.rpartition("/")[2]
+        if not _REPOSITORY.fullmatch(repository) or name in {".", ".."}:
+            raise UsageError(
+                f"repository: {for_terminal(repository, 100)!r} is not owner/name", remedy="set GITHUB_REPOSITORY or --repository"
+            )
+        if not token or not re.fullmatch(r"[!-~]+", token.reveal()):
+            raise UsageError("token: empty, or holds what no token holds (blanks, line ends)", remedy="pass `token: ${{ github.token }}`")
+        self._repository = repository
+        self._transport = Transport(
+            token, sleep=sleep, now=now, session=session, patience=patience, limits=limits if limits is not None else Limits()
+        )
+
+    def viewer(self) -> str | None:
+        """The login that comments made with this token carry, `[bot]` included; None where GitHub does not say.
+
+        GraphQL's `viewer` knows installations too (`github-actions[bot]`, spelled as REST spells it); `GET /user` knows people only.
+        """
+        call = Call("POST", self._graphql, "/graphql", body={"query": _VIEWER}, graphql=True)
+        document = self._unless_refused(call)
+        data = document.get("data") if isinstance(document, dict) else None
+        viewer = data.get("viewer") if isinstance(data, dict) else None
+        if viewer is not None:
+            return _shaped(call, viewer, login_of)
+        call = self._call("GET", "/user")
+        document = self._unless_refused(call)
+        return None if document is None else _shaped(call, document, login_of)
+
+    def pull(self, number: int) -> PullRequest | None:
+        """A pull request by its number; None where there is none, or none that this token may see."""
+        call = self._call("GET", f"/repos/{self._repository}/pulls/{number:d}")
+        try:
+            answer = self._transport.send(call)
+        except ApiError as error:
+            if error.status != NOT_FOUND:
+                raise
+            return None
+        return _shaped(call, _document(call, answer), pull_request_of)
+
+    def pulls_at(self, sha: str) -> tuple[PullRequest, ...]:
+        """The pull requests that GitHub ties to a commit, whatever their state; none where it has no such commit."""
+        if not _SHA.fullmatch(sha):  # `..` would name another endpoint
+            return ()
+        try:
+            return tuple(self._pages(f"/repos/{self._repository}/commits/{sha}/pulls", {}, pull_request_of))
+        except ApiError as error:
+            if error.status not in {NOT_FOUND, _UNPROCESSABLE}:
+                raise
+            return ()
+
+    def open_pulls(self, head: str) -> tuple[PullRequest, ...]:
+        """The open pull requests from the branch `head`, `OWNER:BRANCH`. Raises UsageError for another form."""
+        owner, _, branch = head.partition(":")
+        if not owner or not branch:  # GitHub would leave the filter out and name every pull request
+            raise UsageError(f"head: {for_terminal(head, 100)!r} is not OWNER:BRANCH")
+        found = self._pages(f"/repos/{self._repository}/pulls", {"state": "open", "head": head}, pull_request_of)
+        return tuple(pull for pull in found if pull.head_ref == branch and _owned(pull, owner))
+
+    def comments(self, number: int) -> Iterator[Comment]:
+        """The comments of a pull request's conversation, oldest first, page by page."""
+        return self._pages(f"/repos/{self._repository}/issues/{number:d}/comments", {}, comment_of)
+
+    def create_comment(self, number: int, body: str) -> Comment:
+        """Write a new comment. Raises Uncertain where it may or may not have been made: look for it before trying again."""
+        call = self._call("POST", f"/repos/{self._repository}/issues/{number:d}/comments", body={"body": body}, once=True)
+        return _shaped(call, _document(call, self._transport.send(call)), comment_of)
+
+    def update_comment(self, comment_id: int, body: str) -> Comment:
+        """Give a comment another text. ApiError with status 404: it is not there any more."""
+        call = self._call("PATCH", f"/repos/{self._repository}/issues/comments/{comment_id:d}", body={"body": body})
+        return _shaped(call, _document(call, self._transport.send(call)), comment_of)
+
+    def delete_comment(self, comment_id: int) -> None:
+        """Take a comment away. One that is not there is away."""
+        try:
+            self._transport.send(self._call("DELETE", f"/repos/{self._repository}/issues/comments/{comment_id:d}"))
+        except ApiError as error:
+            if error.status != NOT_FOUND or error.read_only:
+                raise
+
+    def _call(self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: object = None, once: bool = False) -> Call:
+        return Call(method, self._root + path, path, params=params or {}, body=body, once=once, write=method != "GET")
+
+    def _unless_refused(self, call: Call) -> object:
+        """The answer's document; None where this token may not ask or the server does not know the question.
+
+        A wrong token, a rate limit and trouble at GitHub's are raised: not to know for now is not to know at all.
+        """
+        try:
+            return _document(call, self._transport.send(call))
+        except ApiError as error:
+            if error.status is None or error.status == UNAUTHORIZED or error.status >= 500 or error.reason_id == "github/rate-limit":
+                raise
+            return None
+
+    def _pages(self, path: str, params: Mapping[str, str], shape: Callable[[object], _T]) -> Iterator[_T]:
+        """Every item of every page. Raises ApiError for a next page on another origin, and for a list without end."""
+        call = self._call("GET", path, params={**params, "per_page": PER_PAGE})
+        for _ in range(MOST_PAGES):
+            answer = self._transport.send(call)
+            page = _document(call, answer)
+            if not isinstance(page, list):
+                raise _misshapen(call, "it is not a list")
+            for item in page:
+                yield _shaped(call, item, shape)
+            if answer.next_url is None:
+                return
+            call = Call("GET", same_origin(answer.url, answer.next_url, str(call)), path)
+        raise ApiError(f"{call}: more than {MOST_PAGES} pages", remedy="close this pull request and open another: its list has no end")
+
+
+def _owned(pull: PullRequest, owner: str) -> bool:
+    return pull.head_repository is None or pull.head_repository.partition("/")[0].lower() == owner.lower()
+
+
+def _document(call: Call, answer: Answer) -> object:
+    document = json_of(answer.body)
+    if document is ...:
+        raise _misshapen(call, "it is not JSON")
+    return document
+
+
+def _shaped(call: Call, value: object, shape: Callable[[object], _T]) -> _T:
+    try:
+        return shape(value)
+    except ShapeError as error:
+        reason = str(error)
+    raise _misshapen(call, reason)
+
+
+def _misshapen(call: Call, reason: str) -> ApiError:
+    """An answer that is none of GitHub's. A write that must not be made twice was answered as done, so it may have been."""
+    kind = Uncertain if call.once else ApiError
+    remedy = "see that GITHUB_API_URL is the API of a GitHub server and that no proxy answers in its place"
+    return kind(f"{call}: the answer is not of the expected form: {reason}", remedy=remedy, reason_id="github/shape")

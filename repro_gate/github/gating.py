@@ -1,0 +1,93 @@
+"""The first half of the action: gate the checkout and leave a report, or the reason why there is none, in the report folder.
+
+Runs a stranger's code, so it is given no token and writes to none of the runner's files; `publish` does, in a later step or, in the
+container, in this process once nothing of the training is alive. Called by `github.__main__`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from repro_gate.errors import GateError, UsageError
+from repro_gate.github.cache import lent
+from repro_gate.github.folder import MARKDOWN, REPORT, SARIF, Folder, Problem, open_folder
+from repro_gate.github.model import Activity, Decision, Inputs, Job
+from repro_gate.isolation.choosing import choose
+from repro_gate.options import Options
+from repro_gate.progress import watching
+from repro_gate.report.model import Origin, Report
+
+
+def gate_phase(inputs: Inputs, job: Job, decision: Decision, environment: Mapping[str, str]) -> None:
+    """Do what the decision says and leave what came of it in the report folder. Raises UsageError where that folder cannot be used."""
+    os.chdir(job.workspace)
+    with open_folder(job.workspace, inputs.report) as folder:
+        if decision.activity is not Activity.GATE:
+            code = 0 if decision.activity is Activity.NOTHING else UsageError.exit_code
+            folder.write_problem(Problem(decision.reason, decision.remedy, code, f"action/{decision.activity.value}"))
+            return
+        try:
+            report = _gated(inputs, job, environment)
+        except GateError as error:
+            folder.write_problem(Problem.of(error))
+            return
+        except KeyboardInterrupt:
+            folder.write_problem(Problem("the gate was interrupted", "run the job again", 3, "action/interrupted"))
+            raise
+        write_report(folder, _signed(report, inputs, job, decision), environment)
+
+
+def spec_path(inputs: Inputs) -> str:
+    """The spec's path relative to the workspace: how the report, the comment's marker and annotations name it."""
+    path = os.path.normpath(os.path.join(inputs.working_directory, inputs.spec))
+    return os.path.join(path, "repro.yml") if os.path.isdir(path) else path
+
+
+def _gated(inputs: Inputs, job: Job, environment: Mapping[str, str]) -> Report:
+    from repro_gate.gate import run_gate
+    from repro_gate.spec.loader import load_spec
+
+    name = spec_path(inputs)
+    spec = load_spec(Path(name), inputs.overrides)
+    cache = None if inputs.cache is None else job.workspace / inputs.cache
+    environment = environment if cache is None else {**environment, "XDG_CACHE_HOME": str(cache)}
+    with lent(cache, job.workspace), watching(sys.stderr, terminal=False, github=True, quiet=False) as watch:
+        return run_gate(spec, _options(name, inputs, environment), watch)
+
+
+def _signed(report: Report, inputs: Inputs, job: Job, decision: Decision) -> Report:
+    """The report, naming the run that it is from."""
+    name = os.path.basename(os.path.normpath(inputs.report))
+    return replace(report, origin=Origin(job.repository, decision.tested_sha or job.sha, job.run_id, job.run_attempt, name))
+
+
+def write_report(folder: Folder, report: Report, environment: Mapping[str, str]) -> None:
+    """report.json, report.md and report.sarif, with every secret that is known taken out of them first."""
+    from repro_gate.redact import known_secrets, redact_document
+    from repro_gate.report.from_json import report_from
+    from repro_gate.report.json_face import to_json
+    from repro_gate.report.json_values import to_text
+    from repro_gate.report.markdown import to_summary
+    from repro_gate.report.sarif import to_sarif
+
+    document = redact_document(to_json(report), known_secrets(environment))
+    clean = report_from(document)
+    folder.write(REPORT, to_text(document))
+    folder.write(MARKDOWN, to_summary(clean))
+    folder.write(SARIF, to_text(to_sarif(clean)))
+
+
+def _options(name: str, inputs: Inputs, environment: Mapping[str, str]) -> Options:
+    return Options(
+        spec_as_given=name,
+        overrides=inputs.overrides,
+        base=inputs.base,
+        policy=inputs.policy,
+        against=inputs.against,
+        environment=dict(environment),
+        isolation=choose(environment),
+    )

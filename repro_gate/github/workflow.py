@@ -1,0 +1,147 @@
+"""What the runner reads from a step: its files (outputs, the job's summary) and the commands in its log (annotations).
+
+Called by `github.__main__` and `publish`. Nothing here decides what is said. The limits are the runner's own:
+github.com/actions/runner, `ExecutionContext.cs`, `FileCommandManager.cs` and `ActionCommandManager.cs`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from repro_gate.errors import Inconclusive
+from repro_gate.report.annotations import LEVELS, Annotation
+from repro_gate.report.escape import clip, for_terminal, for_workflow_data, for_workflow_property
+
+SUMMARY_BYTES = 1024 * 1024  # of a step, all that it writes together; a summary over it is left out whole
+ANNOTATIONS = 10  # of each level a step; what comes later stays in the log only
+MESSAGE = 4096  # UTF-16 units of an annotation's message; the runner cuts the rest off
+TITLE = 255  # characters of an annotation's title: `title` of a check run's annotation, REST API
+
+_OUTPUT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
+
+
+def write_outputs(path: Path | None, outputs: Mapping[str, str]) -> None:
+    """Append the step's outputs to GITHUB_OUTPUT, each between delimiters that nobody can guess; nothing where `path` is None.
+
+    Raises Inconclusive where the runner's file is a link or no regular file, or cannot be written; ValueError for a name that is none.
+    """
+    if path is None:
+        return
+    text = "".join(_heredoc(name, value) for name, value in outputs.items())
+    with _appending(path, "GITHUB_OUTPUT") as descriptor:
+        _write(descriptor, text.encode("utf-8", "backslashreplace"))
+
+
+def write_summary(path: Path | None, markdown: str) -> bool:
+    """Append `markdown` to GITHUB_STEP_SUMMARY. False where it does not fit: nothing is written then, since the runner would drop all.
+
+    True where `path` is None: there is no summary to be left out of. Raises Inconclusive as `write_outputs` does.
+    """
+    if path is None:
+        return True
+    data = markdown.encode("utf-8", "backslashreplace")
+    with _appending(path, "GITHUB_STEP_SUMMARY") as descriptor:
+        size = os.fstat(descriptor).st_size
+        if size + _joint(descriptor, size) + len(data) > SUMMARY_BYTES:
+            return False
+        _write(descriptor, data)
+    return True
+
+
+def annotation(item: Annotation) -> str:
+    """The workflow command that makes `item` an annotation, on one line. Texts are escaped here and are cut to the runner's limits.
+
+    Raises ValueError for a level that the runner does not know.
+    """
+    if item.level not in LEVELS:
+        raise ValueError(f"{item.level}: an annotation is one of {', '.join(LEVELS)}")
+    properties = {"title": for_terminal(item.title, TITLE)}
+    if item.file is not None:
+        properties["file"] = item.file
+        if item.line is not None and item.line > 0:
+            properties["line"] = str(item.line)
+            if item.end_line is not None and item.end_line >= item.line:
+                properties["endLine"] = str(item.end_line)
+    listed = ",".join(f"{name}={for_workflow_property(value)}" for name, value in properties.items() if value)
+    return f"::{item.level}{' ' if listed else ''}{listed}::{for_workflow_data(_clipped(item.message or item.title))}"
+
+
+def select(annotations: Iterable[Annotation]) -> tuple[Annotation, ...]:
+    """What the runner has room for: at most ANNOTATIONS of each level, errors first, the given order kept within a level.
+
+    Where there are more, the last one of its level says how many were left out.
+    """
+    given = tuple(annotations)
+    chosen: list[Annotation] = []
+    for level in LEVELS:
+        found = [item for item in given if item.level == level]
+        if len(found) > ANNOTATIONS:
+            left = len(found) - ANNOTATIONS + 1
+            more = f"{left} more {level}s are in the report: GitHub shows {ANNOTATIONS} of each kind a step"
+            found = [*found[: ANNOTATIONS - 1], Annotation(level, f"Repro Gate: {left} more", more)]
+        chosen += found
+    return tuple(chosen)
+
+
+def _heredoc(name: str, value: str) -> str:
+    if _OUTPUT.fullmatch(name) is None:
+        raise ValueError(f"{for_terminal(name, 60)}: is no name for an output")
+    delimiter = f"end-{secrets.token_hex(16)}"
+    while delimiter in value:
+        delimiter = f"end-{secrets.token_hex(16)}"
+    return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
+
+
+def _clipped(message: str) -> str:
+    """`message` line by line as it will be seen, within MESSAGE. A character outside the basic plane is two UTF-16 units."""
+    shown = "\n".join(for_terminal(line) for line in message.replace("\r\n", "\n").split("\n"))
+    return clip(shown, MESSAGE // 2 if any(ord(char) > 0xFFFF for char in shown[:MESSAGE]) else MESSAGE)
+
+
+@contextlib.contextmanager
+def _appending(path: Path, variable: str) -> Iterator[int]:
+    """A descriptor of one of the runner's files, for reading and appending.
+
+    The runner makes these files before the step starts. One that is a link, a pipe or has a second name is not the runner's any more,
+    and as root we would write wherever it leads: it is refused.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o644)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+                raise _not_the_runners(path, variable, "is no regular file, or has a second name")
+            yield descriptor
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        why = "is a link" if error.errno == errno.ELOOP else f"cannot be written: {error.strerror}"
+        raise _not_the_runners(path, variable, why) from None
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    """Append on a line of its own: whoever wrote before may have left one open."""
+    left = memoryview(b"\n" * _joint(descriptor, os.fstat(descriptor).st_size) + data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def _joint(descriptor: int, size: int) -> int:
+    """How many line ends are missing at the end of the file: 1 or 0."""
+    return int(size > 0 and os.pread(descriptor, 1, size - 1) != b"\n")
+
+
+def _not_the_runners(path: Path, variable: str, why: str) -> Inconclusive:
+    return Inconclusive(
+        f"{variable}: {for_terminal(os.fspath(path), 200)} {why}",
+        remedy="the runner makes this file for each step: look for a step or a mount that has put something else in its place",
+        reason_id="action/runner-file",
+    )

@@ -1,0 +1,176 @@
+"""Every request of the API client is one that GitHub's own OpenAPI description allows, and its answers are read as GitHub shows them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import requests
+
+from repro_gate.github.client import Api, ApiError
+from repro_gate.github.model import Comment, PullRequest, Secret
+from tests.github.flaky_server import Reply, flaky_server
+
+pytestmark = pytest.mark.api
+
+SHA = "6dcb09b5b57875f334f61aebed695e2e4193db5e"
+COMMENT = Comment(1, "Me too", "octocat", "https://github.com/octocat/Hello-World/issues/1347#issuecomment-1", "2011-04-14T16:00:49Z")
+# What GitHub's example of a pull request holds, in the description of every server.
+PULL = PullRequest(1347, "open", SHA, "new-topic", "octocat/Hello-World", "octocat/Hello-World", "master")
+CALLS: dict[str, tuple[Callable[[Api], object], object]] = {
+    "user": (lambda api: api.viewer(), "octocat"),  # Prism has no GraphQL, which is answered 404
+    "pull": (lambda api: api.pull(1347), PULL),
+    "pulls_at": (lambda api: api.pulls_at(SHA), (PULL,)),
+    "open_pulls": (lambda api: api.open_pulls("octocat:new-topic"), (PULL,)),
+    "comments": (lambda api: list(api.comments(1347)), [COMMENT]),
+    "create_comment": (lambda api: api.create_comment(1347, "## Repro Gate\n\n<!-- x -->\n"), COMMENT),
+    "update_comment": (lambda api: api.update_comment(1, "Me too"), COMMENT),
+    "delete_comment": (lambda api: api.delete_comment(1), None),
+}
+
+
+class Recorded(requests.Session):
+    """A session that keeps what was sent and what Prism found wrong with it. `prefer` chooses Prism's answer."""
+
+    def __init__(self, prefer: str = "", *, pages: bool = False) -> None:
+        super().__init__()
+        self.proxies = {"http": "", "https": ""}
+        self.sent: list[requests.PreparedRequest] = []
+        self.statuses: list[int] = []
+        self.wrong: list[object] = []
+        self._prefer, self._pages = prefer, pages
+
+    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+        # The description knows `application/json` alone; GitHub's text on media types recommends `application/vnd.github+json`.
+        assert request.headers["Accept"] in {"application/vnd.github+json", "*/*"}
+        request.headers["Accept"] = "application/json"
+        if self._prefer:
+            request.headers["Prefer"] = self._prefer
+        response = super().send(request, **kwargs)
+        self.sent.append(request)
+        self.statuses.append(response.status_code)
+        found = json.loads(response.headers.get("sl-violations", "[]"))
+        self.wrong += [item for item in found if item["location"][0] == "request"]
+        if not self._pages:
+            response.headers.pop("Link", None)  # the examples name api.github.com
+        return response
+
+
+def _api(url: str, session: requests.Session) -> Api:
+    return Api(Secret("ghs_example"), "octocat/Hello-World", api_url=url, session=session, sleep=lambda seconds: None)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_prism_accepts_every_request_and_githubs_example_is_understood(name: str, prism: str) -> None:
+    ask, value = CALLS[name]
+    session = Recorded()
+    assert ask(_api(prism, session)) == value
+    assert session.statuses[-1] in {200, 201, 204} and not session.wrong
+    assert len(session.sent) == (2 if name == "user" else 1)
+
+
+def test_prism_refuses_a_wrong_request_so_that_these_tests_can_fail(prism: str) -> None:
+    session = Recorded()
+    with pytest.raises(ApiError, match="422 to POST"):
+        _api(prism, session).create_comment(1347, 7)  # type: ignore[arg-type]
+    assert session.wrong
+    for method, path, body in (
+        ("POST", "/repos/o/r/issues/1/comments", {"bod": "x"}),
+        ("PATCH", "/repos/o/r/issues/comments/1", {}),
+        ("GET", "/repos/o/r/pulls?state=opened", None),
+        ("GET", "/repos/o/r/issues/1/comments?per_page=many", None),
+        ("DELETE", "/repos/o/r/issues/comments/x", None),
+    ):
+        assert session.request(method, prism + path, json=body, timeout=60).status_code == 422
+    assert session.get(f"{prism}/repos/o/r/issue/1/comments", timeout=60).status_code == 404
+
+
+def test_a_403_is_told_with_the_permission_line(prism: str) -> None:
+    session = Recorded("code=403")
+    with pytest.raises(ApiError, match="403 to POST /repos/octocat/Hello-World/issues/1347/comments") as caught:
+        CALLS["create_comment"][0](_api(prism, session))
+    assert "permissions: {pull-requests: write}" in caught.value.remedy and caught.value.status == 403
+    assert session.statuses == [403]
+
+
+def test_a_token_that_may_not_ask_for_its_own_name_has_none(prism: str) -> None:
+    session = Recorded("code=403")
+    assert _api(prism, session).viewer() is None
+    assert session.statuses == [404, 403]
+
+
+def test_the_other_documented_refusals_are_understood(prism: str) -> None:
+    assert _api(prism, Recorded("code=404")).pull(1347) is None
+    for name, code in (("create_comment", 410), ("create_comment", 422), ("update_comment", 422), ("comments", 404), ("open_pulls", 422)):
+        session = Recorded(f"code={code}")
+        with pytest.raises(ApiError) as caught:
+            CALLS[name][0](_api(prism, session))
+        assert (caught.value.status, session.statuses) == (code, [code])
+
+
+def test_a_next_page_at_api_github_com_is_not_asked_for_with_this_servers_token(prism: str) -> None:
+    session = Recorded(pages=True)
+    with pytest.raises(ApiError, match=r"another place, https://api\.github\.com/resource\?page=2"):
+        CALLS["comments"][0](_api(prism, session))
+    assert len(session.sent) == 1
+
+
+def test_the_viewer_is_asked_for_in_graphql() -> None:
+    with flaky_server() as server:
+        server.will(Reply(200, {"data": {"viewer": {"login": "github-actions[bot]"}}}))
+        assert _api(server.url, Recorded()).viewer() == "github-actions[bot]"
+        assert [(asked.line, json.loads(asked.body)) for asked in server.asked] == [
+            ("POST /graphql", {"query": "query { viewer { login } }"}),
+        ]
+
+
+@cache
+def _description(path: Path) -> Any:
+    return json.loads(path.read_bytes())
+
+
+def _resolved(document: Any, item: Any) -> Any:
+    while "$ref" in item:
+        found = document
+        for key in item["$ref"].removeprefix("#/").split("/"):
+            found = found[key]
+        item = found
+    return item
+
+
+def _undocumented(document: Any, request: requests.PreparedRequest) -> Iterator[str]:
+    """What `request` holds that the description does not: Prism lets a query or a field pass that it does not know."""
+    assert request.url is not None and request.method is not None
+    parts = urlsplit(request.url)
+    patterns = ((path, re.sub(r"\{[^}]+\}", "[^/]+", path)) for path in document["paths"])
+    path = next(path for path, pattern in patterns if re.fullmatch(pattern, parts.path))
+    operation = document["paths"][path][request.method.lower()]
+    parameters = [_resolved(document, item) for item in operation.get("parameters", [])]
+    known = {item["name"] for item in parameters if item["in"] == "query"}
+    yield from (f"{request.method} {path}?{name}" for name in parse_qs(parts.query) if name not in known)
+    if request.body:
+        schema = _resolved(document, operation["requestBody"]["content"]["application/json"]["schema"])
+        yield from (f"{request.method} {path}: {name}" for name in json.loads(request.body) if name not in schema["properties"])
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "user"])
+def test_nothing_is_sent_that_is_not_documented_on_github_and_on_every_enterprise_server(name: str, prism: str, descriptions: Path) -> None:
+    session = Recorded()
+    CALLS[name][0](_api(prism, session))
+    servers = [path for path in descriptions.glob("*.json") if ".deref" not in path.name]
+    assert {"api.github.com.json", "ghec.json"} < {path.name for path in servers}
+    assert [item for server in servers for item in _undocumented(_description(server), session.sent[0])] == []
+
+
+def test_an_undocumented_parameter_would_be_found(descriptions: Path) -> None:
+    document = _description(descriptions / "api.github.com.json")
+    asked = requests.Request("GET", "http://127.0.0.1/repos/o/r/pulls", params={"state": "open", "stat": "x"}).prepare()
+    written = requests.Request("POST", "http://127.0.0.1/repos/o/r/issues/1/comments", json={"body": "x", "bod": "y"}).prepare()
+    assert list(_undocumented(document, asked)) == ["GET /repos/{owner}/{repo}/pulls?stat"]
+    assert list(_undocumented(document, written)) == ["POST /repos/{owner}/{repo}/issues/{issue_number}/comments: bod"]

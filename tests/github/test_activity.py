@@ -1,0 +1,205 @@
+"""What each event asks of the action: what is gated, what is posted, what is left alone, and what is refused and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro_gate.errors import UsageError
+from repro_gate.github.activity import decide
+from repro_gate.github.model import Activity, Decision, Inputs, Job
+from tests.github.test_event import PULL, RUN, SHA, changed
+
+MERGE = "a" * 40  # GITHUB_SHA of a pull request's job: the merge commit, never the head
+JOB = Job(
+    repository="octo-org/train",
+    event_name="push",
+    event_path=None,
+    sha=MERGE,
+    ref="refs/heads/main",
+    run_id=9,
+    run_attempt=1,
+    server_url="https://github.com",
+    api_url="https://api.github.com",
+    graphql_url="https://api.github.com/graphql",
+    workspace=Path("/"),
+    self_hosted=False,
+    event={},
+)
+OWN = changed(PULL, "pull_request.head.repo.full_name", "octo-org/train")
+REVIEWS = ("pull_request", "pull_request_review", "pull_request_review_comment")
+
+
+def of(event_name: str, payload: dict[str, Any] | None = None, *, self_hosted: bool = False, ref: str = JOB.ref, **inputs: Any) -> Decision:
+    job = replace(JOB, event_name=event_name, event={} if payload is None else payload, self_hosted=self_hosted, ref=ref)
+    return decide(Inputs(**inputs), job)
+
+
+@pytest.mark.parametrize("event_name", REVIEWS)
+@pytest.mark.parametrize("self_hosted", [False, True])
+def test_a_pull_request_of_this_repository_is_gated_and_its_head_is_what_is_tested(event_name: str, self_hosted: bool) -> None:
+    found = of(event_name, OWN, self_hosted=self_hosted)
+    assert (found.activity, found.tested_sha) == (Activity.GATE, SHA)
+    assert found.pull is not None and found.pull.number == 7 and not found.pull.fork
+
+
+@pytest.mark.parametrize("event_name", REVIEWS)
+def test_a_fork_on_a_self_hosted_runner_is_refused(event_name: str) -> None:
+    found = of(event_name, PULL, self_hosted=True)
+    assert found.activity is Activity.REFUSE and found.tested_sha == ""
+    assert "the fork `stranger/train`" in found.reason and "self-hosted" in found.reason
+    assert 'allow_forks: "true"' in found.remedy and "pull-request/7" in found.remedy and "runner of GitHub's" in found.remedy
+
+
+@pytest.mark.parametrize("event_name", REVIEWS)
+def test_a_fork_on_githubs_own_runner_is_gated(event_name: str) -> None:
+    found = of(event_name, PULL)
+    assert (found.activity, found.tested_sha) == (Activity.GATE, SHA)
+    assert found.pull is not None and found.pull.fork
+
+
+def test_a_fork_that_the_input_allows_is_gated_on_a_self_hosted_runner() -> None:
+    assert of("pull_request", PULL, self_hosted=True, allow_forks=True).activity is Activity.GATE
+
+
+def test_a_deleted_fork_is_a_strangers_too() -> None:
+    found = of("pull_request", changed(PULL, "pull_request.head.repo", None), self_hosted=True)
+    assert found.activity is Activity.REFUSE and "a fork that has been deleted" in found.reason
+
+
+@pytest.mark.parametrize("self_hosted", [False, True])
+def test_a_forks_code_never_meets_the_rights_of_pull_request_target(self_hosted: bool) -> None:
+    found = of("pull_request_target", PULL, self_hosted=self_hosted)
+    assert found.activity is Activity.REFUSE and "`stranger/train`" in found.reason and "secrets" in found.reason
+    assert "on: pull_request" in found.remedy and 'allow_forks: "true"' in found.remedy
+    assert of("pull_request_target", PULL, self_hosted=self_hosted, allow_forks=True).activity is Activity.GATE
+    assert of("pull_request_target", OWN, self_hosted=self_hosted).activity is Activity.GATE
+
+
+@pytest.mark.parametrize("event_name", [*REVIEWS, "pull_request_target"])
+def test_a_closed_pull_request_is_left_alone_even_a_forks(event_name: str) -> None:
+    for payload in (changed(PULL, "action", "closed"), changed(PULL, "pull_request.state", "closed")):
+        found = of(event_name, payload, self_hosted=True)
+        assert found.activity is Activity.NOTHING and "closed" in found.reason
+
+
+@pytest.mark.parametrize("event_name", [*REVIEWS, "pull_request_target"])
+def test_the_input_must_not_name_another_pull_request_than_the_event(event_name: str) -> None:
+    assert of(event_name, OWN, pull_request=7).activity is Activity.GATE
+    found = of(event_name, OWN, pull_request=8)
+    assert found.activity is Activity.REFUSE and "pull_request: 8" in found.reason and found.remedy
+
+
+@pytest.mark.parametrize("event_name", [*REVIEWS, "pull_request_target", "issue_comment"])
+def test_an_event_without_its_payload_is_an_error_that_says_how_to_mend_it(event_name: str) -> None:
+    with pytest.raises(UsageError, match="GITHUB_EVENT_PATH") as caught:
+        decide(Inputs(), replace(JOB, event_name=event_name, event=None))
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("ref", "find_by"),
+    [
+        ("refs/heads/pull-request/12", "number:12"),
+        ("refs/heads/main", f"commit:{MERGE}"),
+        ("refs/heads/pull-request/12x", f"commit:{MERGE}"),
+        ("refs/heads/pull-request/0", f"commit:{MERGE}"),
+        ("refs/heads/x/pull-request/12", f"commit:{MERGE}"),
+        ("refs/heads/pull-request/١٢", f"commit:{MERGE}"),
+        ("refs/tags/pull-request/12", ""),
+    ],
+)
+def test_a_pushed_branch_finds_its_pull_request(ref: str, find_by: str) -> None:
+    assert of("push", {"deleted": False}, ref=ref, self_hosted=True) == Decision(Activity.GATE, find_by=find_by, tested_sha=MERGE)
+
+
+def test_a_push_needs_no_payload() -> None:
+    assert decide(Inputs(), replace(JOB, event=None)).find_by == f"commit:{MERGE}"
+
+
+def test_a_deleted_branch_leaves_nothing_to_gate() -> None:
+    found = of("push", {"deleted": True}, ref="refs/heads/a\n::error::`b")
+    assert found.activity is Activity.NOTHING and "deleted" in found.reason and found.reason.isprintable()
+
+
+@pytest.mark.parametrize("event_name", ["merge_group", "schedule", "workflow_dispatch"])
+def test_without_a_pull_request_the_gate_runs_and_nobody_is_told(event_name: str) -> None:
+    assert of(event_name) == Decision(Activity.GATE, tested_sha=MERGE)
+
+
+@pytest.mark.parametrize("event_name", ["merge_group", "schedule", "workflow_dispatch", "push", "release", "repository_dispatch"])
+def test_the_input_says_which_pull_request_where_the_event_does_not(event_name: str) -> None:
+    assert of(event_name, pull_request=33) == Decision(Activity.GATE, find_by="number:33", tested_sha=MERGE)
+
+
+def test_an_unknown_event_is_gated_and_says_that_it_names_no_pull_request() -> None:
+    found = of("release")
+    assert (found.activity, found.find_by) == (Activity.GATE, "") and "`release`" in found.reason
+
+
+def test_a_comment_on_a_pull_request_starts_nothing_unless_it_is_allowed() -> None:
+    payload = {"issue": {"number": 7, "pull_request": {"url": "x"}}}
+    found = of("issue_comment", payload)
+    assert found.activity is Activity.REFUSE and "pull request 7" in found.reason and 'allow_forks: "true"' in found.remedy
+    assert of("issue_comment", payload, allow_forks=True) == Decision(Activity.GATE, find_by="number:7", tested_sha=MERGE)
+
+
+def test_a_comment_on_an_issue_is_as_any_other_event() -> None:
+    assert of("issue_comment", {"issue": {"number": 7}}).activity is Activity.GATE
+
+
+@pytest.mark.parametrize("number", [None, "7", True, 0])
+def test_a_comment_on_a_pull_request_without_a_number_is_an_error(number: object) -> None:
+    with pytest.raises(UsageError, match=r"issue\.number"):
+        of("issue_comment", {"issue": {"number": number, "pull_request": {}}}, allow_forks=True)
+
+
+@pytest.mark.parametrize("allow_forks", [False, True])
+def test_code_is_never_gated_in_workflow_run(allow_forks: bool) -> None:
+    found = of("workflow_run", RUN, allow_forks=allow_forks)
+    assert found.activity is Activity.REFUSE and "`with: {command: comment}`" in found.remedy
+
+
+def test_the_report_of_a_forks_run_is_posted() -> None:
+    found = of("workflow_run", RUN, command="comment", self_hosted=True)
+    assert (found.activity, found.tested_sha) == (Activity.COMMENT, SHA)
+    assert found.workflow_run is not None and found.workflow_run.id == 31
+
+
+@pytest.mark.parametrize("conclusion", ["success", "failure", "neutral", "timed_out"])
+def test_a_run_that_may_have_left_a_report_is_looked_at(conclusion: str) -> None:
+    assert of("workflow_run", changed(RUN, "workflow_run.conclusion", conclusion), command="comment").activity is Activity.COMMENT
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "why"),
+    [
+        ("action", "requested", "not ended"),
+        ("action", "in_progress", "not ended"),
+        ("workflow_run.status", "queued", "not ended"),
+        ("workflow_run.conclusion", "skipped", "`skipped`"),
+        ("workflow_run.conclusion", "cancelled", "`cancelled`"),
+        ("workflow_run.conclusion", "action_required", "`action_required`"),
+        ("workflow_run.conclusion", None, "no conclusion"),
+        ("workflow_run.event", "push", "`push`"),
+        ("workflow_run.event", "pull_request_target", "`pull_request_target`"),
+    ],
+)
+def test_a_run_without_a_report_for_a_pull_request_is_left_alone(path: str, value: object, why: str) -> None:
+    found = of("workflow_run", changed(RUN, path, value), command="comment")
+    assert found.activity is Activity.NOTHING and why in found.reason
+
+
+@pytest.mark.parametrize("event_name", ["pull_request", "pull_request_target", "push", "issue_comment"])
+def test_posting_outside_workflow_run_is_refused_with_the_workflow_to_write(event_name: str) -> None:
+    found = of(event_name, PULL, command="comment")
+    assert found.activity is Activity.REFUSE and f"`{event_name}`" in found.reason
+    assert "workflow_run" in found.remedy and "pull-requests: write" in found.remedy
+
+
+def test_the_pull_request_of_a_relayed_report_cannot_be_chosen() -> None:
+    found = of("workflow_run", RUN, command="comment", pull_request=7)
+    assert found.activity is Activity.REFUSE and "pull_request: 7" in found.reason and found.remedy

@@ -1,0 +1,345 @@
+"""What the second half of the action tells: outputs, summary, annotations, comment and exit code, for each way a gate can end."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from repro_gate.github.activity import decide
+from repro_gate.github.folder import Problem, open_folder
+from repro_gate.github.gating import write_report
+from repro_gate.github.model import Decision, Inputs, Job, Posted, Secret
+from repro_gate.github.publish import outputs_of, place_of, publish_phase, state_of
+from repro_gate.report.model import Origin, Report
+from tests.github.server import GitHub
+from tests.report import samples
+
+HEAD = "0123456789abcdef0123456789abcdef01234567"
+RUN = 4711
+ORIGIN = Origin("octo-org/trainer", HEAD, RUN, 1, "repro-gate-report")
+
+
+@dataclass
+class Stage:
+    """One job of a pull request: its workspace, the runner's files, and the GitHub that it talks to."""
+
+    github: GitHub
+    job: Job
+    inputs: Inputs
+
+    def publish(self, report: Report | Problem | None, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
+        """Exit code and log of the second half, for what the first half left."""
+        if report is not None:
+            with open_folder(self.job.workspace, self.inputs.report) as folder:
+                if isinstance(report, Problem):
+                    folder.write_problem(report)
+                else:
+                    write_report(folder, report, {})
+        out = io.StringIO()
+        code = publish_phase(self.inputs, self.job, self.decision, environment or {}, out)
+        return code, out.getvalue()
+
+    @property
+    def decision(self) -> Decision:
+        return decide(self.inputs, self.job)
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """What a later step reads, taken apart as the runner does it."""
+        assert self.job.output_file is not None
+        found, lines = {}, iter(self.job.output_file.read_text().splitlines())
+        for line in lines:
+            name, _, end = line.partition("<<")
+            values = []
+            for value in lines:
+                if value == end:
+                    break
+                values.append(value)
+            found[name] = "\n".join(values)
+        return found
+
+    @property
+    def summary(self) -> str:
+        assert self.job.summary_file is not None
+        return self.job.summary_file.read_text()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """A pull request of the repository itself, with a token that may write."""
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    for name in ("output", "summary"):
+        (tmp_path / name).touch()
+    with GitHub() as github:
+        github.add_pull(7, HEAD)
+        event = pull_request(github, fork=False)
+        job = Job(
+            repository=github.repository,
+            event_name="pull_request",
+            event_path=None,
+            sha="f" * 40,
+            ref="refs/pull/7/merge",
+            run_id=RUN,
+            run_attempt=1,
+            server_url="https://github.com",
+            api_url=github.url,
+            graphql_url=github.graphql_url,
+            workspace=workspace,
+            self_hosted=True,
+            output_file=tmp_path / "output",
+            summary_file=tmp_path / "summary",
+            event=event,
+        )
+        yield Stage(github, job, Inputs(token=Secret(github.token())))
+        assert github.faults == []
+
+
+def pull_request(github: GitHub, *, fork: bool) -> dict[str, object]:
+    """The event's payload, as far as anything reads it."""
+    head = "stranger/trainer" if fork else github.repository
+    return {
+        "action": "synchronize",
+        "number": 7,
+        "pull_request": {
+            "number": 7,
+            "state": "open",
+            "draft": False,
+            "head": {"sha": HEAD, "ref": "topic", "repo": {"full_name": head}},
+            "base": {"ref": "main", "repo": {"full_name": github.repository}},
+        },
+    }
+
+
+def signed(report: Report) -> Report:
+    """A report of this run."""
+    return replace(report, origin=ORIGIN, subject=replace(report.subject, commit=HEAD))
+
+
+def test_a_pass_is_green_and_commented(stage: Stage) -> None:
+    code, log = stage.publish(signed(samples.PASS))
+    (comment,) = stage.github.comments(7)
+    assert code == 0
+    assert "::error" not in log
+    assert stage.outputs["verdict"] == "pass"
+    assert stage.outputs["identical"] == "true"
+    assert stage.outputs["comment_url"].endswith(str(comment["id"]))
+    assert stage.outputs["exit_code"] == "0"
+    assert "pass" in stage.summary and "pass" in comment["body"]
+    assert HEAD[:7] in comment["body"]
+
+
+def test_a_failure_is_red_and_says_where(stage: Stage) -> None:
+    code, log = stage.publish(signed(samples.FAIL))
+    assert code == 1
+    assert json.loads(stage.outputs["first_divergence"]) == {"step": 3, "kind": "gradient", "name": "blocks.3.attn.weight"}
+    assert stage.outputs["identical"] == "false"
+    assert "::error " in log and "blocks.3.attn.weight" in log
+    assert "blocks.3.attn.weight" in stage.github.comments(7)[0]["body"]
+    low, high = json.loads(stage.outputs["determinism_cost_ci95"])
+    assert low < float(stage.outputs["determinism_cost_pct"]) < high
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [(frozenset({"fail"}), 1), (frozenset({"inconclusive"}), 0), (frozenset(), 0)])
+def test_what_turns_the_step_red_is_the_users_choice(stage: Stage, fail_on: frozenset[str], code: int) -> None:
+    stage.inputs = replace(stage.inputs, fail_on=fail_on)
+    assert stage.publish(signed(samples.FAIL))[0] == code
+    assert stage.outputs["exit_code"] == "1"  # what the gate found stays what it is
+
+
+def test_a_second_run_updates_its_comment(stage: Stage) -> None:
+    stage.publish(signed(samples.FAIL))
+    stage.job = replace(stage.job, run_id=RUN + 1)
+    stage.publish(replace(signed(samples.PASS), origin=replace(ORIGIN, run_id=RUN + 1)))
+    (comment,) = stage.github.comments(7)
+    assert "pass" in "".join(comment["body"].splitlines()[:3])
+
+
+def test_a_forks_read_only_token_turns_nothing_red(stage: Stage) -> None:
+    stage.inputs = replace(stage.inputs, token=Secret(stage.github.token(write=False)))
+    stage.job = replace(stage.job, event=pull_request(stage.github, fork=True), self_hosted=False)
+    code, log = stage.publish(signed(samples.PASS))
+    assert code == 0
+    (said,) = [line for line in log.splitlines() if "no comment" in line]
+    assert said.startswith("::notice ") and "::error" not in log
+    assert "pass" in stage.summary and "The comment was not posted" in stage.summary
+    assert stage.github.comments(7) == []
+
+
+def test_a_read_only_token_of_the_repositorys_own_is_a_warning_with_the_line_to_add(stage: Stage) -> None:
+    stage.inputs = replace(stage.inputs, token=Secret(stage.github.token(write=False)))
+    code, log = stage.publish(signed(samples.PASS))
+    assert code == 0
+    assert "::warning" in log and "pull-requests: write" in log
+
+
+def test_without_a_token_everything_but_the_comment_is_told(stage: Stage) -> None:
+    stage.inputs = replace(stage.inputs, token=None)
+    code, log = stage.publish(signed(samples.FAIL))
+    assert code == 1
+    assert "no token was given" in log
+    assert stage.outputs["verdict"] == "fail"
+
+
+def test_never_is_never(stage: Stage) -> None:
+    stage.inputs = replace(stage.inputs, comment="never", summary=False, annotations=False)
+    code, log = stage.publish(signed(samples.FAIL))
+    assert (code, log, stage.summary, stage.github.requests) == (1, "", "", [])
+
+
+def test_a_problem_is_told_on_its_line(stage: Stage) -> None:
+    code, log = stage.publish(Problem("repro.yml:4:3: train.stpes: unknown key", "did you mean `steps`?", 2))
+    assert code == 2
+    assert "::error " in log and "file=repro.yml" in log and "line=4" in log
+    assert "unknown key" in stage.summary and "did you mean" in stage.summary
+    assert stage.outputs == {"verdict": "", "exit_code": "2"}
+    assert stage.github.comments(7) == []
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [({"fail", "inconclusive"}, 3), ({"fail"}, 0)])
+def test_a_gate_that_could_not_answer_is_inconclusive(stage: Stage, fail_on: set[str], code: int) -> None:
+    stage.inputs = replace(stage.inputs, fail_on=frozenset(fail_on))
+    assert stage.publish(Problem("no GPU", "start it with --gpus all", 3))[0] == code
+    assert stage.outputs["verdict"] == "inconclusive"
+
+
+def test_a_gate_that_left_nothing_is_said(stage: Stage) -> None:
+    code, log = stage.publish(None)
+    assert code == 3
+    assert "there is no report" in log
+
+
+def test_a_report_of_another_run_is_not_this_ones(stage: Stage) -> None:
+    code, log = stage.publish(replace(signed(samples.PASS), origin=replace(ORIGIN, run_id=RUN - 1)))
+    assert code == 3
+    assert "not of this run" in log
+    assert stage.github.comments(7) == []
+
+
+@pytest.mark.parametrize("text", ["{}", "[", '{"schema": "repro-gate/report/v1"}', "x" * (17 << 20)])
+def test_a_report_that_is_none_is_refused(stage: Stage, text: str) -> None:
+    folder = stage.job.workspace / stage.inputs.report
+    folder.mkdir()
+    (folder / "report.json").write_text(text)
+    code, log = stage.publish(None)
+    assert code == 2
+    assert "::error" in log
+    assert stage.github.requests == []
+
+
+def test_a_report_of_a_commit_that_is_not_the_head_is_not_posted(stage: Stage) -> None:
+    report = signed(samples.PASS)
+    other = replace(report, subject=replace(report.subject, commit="e" * 40))
+    _, log = stage.publish(other)
+    assert "which is not the pull request's head" in log
+    assert stage.github.comments(7) == []
+
+
+def test_the_merge_of_head_and_base_counts_as_the_head(stage: Stage) -> None:
+    report = signed(samples.PASS)
+    stage.publish(replace(report, subject=replace(report.subject, commit=stage.job.sha)))
+    assert len(stage.github.comments(7)) == 1
+
+
+def test_under_pull_request_target_the_base_does_not(stage: Stage) -> None:
+    stage.job = replace(stage.job, event_name="pull_request_target")
+    report = signed(samples.PASS)
+    stage.publish(replace(report, subject=replace(report.subject, commit=stage.job.sha)))
+    assert stage.github.comments(7) == []
+
+
+def test_nothing_that_a_stranger_names_becomes_a_command(stage: Stage) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    hostile = signed(samples.hostile())
+    hostile = replace(hostile, reasons=(*hostile.reasons, replace(hostile.reasons[0], message=f"token {secret}")))
+    _, log = stage.publish(hostile)
+    lines = log.splitlines()
+    assert lines and all(line.startswith(("::error ", "::warning ", "::notice ")) for line in lines)
+    (comment,) = stage.github.comments(7)
+    folder = stage.job.workspace / stage.inputs.report
+    told = [comment["body"], stage.summary, log, *(path.read_text() for path in folder.iterdir())]
+    assert len(told) == 7
+    assert not any(secret in text for text in told)
+
+
+def test_known_secrets_are_taken_out(stage: Stage) -> None:
+    report = signed(samples.FAIL)
+    shown = replace(report, reasons=(replace(report.reasons[0], message="password is correct-horse-battery"),))
+    stage.publish(shown, {"DB_PASSWORD": "correct-horse-battery"})
+    assert "correct-horse-battery" not in stage.github.comments(7)[0]["body"] + stage.summary
+
+
+def test_a_commit_finds_its_pull_request(stage: Stage) -> None:
+    stage.job = replace(stage.job, event_name="push", sha=HEAD, ref="refs/heads/topic", event={"ref": "refs/heads/topic", "deleted": False})
+    stage.publish(signed(samples.PASS))
+    assert len(stage.github.comments(7)) == 1
+
+
+def test_a_copied_branch_finds_its_pull_request(stage: Stage) -> None:
+    ref = "refs/heads/pull-request/7"
+    stage.job = replace(stage.job, event_name="push", sha=HEAD, ref=ref, event={"ref": ref, "deleted": False})
+    stage.publish(signed(samples.PASS))
+    assert len(stage.github.comments(7)) == 1
+
+
+def test_a_schedule_has_nothing_to_comment_on(stage: Stage) -> None:
+    stage.job = replace(stage.job, event_name="schedule", sha=HEAD, event={"schedule": "0 3 * * *"})
+    code, _ = stage.publish(signed(samples.PASS))
+    assert code == 0
+    assert stage.outputs["comment_url"] == ""
+    assert stage.github.comments(7) == []
+
+
+def test_a_server_that_fails_turns_nothing_red(stage: Stage) -> None:
+    stage.job = replace(stage.job, api_url="http://127.0.0.1:9", graphql_url="http://127.0.0.1:9/graphql")
+    code, log = stage.publish(signed(samples.PASS))
+    assert code == 0
+    assert "::warning" in log
+
+
+def test_what_was_not_measured_is_empty() -> None:
+    told = outputs_of(signed(samples.NOTHING), Inputs(), Posted("skipped"))
+    assert told["determinism_cost_pct"] == "" and told["first_divergence"] == "" and told["lock"] == "" and told["cause"] == ""
+
+
+def test_every_output_of_the_action_is_told_and_no_other() -> None:
+    import yaml
+
+    action = yaml.safe_load((Path(__file__).parents[2] / "action.yml").read_text(encoding="utf-8"))
+    assert set(outputs_of(signed(samples.PASS), Inputs(), Posted("skipped"))) == set(action["outputs"])
+
+
+def test_the_state_changes_with_the_finding_and_not_with_the_clock() -> None:
+    report = signed(samples.FAIL)
+    assert state_of(report) == state_of(replace(report, started="2030-01-01T00:00:00Z", seconds=9.0, cost=None))
+    assert state_of(report) != state_of(signed(samples.PASS))
+
+
+@pytest.mark.parametrize(
+    ("message", "place"),
+    [
+        ("repro.yml:4:3: train: x", ("repro.yml", 4)),
+        ("a/b.yml:12: y", ("a/b.yml", 12)),
+        ("/etc/passwd:1: y", (None, None)),
+        ("../x.yml:1: y", (None, None)),
+        ("no place here", (None, None)),
+        ("a\u202eb:3: y", (None, None)),
+        ("a:99999999999: y", (None, None)),
+    ],
+)
+def test_an_error_is_shown_on_the_line_that_it_names(message: str, place: tuple[str | None, int | None]) -> None:
+    assert place_of(message) == place
+
+
+def test_files_for_the_runner_belong_to_the_workspaces_owner(stage: Stage) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files to somebody else")
+    os.chown(stage.job.workspace, 1001, 1001)
+    stage.publish(signed(samples.PASS))
+    assert {path.stat().st_uid for path in stage.job.workspace.rglob("*")} == {1001}

@@ -1,0 +1,295 @@
+"""Several runs at once, and what happens between two requests of one: exactly one comment, and the newest run's text in it.
+
+The wait after a write is longer than any run takes from its look to its write. The tests model just that: `Quiet.settle` returns when every
+run is settling or has ended. Within that, threads meet as they like, and for two runs every order of their first calls is gone through.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from repro_gate.github import comment
+from repro_gate.github.client import Api
+from repro_gate.github.comment import Conversation, post
+from repro_gate.github.model import Comment, Marker, Posted, PullRequest
+from tests.github.conversation import HEAD, NEXT, OLD, PULL, client, conversation, marker_of, say, text_of
+from tests.github.server import BOT, CUT, Answer, GitHub
+
+POSTED = f"POST /repos/octo-org/trainer/issues/{PULL}/comments"
+BEFORE: dict[str, tuple[Marker, ...]] = {
+    "nothing": (),
+    "a comment of an older commit": (marker_of(run=1, head=OLD),),
+    "a comment of an older run": (marker_of(run=1),),
+    "duplicates": (marker_of(run=2), marker_of(run=3, head=OLD), marker_of(run=1)),
+}
+
+
+@pytest.fixture
+def github() -> Iterator[GitHub]:
+    with conversation() as server:
+        yield server
+
+
+class Quiet:
+    """Runs that wait for each other to be done with writing."""
+
+    def __init__(self, runs: int) -> None:
+        self._changed = threading.Condition()
+        self._live, self._settling, self._round = runs, 0, 0
+
+    def settle(self, seconds: float) -> None:
+        with self._changed:
+            self._settling += 1
+            here = self._round
+            self._release()
+            assert self._changed.wait_for(lambda: self._round > here, timeout=60)
+
+    def leave(self) -> None:
+        with self._changed:
+            self._live -= 1
+            self._release()
+
+    def _release(self) -> None:
+        if self._settling == self._live:
+            self._settling, self._round = 0, self._round + 1
+            self._changed.notify_all()
+
+
+class Turns:
+    """A conversation whose calls come in the order that `order` names the runs in; when that is used up, in any."""
+
+    def __init__(self, order: Sequence[int]) -> None:
+        self._changed = threading.Condition()
+        self._order = list(order)
+
+    def skip(self, run: int) -> None:
+        """`run` takes no more of its turns for now: it settles, or has ended."""
+        with self._changed:
+            self._order = [item for item in self._order if item != run]
+            self._changed.notify_all()
+
+    def take(self, run: int, call: Callable[[], object]) -> object:
+        with self._changed:
+            assert self._changed.wait_for(lambda: not self._order or self._order[0] == run, timeout=60)
+            try:
+                return call()
+            finally:
+                if self._order:
+                    self._order.pop(0)
+                self._changed.notify_all()
+
+
+class InTurn:
+    """One run's view of the conversation, each call in its turn."""
+
+    def __init__(self, api: Api, run: int, turns: Turns) -> None:
+        self._api, self._run, self._turns = api, run, turns
+
+    def viewer(self) -> str | None:
+        return self._api.viewer()
+
+    def pull(self, number: int) -> PullRequest | None:
+        return self._turns.take(self._run, lambda: self._api.pull(number))  # type: ignore[return-value]
+
+    def comments(self, number: int) -> list[Comment]:
+        return self._turns.take(self._run, lambda: list(self._api.comments(number)))  # type: ignore[return-value]
+
+    def create_comment(self, number: int, body: str) -> Comment:
+        return self._turns.take(self._run, lambda: self._api.create_comment(number, body))  # type: ignore[return-value]
+
+    def update_comment(self, comment_id: int, body: str) -> Comment:
+        return self._turns.take(self._run, lambda: self._api.update_comment(comment_id, body))  # type: ignore[return-value]
+
+    def delete_comment(self, comment_id: int) -> None:
+        self._turns.take(self._run, lambda: self._api.delete_comment(comment_id))
+
+
+def race(github: GitHub, markers: Sequence[Marker], turns: Turns | None = None) -> list[Posted]:
+    """All runs at once, each in its thread with a client of its own."""
+    quiet, posted = Quiet(len(markers)), [Posted("")] * len(markers)
+
+    def run(index: int, marker: Marker) -> None:
+        def settle(seconds: float) -> None:
+            if turns is not None:
+                turns.skip(index)
+            quiet.settle(seconds)
+
+        try:
+            with client(github) as api:
+                view: Conversation = api if turns is None else InTurn(api, index, turns)
+                posted[index] = post(
+                    view, PULL, marker, lambda room: f"told by run {marker.run_id}", when="always", verdict="fail", sleep=settle
+                )
+        finally:
+            if turns is not None:
+                turns.skip(index)
+            quiet.leave()
+
+    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(markers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return posted
+
+
+@pytest.mark.parametrize("before", BEFORE)
+def test_four_runs_at_once_leave_one_comment_of_the_newest(before: str) -> None:
+    dice = random.Random(before)
+    for _ in range(6):
+        with conversation() as github:
+            numbers = [github.add_comment(PULL, BOT, text_of(marker)) for marker in BEFORE[before]]
+            github.before = lambda method, path: time.sleep(dice.random() * 0.003)
+            markers = [marker_of(run=run, attempt=attempt) for run, attempt in ((10, 1), (11, 1), (12, 1), (12, 2))]
+            dice.shuffle(markers)
+            posted = race(github, markers)
+            newest = marker_of(run=12, attempt=2)
+            assert github.bodies(PULL) == [text_of(newest)]
+            assert numbers[:1] in ([], [github.comments(PULL)[0]["id"]]), "the oldest comment is the one that stays"
+            assert posted[markers.index(newest)].outcome in {"created", "updated"}
+            assert {item.outcome for item in posted} <= {"created", "updated", "skipped"}
+
+
+ORDERS = [[int(turn in chosen) for turn in range(6)] for chosen in itertools.combinations(range(6), 3)]
+
+
+@pytest.mark.parametrize("before", BEFORE)
+def test_two_runs_leave_one_comment_of_the_newer_whatever_the_order_of_their_calls(before: str) -> None:
+    for order in ORDERS:
+        assert after(before, order) == [text_of(marker_of(run=11))], order
+
+
+@pytest.mark.parametrize("before", ["nothing", "a comment of an older run"])
+def test_without_the_second_look_some_order_goes_wrong(before: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comment, "ROUNDS", 1)
+    assert any(after(before, order) != [text_of(marker_of(run=11))] for order in ORDERS)
+
+
+def after(before: str, order: Sequence[int]) -> list[str]:
+    """What stands after an older and a newer run had their first three calls each (comments, pull request, write) in `order`."""
+    with conversation() as github:
+        for marker in BEFORE[before]:
+            github.add_comment(PULL, BOT, text_of(marker))
+        race(github, [marker_of(run=10), marker_of(run=11)], Turns(order))
+        return github.bodies(PULL)
+
+
+def test_runs_of_two_commits_leave_the_word_to_the_one_at_the_head(github: GitHub) -> None:
+    posted = race(github, [marker_of(run=10, head=OLD), marker_of(run=9, head=HEAD), marker_of(run=12, head=OLD)])
+    assert [item.outcome for item in posted] == ["skipped", "created", "skipped"]
+    assert github.bodies(PULL) == [text_of(marker_of(run=9))]
+
+
+def test_gates_of_two_specs_do_not_meet(github: GitHub) -> None:
+    markers = [marker_of(run=10 + count, key=str(count) * 32) for count in range(4)]
+    assert [item.outcome for item in race(github, markers)] == ["created"] * 4
+    assert sorted(github.bodies(PULL)) == sorted(text_of(marker) for marker in markers)
+
+
+# Between two requests of one run.
+
+
+def once(github: GitHub, line: str, deed: Callable[[], object]) -> Callable[[str, str], None]:
+    """A hook that does `deed` at the first request that is `line`."""
+    waiting = [deed]
+
+    def hook(method: str, path: str) -> None:
+        if waiting and f"{method} {path}".startswith(line):
+            waiting.pop()()
+
+    return hook
+
+
+def test_a_head_that_moves_after_the_look_at_the_comments_stops_the_write(github: GitHub) -> None:
+    github.after = once(github, f"GET /repos/octo-org/trainer/issues/{PULL}", lambda: github.change_pull(PULL, head_sha=NEXT))
+    assert say(github, marker_of(head=HEAD)).outcome == "skipped"
+    assert github.writes == []
+
+
+def test_a_head_that_moves_after_the_write_leaves_the_newer_run_its_say(github: GitHub) -> None:
+    newer = marker_of(run=11, head=NEXT)
+
+    def overtake() -> None:
+        github.change_pull(PULL, head_sha=NEXT)
+        say(github, newer)
+
+    github.after = once(github, POSTED, overtake)
+    posted = say(github, marker_of(run=10))
+    assert posted.outcome == "skipped" and posted.url == github.comments(PULL)[0]["html_url"]
+    assert github.bodies(PULL) == [text_of(newer)]
+
+
+def test_a_comment_that_is_deleted_before_the_write_is_made_anew(github: GitHub) -> None:
+    number = github.add_comment(PULL, BOT, text_of(marker_of(run=9)))
+    github.before = once(github, "PATCH", lambda: github.change_comment(number, None))
+    assert say(github, marker_of(run=10)).outcome == "created"
+    assert github.bodies(PULL) == [text_of(marker_of(run=10))]
+
+
+def test_duplicates_stay_as_long_as_the_text_has_no_other_place(github: GitHub) -> None:
+    lowest = github.add_comment(PULL, BOT, text_of(marker_of(run=9)))
+    github.add_comment(PULL, BOT, text_of(marker_of(run=11)))
+    github.before = once(github, "PATCH", lambda: github.change_comment(lowest, None))
+    assert say(github, marker_of(run=10)).outcome == "skipped"
+    assert github.bodies(PULL) == [text_of(marker_of(run=11))]
+
+
+def test_a_comment_whose_answer_was_lost_is_not_made_twice(github: GitHub) -> None:
+    answers = iter([CUT])
+    github.after = lambda method, path: next(answers, None) if f"{method} {path}" == POSTED else None
+    posted = say(github, marker_of())
+    assert posted == Posted("created", url=github.comments(PULL)[0]["html_url"])
+    assert github.writes == [POSTED] and github.bodies(PULL) == [text_of(marker_of())]
+
+
+@pytest.mark.parametrize("lost", [CUT, Answer(502, {"message": "Bad gateway"})])
+def test_a_comment_that_was_not_made_is_made_after_a_look(github: GitHub, lost: Answer) -> None:
+    answers = iter([lost, lost])
+    github.before = lambda method, path: next(answers, None) if f"{method} {path}" == POSTED else None
+    assert say(github, marker_of()).outcome == "created"
+    assert github.writes == [POSTED] * 3 and github.bodies(PULL) == [text_of(marker_of())]
+
+
+def test_a_list_that_is_behind_makes_no_lasting_duplicate(github: GitHub) -> None:
+    """GitHub's lists may lack a comment for a moment: a lost answer and such a list make two, and the next look makes them one."""
+    answers, lists = iter([CUT]), iter([None, Answer(200, [])])
+    github.after = lambda method, path: next(answers, None) if method == "POST" and path.endswith("/comments") else None
+    github.before = lambda method, path: next(lists, None) if method == "GET" and path.endswith("/comments") else None
+    assert say(github, marker_of()).outcome == "created"
+    assert github.writes.count(POSTED) == 2 and github.bodies(PULL) == [text_of(marker_of())]
+
+
+def test_somebody_who_keeps_deleting_is_not_fought_without_end(github: GitHub) -> None:
+    number = [github.add_comment(PULL, BOT, text_of(marker_of(run=1)))]
+
+    def replace() -> None:
+        github.change_comment(number.pop(), None)
+        number.append(github.add_comment(PULL, BOT, text_of(marker_of(run=1))))
+
+    github.before = lambda method, path: replace() if method == "PATCH" else None
+    posted = say(github, marker_of(run=10))
+    assert posted.outcome == "refused" and posted.reason and len(github.writes) == comment.ROUNDS
+
+
+def test_what_a_stalled_run_wrote_over_is_set_right_by_the_next(github: GitHub) -> None:
+    """The limit of what can be had without compare-and-swap: see `comment`'s first paragraph."""
+    github.add_comment(PULL, BOT, text_of(marker_of(run=1)))
+    github.before = once(github, "PATCH", lambda: say(github, marker_of(run=11)))
+    say(github, marker_of(run=10))
+    assert github.bodies(PULL) == [text_of(marker_of(run=10))]
+    assert say(github, marker_of(run=12)).outcome == "updated"
+    assert github.bodies(PULL) == [text_of(marker_of(run=12))]
+
+
+def test_the_settling_time_is_what_is_waited(github: GitHub) -> None:
+    waited: list[float] = []
+    with client(github) as api:
+        post(api, PULL, marker_of(), lambda room: "text", when="always", verdict="fail", sleep=waited.append)
+        post(api, PULL, marker_of(), lambda room: "text", when="always", verdict="fail", sleep=waited.append)
+    assert waited == [comment.SETTLE], "once after a write, and not where nothing was written"
