@@ -1,4 +1,4 @@
-"""The pull request's face of the Report: GitHub Markdown in at most 65,536 characters, verdict and cost in its first lines.
+"""The pull request's face of the Report: GitHub Markdown in at most 65,536 characters, what a reviewer has to know in its first screen.
 
 Called by `cli` (`--markdown`) and by `github`. The layout lies in `templates/`; whatever a template prints passes `escape.for_markdown`
 unless a function here has already made it safe, so a forgotten filter shows too much punctuation and never a live mention.
@@ -6,33 +6,45 @@ unless a function here has already made it safe, so a forgotten filter shows too
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from repro_gate.analysis.model import Divergence
-from repro_gate.report import chart, escape, figures, markdown_standing, sentences
-from repro_gate.report.markdown_parts import MARKS, Form, code, forms, message, prose
+from repro_gate.report import chart, escape, figures, markdown_first, markdown_standing, sentences
+from repro_gate.report.markdown_first import Links
+from repro_gate.report.markdown_parts import MARKS, Form, ample, code, forms, message, prose
 from repro_gate.report.model import CheckResult, Reason, Report, RunSummary
 
-__all__ = ["LIMIT", "MARKS", "forms", "to_markdown"]
+__all__ = ["LIMIT", "MARKS", "SUMMARY_LIMIT", "Links", "forms", "to_markdown", "to_summary"]
 
 LIMIT = 65_536  # characters (code points) of a comment on GitHub
+SUMMARY_LIMIT = 1_000_000  # bytes: GitHub takes 1 MiB from one step, and the step may have more to say
 
 
-def to_markdown(report: Report, limit: int = LIMIT) -> str:
+def to_markdown(report: Report, limit: int = LIMIT, links: Links | None = None) -> str:
     """The longest form of the report that fits into `limit` characters. The verdict is in each of them."""
-    for form in forms():
-        text = _rendered(report, form)
-        if len(text) <= limit:
+    return _fitting(report, forms(), lambda text: len(text) <= limit, links or Links()) or report.verdict[:limit]
+
+
+def to_summary(report: Report, limit_bytes: int = SUMMARY_LIMIT, links: Links | None = None) -> str:
+    """The report for a page of its own, in at most `limit_bytes` bytes of UTF-8: more rows than the comment, less of it folded."""
+    found = _fitting(report, (ample(), *forms()), lambda text: len(text.encode()) <= limit_bytes, links or Links())
+    return found or report.verdict[:limit_bytes]
+
+
+def _fitting(report: Report, longest_first: Sequence[Form], fits: Callable[[str], bool], links: Links) -> str:
+    """The first form that fits, or a few lines; empty where not even these do."""
+    for form in longest_first:
+        text = _rendered(report, form, links, shortened=form != longest_first[0])
+        if fits(text):
             return text
     heading = f"## {MARKS[report.verdict]} Repro Gate: {report.verdict}\n"
     rest = "\nThe report is too long for this place: see the JSON report.\n"
     less = markdown_standing.asks_less(report.base)
-    fitting = (text for text in (f"{heading}{less}{rest}", f"{heading}{less}", f"{heading}{rest}") if len(text) <= limit)
-    return next(fitting, report.verdict[:limit])
+    return next((text for text in (f"{heading}{less}{rest}", f"{heading}{less}", f"{heading}{rest}") if fits(text)), "")
 
 
 @cache
@@ -56,33 +68,31 @@ def _finalized(value: object) -> str:
     return value if isinstance(value, Markup) else escape.for_markdown(str(value))
 
 
-def _rendered(report: Report, form: Form) -> str:
+def _rendered(report: Report, form: Form, links: Links, *, shortened: bool) -> str:
     found = report.determinism
     context: dict[str, object] = {
         "verdict": report.verdict,
         "headline": prose(sentences.headline(report), form),
-        "cost": prose(sentences.cost(report.cost, report.cost_budget_pct), form),
-        "noise": prose(sentences.noise(report.noise_floor), form),
+        "rows": markdown_first.rows(report, form, links),
+        "fold": Markup("<details open>" if form.open else "<details>"),
         "cost_details": _cost_details(report, form),
         **markdown_standing.context(report, form),
         "differs": None if found is None or found.comparison.identical else _differs(report, form),
         "noise_chart": _noise_chart(report, form),
-        "seeds": [(item.seed, item.comparison.identical) for item in report.comparisons[:20]] if len(report.comparisons) > 1 else [],
-        "non_finite": [f"{value} at step {step}" for step, value in report.non_finite],
         "reasons": _reasons(report.reasons, form.reasons, form),
         "notes": _reasons(report.notes, form.notes, form),
         "more_reasons": max(len(report.reasons) - form.reasons, 0),
-        "coverage": sentences.coverage(report.checklist) if report.checklist else (),
         "checks": _checks(report.checklist, form),
         "runs": [(code(run.name, form), run, sentences.ended_badly(run), sentences.outcome(run)[:60]) for run in report.runs[: form.runs]],
         "logs": _logs(report.runs, form),
-        "settings": _pairs(report.settings, form.settings, form),
+        "settings": _pairs(dict(sorted(report.settings.items())), form.settings, form),
         "environment": _pairs(_facts(report), form.environment, form),
         "reproduce": _reproduce(report, form),
         "tool_version": code(report.tool_version, form),
         "started": code(report.started, form),
         "seconds": report.seconds,
-        "shortened": form != Form(),
+        "shortened": shortened,
+        "links": markdown_first.footer(links),
     }
     return _environment().get_template("report.md.j2").render(context)
 
@@ -168,17 +178,17 @@ def _pairs(values: Mapping[str, object], most: int, form: Form) -> list[tuple[Ma
 
 
 def _facts(report: Report) -> dict[str, object]:
-    """What was gated, and on what."""
+    """What was gated, and on what. Names of ours are not taken over by what the training reported."""
     subject = report.subject
     changed = ", ".join(subject.uncommitted[:10]) + (", …" if len(subject.uncommitted) > 10 else "")
-    return {
+    own = {
         "spec": subject.spec,
         "command": subject.command,
         "commit": subject.commit or "not in git",
         **({"uncommitted changes": changed} if changed else {}),
         "isolation": subject.isolation,
-        **subject.versions,
     }
+    return {**own, **{name: value for name, value in sorted(subject.versions.items()) if name not in own}}
 
 
 def _reproduce(report: Report, form: Form) -> Markup | None:

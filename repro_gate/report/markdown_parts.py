@@ -48,6 +48,7 @@ class Form:
     environment: int = 40
     chart: bool = True
     reproduce: int = 4_000
+    open: bool = False  # whether what is folded is shown unfolded: where there is room for more than a glance
 
 
 def forms() -> tuple[Form, ...]:
@@ -59,6 +60,29 @@ def forms() -> tuple[Form, ...]:
     core = replace(no_runs, tensors=0, checks=5, notes=0, reasons=10, weakened=10, moved=3, message=300, name=100)
     least = replace(core, checks=0, reasons=3, weakened=3, moved=0, message=100, name=60, chart=False, reproduce=500)
     return whole, short_log, no_flags, no_runs, core, least
+
+
+def ample() -> Form:
+    """What a page of its own has room for (a job's summary): far more than a comment, and unfolded."""
+    many = 200
+    return Form(
+        name=500,
+        message=2_000,
+        reasons=many,
+        notes=many,
+        weakened=many,
+        moved=many,
+        leaves=1_000,
+        checks=many,
+        evidence=25,
+        tensors=many,
+        runs=many,
+        log_lines=200,
+        settings=many,
+        environment=many,
+        reproduce=8_000,
+        open=True,
+    )
 
 
 def code(text: object, form: Form) -> Markup:

@@ -19,17 +19,21 @@ from repro_gate.report.markdown_parts import MARKS, Form, code, message, prose
 from repro_gate.report.model import BaseFinding, Report
 from repro_gate.report.sentences import Phrase
 
+_SEEN = 5  # weakenings that a comment shows without a click
+
 
 def context(report: Report, form: Form) -> dict[str, object]:
-    """What the templates show: a line each for the summary, what is weakened, what is behind the lines, and the address."""
+    """What the templates show below the first screen's table: what is weakened, what is behind a standing, and the address."""
     lock, against, base = report.lock, report.against, report.base
+    weakened = [] if base is None else _weakened(base, form)
+    seen = len(weakened) if form.open else _SEEN
     return {
         "lock": None if lock is None else _lock(lock, form),
         "against": None if against is None else _against(against, form),
-        "weakened": [] if base is None else _weakened(base, form),
+        "weakened": weakened[:seen],
+        "weakened_besides": weakened[seen:],
         "more_weakened": 0 if base is None else max(len(base.weakened) - form.weakened, 0),
         "judge": None if base is None else prose(standing.judge(base), form),
-        "nothing_less": None if base is None or base.weakened else prose(standing.nothing_less(base), form),
         "address": None if report.content_address is None else _address(report.content_address, form),
     }
 
@@ -42,24 +46,11 @@ def asks_less(base: BaseFinding | None) -> str:
 
 
 def _lock(found: LockFinding, form: Form) -> dict[str, object]:
-    recorded = Markup(" (recorded ") + code(found.recorded, form) + Markup(")") if found.recorded else Markup("")
-    return {
-        "summary": _summary(found.status, found.message, form) + recorded,
-        "lines": _lines(standing.lock_lines(found, form.moved), form),
-        "remedy": message(found.remedy, form),
-    }
+    return {"lines": _lines(standing.lock_lines(found, form.moved), form), "remedy": message(found.remedy, form)}
 
 
 def _against(found: AgainstFinding, form: Form) -> dict[str, object]:
-    return {
-        "summary": Markup(", ").join([prose(standing.at(found.ref, found.commit), form), _summary(found.status, found.message, form)]),
-        "lines": _lines(standing.against_lines(found, form.moved), form),
-    }
-
-
-def _summary(status: str, words: str, form: Form) -> Markup:
-    """The status with its mark, then what is said of it."""
-    return Markup(f"{MARKS[status]} **{status}**: ") + message(words, form)
+    return {"lines": _lines(standing.against_lines(found, form.moved), form), "remedy": Markup("")}
 
 
 def _lines(phrases: Sequence[Phrase], form: Form) -> list[Markup]:
@@ -84,8 +75,9 @@ def _address(found: ContentAddress, form: Form) -> dict[str, object]:
 
 
 def _leaves(found: ContentAddress) -> Iterator[tuple[str, str, Leaf]]:
-    recipe = ((RECIPE, name, value) for name, value in found.recipe_leaves.items())
-    return chain(recipe, ((PLATFORM, name, value) for name, value in found.platform_leaves.items()))
+    """By root and name: a report that was read back has them in that order."""
+    recipe = ((RECIPE, name, value) for name, value in sorted(found.recipe_leaves.items()))
+    return chain(recipe, ((PLATFORM, name, value) for name, value in sorted(found.platform_leaves.items())))
 
 
 def _value(value: Leaf) -> str:

@@ -1,0 +1,170 @@
+"""What a reviewer sees of the comment without a click: a table of a few rows, the most telling first.
+
+Called by `report.markdown`. Ten seconds are enough to learn what diverged, at which step, in which tensor, why, and what determinism costs;
+everything else is folded below. A row is a label of ours and a value that was made safe by `markdown_parts`, on one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from repro_gate.analysis.model import Distance
+from repro_gate.report import figures, sentences, standing
+from repro_gate.report.markdown_parts import MARKS, Form, code, message, prose
+from repro_gate.report.model import Reason, Report
+
+Row = tuple[str, Markup]
+_COST = "Determinism\u00a0cost"  # kept on one line: a column is as wide as its longest word
+_BREAK = Markup("<br>")
+_DOT = Markup(" · ")
+_GENERAL = "determinism/diverged"  # says again what the headline and the first row say
+_REASONS = 3  # of the most telling reasons
+_NAME, _MESSAGE = 120, 400  # characters; the folded parts have more
+
+
+@dataclass(frozen=True)
+class Links:
+    """Pages of our own making that the comment leads to: never an address out of a report."""
+
+    run_url: str | None = None  # the workflow run
+    report_url: str | None = None  # the whole report: an artifact, a page
+
+
+def rows(report: Report, form: Form, links: Links) -> list[Row]:
+    """The table's rows in order; the first is its header, so there is always one."""
+    form = replace(form, name=min(form.name, _NAME), message=min(form.message, _MESSAGE))
+    found = [
+        *_divergence(report, form),
+        *_why(report, form),
+        ("Commit", _commit(report, form, links)),
+        (_COST, prose(sentences.cost(report.cost, report.cost_budget_pct), form)),
+        *_checklist(report),
+        *_lock(report, form),
+        ("Noise floor", prose(sentences.noise(report.noise_floor), form)),
+        *_against(report, form),
+        *_base(report, form),
+        *_seeds(report),
+        *_non_finite(report),
+    ]
+    return found if report.verdict != "pass" else sorted(found, key=lambda row: row[0] == "Commit")  # what was bought, and at what price
+
+
+def footer(links: Links) -> Markup:
+    """Where everything is, for the last line; the run stands in the table. Empty where no page is known."""
+    return link("Full report", links.report_url) if links.report_url else Markup("")
+
+
+def link(words: str, url: str) -> Markup:
+    """A link of ours. What could end it early is quoted: an address comes out of the runner's variables."""
+    return Markup(f"[{words}](<{quote(url, safe='/:?&=#%@+,;~-._')}>)")
+
+
+def _divergence(report: Report, form: Form) -> list[Row]:
+    found = report.determinism
+    if found is None or found.comparison.identical:
+        return []
+    pair, first = found.comparison, found.comparison.first_divergence
+    if first is None:
+        return [("What differs", prose(sentences.spread(pair), form))]
+    glance = None if first.distance is None else Distance(first.distance.max_abs, first.distance.max_ulp)
+    far = prose(sentences.how_far(replace(first, distance=glance)), form)
+    return [
+        ("First to differ", prose(sentences.where(first), form)),
+        ("How far", _DOT.join([*([far] if far else []), prose(sentences.spread(pair), form)])),
+    ]
+
+
+def _why(report: Report, form: Form) -> list[Row]:
+    """The reasons that say more than the first row does, and what to do about the first of them."""
+    if not report.reasons:
+        return []
+    told = telling(report.reasons)
+    shown = told[: min(_REASONS, form.reasons)]
+    lines = [message(item.message, form) for item in shown] or [Markup("no check found a cause")]
+    if len(told) > len(shown):
+        lines.append(Markup(f"and {figures.count(len(told) - len(shown), 'more reason')}"))
+    remedy = (shown or report.reasons)[0].remedy
+    return [("Why", _BREAK.join(lines)), *([("What to do", message(remedy, form))] if remedy else [])]
+
+
+def telling(reasons: Sequence[Reason]) -> list[Reason]:
+    """The reasons that name more than the place where the runs part: a line, a file, a flag, a figure."""
+    return [item for item in reasons if item.id != _GENERAL]
+
+
+def _commit(report: Report, form: Form, links: Links) -> Markup:
+    """The head that was pushed; where another commit was checked out (GitHub's trial merge), that one too."""
+    origin, subject = report.origin, report.subject
+    tested = None if subject.commit is None else code(standing.short(subject.commit), form)
+    parts = [tested or Markup("not in git")]
+    if origin is not None:
+        parts = [code(standing.short(origin.head_sha), form)]
+        if tested is not None and subject.commit != origin.head_sha:
+            parts.append(Markup("tested as ") + tested)
+    if subject.uncommitted:
+        parts.append(Markup(f"{MARKS['warn']} with {figures.count(len(subject.uncommitted), 'uncommitted path')}"))
+    if links.run_url:
+        parts.append(link("workflow run", links.run_url))
+    return _DOT.join(parts)
+
+
+def _checklist(report: Report) -> list[Row]:
+    """By category: how many of the checks that were made passed, with the worst of them as the mark."""
+    if not report.checklist:
+        return []
+
+    def mark(category: str, passed: int) -> str:
+        statuses = {item.status for item in report.checklist if item.category == category}
+        return MARKS["fail" if "fail" in statuses else "warn" if "warn" in statuses or not passed else "pass"]
+
+    parts = (
+        Markup(f"{mark(category, passed)} {category} {f'**{passed:,}**/{made:,}' if made else 'nothing checked'}")
+        for category, passed, made in sentences.coverage(report.checklist)
+    )
+    return [("Checklist", _DOT.join(parts))]
+
+
+def _lock(report: Report, form: Form) -> list[Row]:
+    """Of a result that moved, what is most telling of it."""
+    found = report.lock
+    if found is None:
+        return [("Lock", Markup("not held against one"))]
+    value = status(found.status, found.message, form)
+    if found.recorded:
+        value += Markup(" (recorded ") + code(found.recorded, form) + Markup(")")
+    lines = standing.lock_lines(found, 3) if found.status in ("drift", "changed") and form.moved else ()
+    return [("Lock", _BREAK.join([value, *(prose(line, form) for line in lines[:1])]))]
+
+
+def _against(report: Report, form: Form) -> list[Row]:
+    found = report.against
+    if found is None:
+        return []
+    return [("Against", Markup(", ").join([prose(standing.at(found.ref, found.commit), form), status(found.status, found.message, form)]))]
+
+
+def _base(report: Report, form: Form) -> list[Row]:
+    """What is weakened stands below the table, for each one by itself."""
+    base = report.base
+    return [] if base is None or base.weakened else [("Base", prose(standing.nothing_less(base), form))]
+
+
+def _seeds(report: Report) -> list[Row]:
+    if len(report.comparisons) < 2:
+        return []
+    shown = [f"{item.seed} {'same' if item.comparison.identical else '**differs**'}" for item in report.comparisons[:20]]
+    return [("Seeds", Markup(", ".join(shown) + (", …" if len(report.comparisons) > 20 else "")))]
+
+
+def _non_finite(report: Report) -> list[Row]:
+    shown = ", ".join(f"{value} at step {step}" for step, value in report.non_finite[:10])
+    return [("Losses that are not finite", Markup(f"{MARKS['warn']} {shown}"))] if shown else []
+
+
+def status(name: str, words: str, form: Form) -> Markup:
+    """A standing with its mark, then what is said of it."""
+    return Markup(f"{MARKS[name]} **{name}**: ") + message(words, form)

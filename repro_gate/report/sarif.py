@@ -1,0 +1,175 @@
+"""The report as SARIF 2.1.0, for GitHub's code scanning: one result for each thing that is held against the change, none where it passes.
+
+Called by `github`. Limits and required fields are those of GitHub's page "SARIF support for code scanning". Messages are plain text without
+links, and what is not seen is spelled out. Pure but for the docs pages of the checks, which become the help of their rules.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from repro_gate.checks import ALL
+from repro_gate.checks.pages import page
+from repro_gate.report.blame import ASKS_LESS, Blame, Place, blames, inside, spec_place
+from repro_gate.report.escape import clip, for_terminal
+from repro_gate.report.model import Origin, Report
+
+SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"  # the name GitHub's page gives for the schema
+MAX_RESULTS = 5_000  # GitHub shows no more, and refuses a file of more than 25,000
+_TEXT = 1_000  # characters of one text of a message
+_DESCRIPTION = 1_024  # characters that GitHub takes of a description
+_IDENTIFIER = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*/[a-z0-9]+(?:-[a-z0-9]+)*")
+_OTHER = "report/other"  # stands for an id that is none of ours
+_ROOT = "%SRCROOT%"  # SARIF's and GitHub's name for the root of the repository
+_NO_SPEC = Place("repro.yml")  # GitHub shows no result without a location
+
+
+class _Rule(NamedTuple):
+    """What is known of a rule besides its results."""
+
+    title: str
+    level: str = "error"
+    help: str = ""
+
+
+_REASONS: Mapping[str, _Rule] = {
+    "determinism/diverged": _Rule("Two runs with one seed and every determinism flag on are the same bits."),
+    "determinism/outside-tolerance": _Rule("Two runs with one seed are no further apart than the spec tolerates."),
+    "cost/over-budget": _Rule("The determinism flags cost no more time than the spec's budget."),
+    "lock/drift": _Rule("The same content address gives the bits that repro.lock records."),
+    "lock/changed": _Rule("The result is the one that repro.lock records."),
+    "lock/new-platform": _Rule("repro.lock records a result for this platform."),
+    "against/changed": _Rule("The result is that of the other ref."),
+    "run/crashed": _Rule("The training command runs to its end."),
+    "run/timed-out": _Rule("The training command ends within its time."),
+    "checklist/uncovered": _Rule("Each category of the checklist has a check that passed."),
+    ASKS_LESS: _Rule("The change asks no less of the training than its base does.", "warning"),
+    _OTHER: _Rule("The gate finds nothing else to say against the change."),
+}
+
+
+def to_sarif(
+    report: Report,
+    spec_path_in_repo: str | None = None,
+    root_prefix: str = "",
+    *,
+    server_url: str = "https://github.com",
+    docs_url: str | None = None,
+) -> dict[str, Any]:
+    """The document. `spec_path_in_repo` and `root_prefix` as for `blame.blames`; `docs_url` is where `docs/checks` can be read by a person.
+
+    Plain JSON types only. On a pass the list of results is there and empty, so that code scanning closes what it had open.
+    """
+    spec_path = report.subject.spec if spec_path_in_repo is None else spec_path_in_repo
+    found = () if report.verdict == "pass" else blames(report, spec_path, root_prefix)[:MAX_RESULTS]
+    rules = _rules(found, docs_url)
+    run: dict[str, Any] = {
+        "tool": {"driver": _driver(report, rules, docs_url)},
+        "automationDetails": {"id": _category(report, spec_path)},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [{"executionSuccessful": report.verdict != "inconclusive"}],
+        "results": _results(found, [rule["id"] for rule in rules], spec_place(spec_path) or _NO_SPEC),
+    }
+    if report.origin is not None:
+        run["versionControlProvenance"] = [_provenance(report.origin, server_url)]
+    return {"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]}
+
+
+def _driver(report: Report, rules: list[dict[str, Any]], docs_url: str | None) -> dict[str, Any]:
+    driver: dict[str, Any] = {"name": "Repro Gate", "version": _text(report.tool_version, 100) or "unknown", "rules": rules}
+    return driver if docs_url is None else {**driver, "informationUri": docs_url}
+
+
+def _rules(found: Sequence[Blame], docs_url: str | None) -> list[dict[str, Any]]:
+    """Every check and every known reason, whatever was found: rules should change with the tool, not with what it looks at."""
+    rules = {item.id: _Rule(item.title, help=page(item.id) or "") for item in ALL} | dict(_REASONS)
+    for item in found:
+        rules.setdefault(_rule_id(item.id), _Rule("The gate has nothing to say about this.", item.level))
+    return [_rule(identifier, rule, docs_url) for identifier, rule in rules.items()]
+
+
+def _rule(identifier: str, rule: _Rule, docs_url: str | None) -> dict[str, Any]:
+    text = rule.help or f"{rule.title} Where it is not so, the report names what was found and what to do."
+    made: dict[str, Any] = {
+        "id": identifier,
+        "name": "".join(part.capitalize() for part in re.split("[/-]", identifier)),
+        "shortDescription": {"text": clip(rule.title, _DESCRIPTION)},
+        "fullDescription": {"text": clip(rule.title, _DESCRIPTION)},
+        "help": {"text": text, "markdown": text},
+        "defaultConfiguration": {"level": rule.level},
+        "properties": {"tags": ["reproducibility", identifier.partition("/")[0]], "precision": "very-high", "problem.severity": rule.level},
+    }
+    if docs_url is not None and rule.help:
+        made["helpUri"] = f"{docs_url.rstrip('/')}/checks/{identifier}.md"
+    return made
+
+
+def _results(found: Sequence[Blame], rules: Sequence[str], spec: Place) -> list[dict[str, Any]]:
+    index = {identifier: number for number, identifier in enumerate(rules)}
+    seen: Counter[str] = Counter()
+    results = []
+    for item in found:
+        identifier, place = _rule_id(item.id), item.place or spec
+        print_ = _fingerprint(identifier, place, item)
+        seen[print_] += 1
+        results.append(
+            {
+                "ruleId": identifier,
+                "ruleIndex": index[identifier],
+                "level": item.level,
+                "message": {"text": _message(item)},
+                "locations": [{"physicalLocation": _location(place)}],
+                "partialFingerprints": {"primaryLocationLineHash": f"{print_}:{seen[print_]}"},
+            }
+        )
+    return results
+
+
+def _rule_id(identifier: str) -> str:
+    return identifier if len(identifier) <= 100 and _IDENTIFIER.fullmatch(identifier) else _OTHER
+
+
+def _location(place: Place) -> dict[str, Any]:
+    """The whole line: without an end a region reaches to the end of its line."""
+    file = {"uri": quote(place.file, safe="/"), "uriBaseId": _ROOT}
+    return {"artifactLocation": file, "region": {"startLine": place.line or 1, "startColumn": 1}}
+
+
+def _fingerprint(identifier: str, place: Place, item: Blame) -> str:
+    """The same for the same finding in the next run: rule, file and the line's own text, but no line number, no step and no figure."""
+    source = item.detail.partition(f":{place.line}:")[2].strip() if item.place is not None else ""
+    content = f"{identifier}\0{place.file}\0{source}"
+    return hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+
+def _message(item: Blame) -> str:
+    """What is wrong first: where there is little room GitHub shows one sentence."""
+    parts = (
+        _text(item.message),
+        *(_text(line) for line in item.detail.split("\n")),
+        f"Remedy: {_text(item.remedy)}" if item.remedy else "",
+    )
+    return "\n".join(part for part in parts if part) or "no message"
+
+
+def _text(text: str, limit: int = _TEXT) -> str:
+    """Plain text on one line: no embedded link (`[text](target)`, section 3.11.6 of SARIF) and no placeholder (`{0}`, section 3.11.5)."""
+    shown = for_terminal(text, limit).replace("](", "] (")
+    return re.sub(r"\{(\d+)\}", r"{ \1 }", shown)
+
+
+def _category(report: Report, spec_path: str) -> str:
+    """`category/run`: one category for each spec and job, so that two gates do not close each other's alerts."""
+    name, run = ("", "") if report.origin is None else (report.origin.name, f"{report.origin.run_id}-{report.origin.run_attempt}")
+    parts = ("repro-gate", inside(spec_path) or "repro.yml", *([quote(clip(name, 100), safe="")] if name else []), run)
+    return "/".join(parts)
+
+
+def _provenance(origin: Origin, server_url: str) -> dict[str, Any]:
+    uri = f"{server_url.rstrip('/')}/{origin.repository}"
+    return {"repositoryUri": uri, "revisionId": origin.head_sha, "mappedTo": {"uriBaseId": _ROOT}}

@@ -1,0 +1,115 @@
+"""A comment as a reviewer sees it: Markdown to HTML by GitHub's own parser, in GitHub's stylesheet, as a picture by headless Chromium.
+
+    python -m tests.browser.picture REPORT_JSON OUT.png
+
+Called by the tests beside it and by whoever renews the pictures in `docs/images`. Needs `pip install cmarkgfm`, `npm ci` in this folder and
+Chromium. GitHub cleans the HTML once more after its parser; nothing is cleaned here, so what is harmless here is harmless there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+MODULES = FOLDER / "node_modules"
+WIDTH, HEIGHT = 900, 700  # pixels: the first screen of a reviewer's window
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>comment</title>
+<link rel="stylesheet" href="{modules}/github-markdown-css/github-markdown-light.css">
+<link rel="stylesheet" href="{modules}/@fontsource/noto-sans/400.css">
+<link rel="stylesheet" href="{modules}/@fontsource/noto-sans/600.css">
+<link rel="stylesheet" href="{modules}/@fontsource/noto-color-emoji/emoji-400.css">
+<style>
+  body {{ margin: 0; padding: 16px; background: #fff; color: #1f2328; font: 14px/1.5 "Noto Sans", "Noto Color Emoji", sans-serif; }}
+  .comment {{ border: 1px solid #d1d9e0; border-radius: 6px; }}
+  .head {{ padding: 8px 16px; background: #f6f8fa; border-bottom: 1px solid #d1d9e0; border-radius: 6px 6px 0 0; color: #59636e; }}
+  .head b {{ color: #1f2328; }}
+  .head i {{ border: 1px solid #d1d9e0; border-radius: 2em; padding: 0 7px; font: 500 12px/18px "Noto Sans"; }}
+  .markdown-body {{ padding: 16px; font-size: 14px; font-family: "Noto Sans", "Noto Color Emoji", sans-serif; }}
+  .markdown-body code, .markdown-body pre {{ font-family: "Liberation Mono", "DejaVu Sans Mono", monospace; }}
+</style></head>
+<body><div class="comment"><div class="head"><b>github-actions</b> <i>bot</i> commented now</div>
+<div class="markdown-body" id="comment">{comment}</div></div></body></html>
+"""
+
+
+class NoPicture(Exception):
+    """What a picture needs is not there; the message says what, and how to get it."""
+
+
+def browser() -> str:
+    """The first Chromium on PATH. Raises NoPicture where there is none."""
+    found = next((path for name in _BROWSERS if (path := shutil.which(name))), None)
+    if found is None:
+        raise NoPicture(f"no {', '.join(_BROWSERS)} on PATH: install Chromium")
+    return found
+
+
+def page(markdown: str) -> str:
+    """The comment in a page that looks like a pull request's. Raises NoPicture where the parser or the stylesheet is missing."""
+    try:
+        from cmarkgfm import github_flavored_markdown_to_html
+        from cmarkgfm.cmark import Options
+    except ImportError:
+        raise NoPicture("no cmarkgfm: pip install '.[browser]'") from None
+    if not (MODULES / "github-markdown-css").is_dir():
+        raise NoPicture(f"no GitHub stylesheet: npm ci --prefix {FOLDER}")
+    comment = github_flavored_markdown_to_html(markdown, Options.CMARK_OPT_UNSAFE | Options.CMARK_OPT_HARDBREAKS)
+    return _PAGE.format(comment=comment, modules=escape(MODULES.as_uri()))
+
+
+def take(html: str, out: Path, width: int = WIDTH, height: int = HEIGHT) -> None:
+    """A picture of the first screen of a page. Raises NoPicture where Chromium ends without one."""
+    picture = out.resolve()
+    _run(html, (f"--screenshot={picture}", f"--window-size={width},{height}"))
+    if not picture.is_file():
+        raise NoPicture(f"Chromium made no {picture}")
+
+
+def dom(html: str, script: str = "", width: int = WIDTH, height: int = HEIGHT) -> str:
+    """The page as Chromium holds it after loading, as HTML. `script` runs last in it and may leave what it found in the page."""
+    page_with_script = html.replace("</body>", f"<script>{script}</script></body>") if script else html
+    return _run(page_with_script, ("--dump-dom", f"--window-size={width},{height}"))
+
+
+def _run(html: str, arguments: Sequence[str]) -> str:
+    """Start Chromium on a file of its own with a fresh profile; its standard output."""
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / "page.html"
+        file.write_text(html, encoding="utf-8")
+        command = [browser(), "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--allow-file-access-from-files"]
+        command += ["--force-device-scale-factor=1", "--virtual-time-budget=5000", f"--user-data-dir={place}/profile", *arguments]
+        environment = {**os.environ, "HOME": place}
+        done = subprocess.run(
+            [*command, file.as_uri()], env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False
+        )
+        if done.returncode:
+            raise NoPicture(f"Chromium ended with {done.returncode}: {done.stderr.decode(errors='replace')[-500:]}")
+        return done.stdout.decode("utf-8")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Render the comment of a report.json."""
+    from repro_gate.report.from_json import report_from
+    from repro_gate.report.json_face import load
+    from repro_gate.report.markdown import Links, to_markdown
+
+    if len(arguments) not in (2, 3):
+        print("usage: python -m tests.browser.picture REPORT_JSON OUT.png [HEIGHT]", file=sys.stderr)
+        return 2
+    report = report_from(load(arguments[0]))
+    links = Links(run_url="https://github.com/example/training/actions/runs/1")
+    take(page(to_markdown(report, links=links)), Path(arguments[1]), height=int(arguments[2]) if len(arguments) == 3 else HEIGHT)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,163 @@
+"""Claims about the comment as Chromium shows it: nothing out of a report is live, and the first screen holds what a reviewer needs."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro_gate.report.markdown import Links, to_markdown, to_summary
+from repro_gate.report.model import Origin, Report
+from tests.report import samples
+
+from .picture import HEIGHT, WIDTH, dom, page, take
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("chromium")]
+
+_RUN = "https://github.com/octo/training/actions/runs/7"
+_OURS = {
+    "div",
+    "h2",
+    "h3",
+    "p",
+    "br",
+    "ul",
+    "li",
+    "table",
+    "thead",
+    "tbody",
+    "tr",
+    "th",
+    "td",
+    "strong",
+    "code",
+    "pre",
+    "details",
+    "summary",
+    "sub",
+}
+# What GitHub makes live in text once the Markdown is HTML: mentions, references, emoji, commits, addresses, math.
+_LIVE = re.compile(r"@\w|(?<!\w)#\d|\bGH-\d|:[a-z_]+:|https?://|\bwww\.|\$[^$]+\$|\b[0-9a-f]{7,40}\b", re.IGNORECASE)
+_LOOK = """
+setTimeout(() => {  // after whatever an element of the page starts by itself
+const root = document.getElementById('comment');
+const all = [...root.querySelectorAll('*')];
+const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+const plain = [], seen = [];
+while (walker.nextNode()) {
+  const node = walker.currentNode;
+  if (!node.parentElement.closest('code, pre, a')) plain.push(node.textContent);
+  const range = document.createRange(); range.selectNodeContents(node);
+  const boxes = [...range.getClientRects()];
+  const shown = node.parentElement.checkVisibility();
+  if (shown && boxes.length && boxes[boxes.length - 1].bottom <= window.innerHeight) seen.push(node.textContent);
+}
+const found = {
+  tags: [...new Set(all.map(item => item.tagName.toLowerCase()))],
+  attributes: [...new Set(all.flatMap(item => item.getAttributeNames()))],
+  links: [...root.querySelectorAll('a')].map(item => item.href),
+  plain, seen: seen.join(' '), width: document.documentElement.scrollWidth, title: document.title,
+};
+const out = document.createElement('div'); out.id = 'found'; out.textContent = JSON.stringify(found); document.body.append(out);
+}, 300);
+"""
+
+
+def _found(markdown: str) -> dict[str, Any]:
+    """What a look into the page found."""
+    text = dom(page(markdown), _LOOK, height=HEIGHT + 100)  # headless Chromium takes the height of its window's bar off
+    match = re.search(r'<div id="found">(.*?)</div>', text, flags=re.DOTALL)
+    assert match is not None, text[-2_000:]
+    found: dict[str, Any] = json.loads(unescape(match[1]))
+    return found
+
+
+_EVIL = (
+    samples.HOSTILE,
+    "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">",
+    "[x](javascript:alert(1)) ![x](https://evil.example/pixel.png) <https://evil.example> @octocat @org/team",
+    "</td></tr></table></details><h1>pass</h1><a href=//evil.example>ok</a>",
+    "`</code><svg onload=document.title='owned'>` ``` | --- |\n\n# heading\n\n- [ ] task\n\n<!-- repro-gate",
+    "\u202edetrever\u2066\u200b \x1b[31m \ud800 &lt;b&gt; &#64;octocat &commat;octocat",
+)
+
+
+@pytest.mark.parametrize("evil", _EVIL, ids=range(len(_EVIL)))
+def test_nothing_that_a_report_says_is_an_element_a_link_or_a_mention(evil: str) -> None:
+    found = _found(to_markdown(samples.hostile(evil), links=Links(run_url=_RUN)))
+    assert set(found["tags"]) <= _OURS | {"a"} and set(found["attributes"]) <= {"align", "class", "lang", "href"}
+    assert found["links"] == [_RUN] and found["title"] == "comment"
+    assert [text for text in found["plain"] if _LIVE.search(text)] == []
+
+
+def test_the_look_into_the_page_sees_what_is_live() -> None:
+    found = _found("[x](https://evil.example) @octocat <img src=x onerror=\"document.title='owned'\">")
+    assert found["links"] == ["https://evil.example/"] and "img" in found["tags"] and found["title"] == "owned"
+    assert any(_LIVE.search(text) for text in found["plain"])
+
+
+def test_a_summary_is_as_dead_as_a_comment() -> None:
+    found = _found(to_summary(samples.hostile()))
+    assert set(found["tags"]) <= _OURS and found["links"] == [] and [text for text in found["plain"] if _LIVE.search(text)] == []
+
+
+_ORIGIN = Origin("octo/training", "f" * 40, 7, 1)
+_SCREENS = {
+    "fail": (
+        replace(
+            samples.DRIFT,
+            comparisons=samples.FAIL.comparisons,
+            reasons=samples.FAIL.reasons,
+            checklist=samples.FAIL.checklist,
+            origin=_ORIGIN,
+        ),
+        (
+            "fail",
+            "step 3",
+            "blocks.3.attn.weight",
+            "train.py:17",
+            "12.4% slower",
+            "+10.1% to +14.6%",
+            "random-state",
+            "drift",
+            "ffffffffffff",
+        ),
+    ),
+    "pass": (
+        replace(samples.LOCKED, origin=_ORIGIN),
+        ("pass", "same bits twice", "12.4% slower", "+10.1% to +14.6%", "random-state", "unchanged", "loss gap", "ffffffffffff"),
+    ),
+    "weakened": (samples.WEAKENED, ("pass", "12.4% slower", "random-state", "unchanged", "This change asks less", "determinism.allow")),
+}
+
+
+@pytest.mark.parametrize("name", _SCREENS)
+def test_the_first_screen_holds_what_a_reviewer_needs(name: str) -> None:
+    report, words = _SCREENS[name]
+    found = _found(to_markdown(report, links=Links(run_url=_RUN)))
+    for word in words:
+        assert word in found["seen"], (word, found["seen"])
+    assert found["width"] <= WIDTH and "Traceback" not in found["seen"] and "xychart" not in found["seen"]
+
+
+@pytest.mark.parametrize("report", [samples.enormous(tensors=100), samples.hostile("w" * 5_000)], ids=["enormous", "one long word"])
+def test_no_name_pushes_the_verdict_or_the_cost_out_of_the_page(report: Report) -> None:
+    seen = _found(to_markdown(report))["seen"]
+    assert "Repro Gate: fail" in seen
+
+
+def test_a_picture_is_made(tmp_path: Path) -> None:
+    take(page(to_markdown(samples.FAIL)), tmp_path / "fail.png")
+    data = (tmp_path / "fail.png").read_bytes()
+    assert data.startswith(b"\x89PNG") and int.from_bytes(data[16:20], "big") == WIDTH and int.from_bytes(data[20:24], "big") == HEIGHT
+
+
+@pytest.mark.parametrize("name", ["comment-fail.png", "comment-pass.png"])
+def test_the_pictures_in_the_docs_are_pictures_of_that_width(name: str) -> None:
+    data = (Path(__file__).parents[2] / "docs" / "images" / name).read_bytes()
+    assert data.startswith(b"\x89PNG") and int.from_bytes(data[16:20], "big") == WIDTH and len(data) < 300_000
