@@ -1,0 +1,174 @@
+"""The three action files: the same inputs and outputs in each, the names and defaults of the code, and a page that tells of all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from repro_gate.github import settings
+from repro_gate.github.model import Inputs, Posted
+from repro_gate.github.publish import outputs_of
+from tests.composite import ACTIONS, ROOT, load, steps
+from tests.report.samples import PASS
+from tests.shell import script, shellcheck
+
+COMPOSITE = ("native", "docker-run")
+EXTRAS = {"container": [], "native": ["python"], "docker-run": ["image", "gpus", "shm_size"]}
+PAGE = (ROOT / "docs/action.md").read_text(encoding="utf-8")
+DIGEST = "ghcr.io/org/gate@sha256:" + "0123456789abcdef" * 4
+
+
+def table(name: str) -> list[str]:
+    """The rows of one of the page's marked tables."""
+    return PAGE.split(f"<!-- {name} -->\n")[1].split(f"<!-- /{name} -->")[0].splitlines()[2:]
+
+
+def row(name: str, item: dict[str, str]) -> str:
+    default = "" if name == "image" else item["default"]  # a release fills it
+    return f"| `{name}` | {f'`{default}`' if default else ''} | {item['description']} |"
+
+
+@pytest.mark.parametrize("name", COMPOSITE)
+def test_inputs_and_outputs_are_those_of_the_container_action(name: str) -> None:
+    container, other = load("container"), load(name)
+    own = {key: item for key, item in other["inputs"].items() if key in container["inputs"]}
+    assert own == container["inputs"]
+    assert list(other["inputs"]) == [*container["inputs"], *EXTRAS[name]]
+    told = {key: {"description": item["description"]} for key, item in other["outputs"].items()}
+    assert told == container["outputs"]
+
+
+@pytest.mark.parametrize("name", COMPOSITE)
+def test_every_output_comes_from_the_step_that_publishes(name: str) -> None:
+    assert {key: item["value"] for key, item in load(name)["outputs"].items()} == {
+        key: f"${{{{ steps.publish.outputs.{key} }}}}" for key in load("container")["outputs"]
+    }
+
+
+def test_the_inputs_are_those_that_the_code_reads() -> None:
+    fields = {"set" if item.name == "overrides" else item.name for item in dataclasses.fields(Inputs)}
+    assert set(load("container")["inputs"]) == fields
+    assert all(callable(getattr(settings, f"clean_{name}")) for name in fields)
+
+
+def test_the_defaults_are_those_that_the_code_has() -> None:
+    defaults = {name: item["default"] for name, item in load("container")["inputs"].items()}
+    assert defaults.pop("token") == "${{ github.token }}"
+    for name, value in defaults.items():
+        assert settings.read_inputs({f"INPUT_{name.upper()}": value}) == Inputs(), name
+
+
+def test_the_outputs_are_those_that_the_code_writes() -> None:
+    assert list(load("container")["outputs"]) == list(outputs_of(PASS, Inputs(), Posted("skipped")))
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_every_input_is_a_text_that_may_be_left_out_and_says_what_it_is(name: str) -> None:
+    for key, item in load(name)["inputs"].items():
+        assert isinstance(item["default"], str), key
+        assert item["required"] is False
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", key)
+        assert len(item["description"]) > 20 and "|" not in item["description"]
+
+
+def test_the_page_tells_of_every_input_and_output_as_the_file_does() -> None:
+    container = load("container")
+    assert table("inputs") == [row(key, item) for key, item in container["inputs"].items()]
+    for name in COMPOSITE:
+        assert table(name) == [row(key, load(name)["inputs"][key]) for key in EXTRAS[name]]
+    assert table("outputs") == [f"| `{key}` | {item['description']} |" for key, item in container["outputs"].items()]
+
+
+def test_every_link_and_input_that_the_page_shows_is_there() -> None:
+    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", PAGE):
+        assert (ROOT / "docs").joinpath(target).exists(), target
+    known = {key for name in ACTIONS for key in load(name)["inputs"]}
+    for block in re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
+        for step in _steps_in(yaml.safe_load(block)):
+            if step.get("uses", "").startswith("repro-gate/"):
+                assert set(step.get("with", {})) <= known, step
+
+
+def _steps_in(node: Any) -> list[dict[str, Any]]:
+    if isinstance(node, list):
+        return [step for item in node for step in _steps_in(item)]
+    if isinstance(node, dict):
+        return [node] if "uses" in node else [step for item in node.values() for step in _steps_in(item)]
+    return []
+
+
+@pytest.mark.parametrize("name", COMPOSITE)
+def test_no_expression_stands_in_a_script(name: str) -> None:
+    for step in steps(name).values():
+        assert "${{" not in step["run"]
+
+
+@pytest.mark.parametrize("name", COMPOSITE)
+def test_only_the_step_that_publishes_is_given_the_token(name: str) -> None:
+    holders = [key for key, step in steps(name).items() if "token" in str(step.get("env", {})).lower()]
+    assert holders == ["publish"]
+    gate, publish = (set(steps(name)[key]["env"]) for key in ("gate", "publish"))
+    inputs = {f"INPUT_{key.upper()}" for key in load("container")["inputs"]}
+    assert inputs <= publish
+    assert inputs - gate == {"INPUT_TOKEN"}
+
+
+@pytest.mark.parametrize("name", COMPOSITE)
+def test_what_is_found_is_published_whatever_became_of_the_gate(name: str) -> None:
+    assert steps(name)["gate"]["continue-on-error"] is True
+    assert "always()" in steps(name)["publish"]["if"]
+    assert "continue-on-error" not in steps(name)["publish"]
+    assert steps(name)["gate"]["if"] == "${{ inputs.command != 'comment' }}"
+
+
+@pytest.mark.parametrize("name", COMPOSITE)
+def test_the_scripts_are_clean(name: str, tmp_path: Path) -> None:
+    shellcheck({key: step["run"] for key, step in steps(name).items()}, tmp_path)
+
+
+def test_a_branch_builds_its_image_and_a_release_names_one_by_digest() -> None:
+    runs, extra = load("container")["runs"], load("docker-run")["inputs"]["image"]["default"]
+    if runs["image"] == "Dockerfile":
+        assert (ROOT / "Dockerfile").is_file() and extra == "" and "env" not in runs
+    else:
+        assert re.fullmatch(r"docker://.+@sha256:[0-9a-f]{64}", runs["image"])
+        assert runs["image"] == f"docker://{extra}" == f"docker://{runs['env']['REPRO_GATE_IMAGE']}"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    if load("container")["runs"]["image"] != "Dockerfile":
+        pytest.skip("this is a release: its image has been pinned already")
+    for name in ("action.yml", "docker-run/action.yml", "native/action.yml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def test_pinning_changes_the_image_and_nothing_else(checkout: Path) -> None:
+    script("pin_image").pin(checkout, DIGEST)
+    container, extra = (yaml.safe_load((checkout / name).read_text()) for name in ("action.yml", "docker-run/action.yml"))
+    assert container["runs"] == {"using": "docker", "image": f"docker://{DIGEST}", "env": {"REPRO_GATE_IMAGE": DIGEST}}
+    assert extra["inputs"]["image"]["default"] == DIGEST
+    extra["inputs"]["image"]["default"] = ""
+    assert extra == load("docker-run")
+    assert {**container, "runs": load("container")["runs"]} == load("container")
+    assert (checkout / "native/action.yml").read_bytes() == ACTIONS["native"].read_bytes()
+
+
+@pytest.mark.parametrize("image", ["ghcr.io/org/gate:v1", "ghcr.io/org/gate@sha256:abc", "gate@sha256:" + "0" * 64, f"{DIGEST}'\n  x: '"])
+def test_what_is_no_digest_is_not_pinned(checkout: Path, image: str) -> None:
+    with pytest.raises(ValueError, match="not an image by digest"):
+        script("pin_image").pin(checkout, image)
+
+
+def test_an_action_is_not_pinned_twice(checkout: Path) -> None:
+    script("pin_image").pin(checkout, DIGEST)
+    with pytest.raises(ValueError, match="expected one line"):
+        script("pin_image").pin(checkout, DIGEST)

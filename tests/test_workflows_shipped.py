@@ -1,0 +1,274 @@
+"""The workflows of this repository and those that users copy: pinned, with the least permissions, and doing what their comments say."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from repro_gate.checks.workflows import read_workflows
+from tests.composite import ROOT, load
+from tests.shell import script, shellcheck
+
+OURS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+EXAMPLES = sorted((ROOT / "examples/workflows").glob("*.yml"))
+ALL = [*OURS, *EXAMPLES]
+ACTIONS = {"repro-gate/repro-gate": "container", "repro-gate/repro-gate/native": "native", "repro-gate/repro-gate/docker-run": "docker-run"}
+LOCAL = {"./": "container", "./action": "container", "./native": "native", "./docker-run": "docker-run"}
+# May write: what for. Every other permission of every job reads, or there is none.
+WRITES = {
+    ("self-test.yml", "container"): {"pull-requests"},
+    ("release.yml", "image"): {"packages", "attestations", "id-token"},
+    ("release.yml", "draft"): {"contents"},
+    ("move-major.yml", "move"): {"contents"},
+    ("pull-request.yml", "repro-gate"): {"pull-requests"},
+    ("gpu-matrix.yml", "gate"): {"pull-requests"},
+    ("fork-safe-comment.yml", "comment"): {"pull-requests"},
+    ("nightly-lock.yml", "propose"): {"contents", "pull-requests"},
+}
+
+each = pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
+
+
+def read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    found["on"] = found.pop(True)  # YAML 1.1 reads `on` so
+    return found
+
+
+def example(name: str) -> dict[str, Any]:
+    return read(ROOT / "examples/workflows" / name)
+
+
+def all_steps(path: Path) -> list[dict[str, Any]]:
+    return [step for job in read(path)["jobs"].values() for step in job.get("steps", [])]
+
+
+def test_there_are_workflows() -> None:
+    assert [path.name for path in OURS] == ["ci.yml", "move-major.yml", "release.yml", "self-test.yml"]
+    assert [path.name for path in EXAMPLES] == [
+        "fork-safe-comment.yml",
+        "fork-safe-gate.yml",
+        "gpu-matrix.yml",
+        "nightly-lock.yml",
+        "pull-request.yml",
+    ]
+
+
+@each
+def test_every_action_of_others_is_pinned_by_commit_and_says_its_version(path: Path) -> None:
+    for line in re.findall(r"^ *(?:- )?uses: .*$", path.read_text(), re.MULTILINE):
+        found = re.search(r"uses: (\S+)(.*)$", line)
+        assert found is not None
+        name, _, ref = found[1].partition("@")
+        if path in EXAMPLES and name in ACTIONS:
+            assert ref == "v1"
+        elif not name.startswith("./"):
+            assert re.fullmatch(r"[0-9a-f]{40}", ref), line
+            assert re.fullmatch(r" # v\d+\.\d+\.\d+", found[2]), line
+
+
+def test_an_action_has_one_version_everywhere() -> None:
+    pins: dict[str, set[str]] = {}
+    for path in [*ALL, ROOT / "docs/action.md"]:
+        for name, rest in re.findall(r"uses: ([\w./-]+)@(\S+ # v\S+)$", path.read_text(), re.MULTILINE):
+            pins.setdefault(name, set()).add(rest)
+    assert len(pins) > 8
+    assert {name: found for name, found in pins.items() if len(found) > 1} == {}
+
+
+@each
+def test_permissions_are_given_job_by_job_and_writing_has_a_reason(path: Path) -> None:
+    workflow = read(path)
+    assert workflow["permissions"] == {}
+    for name, job in workflow["jobs"].items():
+        writes = {key for key, value in job["permissions"].items() if value != "read"}
+        assert writes == WRITES.get((path.name, name), set()), name
+        assert set(job["permissions"].values()) <= {"read", "write"}
+
+
+@each
+def test_nothing_runs_for_ever_or_twice_at_once(path: Path) -> None:
+    workflow = read(path)
+    assert set(workflow["concurrency"]) == {"group", "cancel-in-progress"}
+    assert all(1 <= job["timeout-minutes"] <= 120 for job in workflow["jobs"].values())
+
+
+@each
+def test_no_token_is_left_in_a_checkout(path: Path) -> None:
+    for step in all_steps(path):
+        if step.get("uses", "").startswith("actions/checkout@"):
+            assert step["with"]["persist-credentials"] is False
+
+
+@each
+def test_no_expression_stands_in_a_script(path: Path) -> None:
+    for step in all_steps(path):
+        assert "${{" not in step.get("run", ""), step["run"]
+
+
+@each
+def test_the_scripts_are_clean(path: Path, tmp_path: Path) -> None:
+    scripts = {str(number): step["run"] for number, step in enumerate(all_steps(path)) if "run" in step}
+    if scripts:
+        shellcheck(scripts, tmp_path)
+
+
+@each
+def test_the_action_is_given_inputs_that_it_has(path: Path) -> None:
+    for step in all_steps(path):
+        name = step.get("uses", "").partition("@")[0]
+        action = ACTIONS.get(name) or LOCAL.get(name)
+        if action is not None:
+            assert set(step.get("with", {})) <= set(load(action)["inputs"]), step
+
+
+def test_ci_makes_targets_that_are_there() -> None:
+    jobs = read(ROOT / ".github/workflows/ci.yml")["jobs"]
+    targets = [item.strip() for item in jobs["targets"]["strategy"]["matrix"]["target"]]
+    assert set(targets) == {"lint", "demo", "api", "browser", "container"}
+    makefile = (ROOT / "Makefile").read_text()
+    for target in [*targets, "test"]:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    assert jobs["all"]["needs"] == [name for name in jobs if name != "all"]
+    assert "success " * (len(jobs) - 2) + "success" in jobs["all"]["steps"][0]["run"]
+
+
+def test_self_test_tries_each_way_in_on_an_example_that_passes_and_one_that_fails() -> None:
+    jobs = read(ROOT / ".github/workflows/self-test.yml")["jobs"]
+    ways = {}
+    for name, job in jobs.items():
+        by_id = {step["id"]: step for step in job["steps"] if "id" in step}
+        assert set(by_id) == {"passing", "failing"}
+        assert by_id["failing"]["continue-on-error"] is True and "continue-on-error" not in by_id["passing"]
+        for key, folder in (("passing", "examples/quickstart"), ("failing", "examples/quickstart/broken")):
+            assert by_id[key]["with"]["working_directory"].removeprefix("subject/") == folder
+            assert by_id[key]["with"]["report"] == key
+        assert any("self_test.py" in step.get("run", "") for step in job["steps"])
+        ways[name] = LOCAL[by_id["passing"]["uses"]]
+    assert sorted(ways.values()) == ["container", "docker-run", "native"]
+
+
+def test_the_line_that_self_test_changes_stands_in_the_dockerfile() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text().splitlines()
+    assert dockerfile.count("ARG TORCH=cuda") == 1 and "ARG TORCH=cpu" not in dockerfile
+
+
+def test_the_dockerfile_takes_what_release_gives_it() -> None:
+    (build,) = [step for step in all_steps(ROOT / ".github/workflows/release.yml") if "build-args" in step.get("with", {})]
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    for line in build["with"]["build-args"].splitlines():
+        assert re.search(rf"^ARG {line.split('=')[0]}\b", dockerfile, re.MULTILINE), line
+
+
+def test_the_major_tag_moves_apart_from_the_release_and_after_it_was_tried() -> None:
+    jobs = read(ROOT / ".github/workflows/move-major.yml")["jobs"]
+    assert (jobs["move"]["needs"], jobs["try"]["needs"]) == ("try", "verify")
+    release = (ROOT / ".github/workflows/release.yml").read_text()
+    assert "--draft" in release and "PATCH" not in release and "force" not in release
+
+
+def test_the_pair_listens_to_each_other_and_the_half_that_writes_runs_nothing_of_the_pull_request() -> None:
+    gate, comment = example("fork-safe-gate.yml"), example("fork-safe-comment.yml")
+    assert comment["on"]["workflow_run"] == {"workflows": [gate["name"]], "types": ["completed"]}
+    assert list(gate["on"]) == ["pull_request"]
+    (job,) = comment["jobs"].values()
+    download, post = job["steps"]
+    (upload,) = [step for step in gate["jobs"]["gate"]["steps"] if "upload-artifact" in step.get("uses", "")]
+    assert download["with"]["pattern"] == upload["with"]["name"]
+    assert upload["with"]["path"] == f"{download['with']['path']}/report.json"
+    assert post["with"] == {"command": "comment", "report": download["with"]["path"]}
+    assert not any("run" in step or "checkout" in step["uses"] for step in job["steps"])
+
+
+def test_each_cell_of_the_matrix_has_its_own_comment_and_artifact() -> None:
+    steps = example("gpu-matrix.yml")["jobs"]["gate"]["steps"]
+    (gate,) = [step for step in steps if step["uses"].partition("@")[0] in ACTIONS]
+    (upload,) = [step for step in steps if "upload-artifact" in step["uses"]]
+    assert "${{ matrix.model }}" in gate["with"]["report"]
+    assert upload["with"]["name"] == upload["with"]["path"] == gate["with"]["report"]
+
+
+def test_the_nightly_job_that_writes_runs_no_training_and_the_other_cannot_write() -> None:
+    jobs = example("nightly-lock.yml")["jobs"]
+    assert jobs["gate"]["permissions"] == {"contents": "read"}
+    used = [step.get("uses", "") for step in jobs["propose"]["steps"]]
+    assert not any(name.partition("@")[0] in ACTIONS or "checkout" in name for name in used)
+    assert "repro-gate " not in jobs["propose"]["steps"][1]["run"].replace('title "Refresh', "")
+
+
+def test_the_gates_own_check_finds_only_the_gates_own_tag_loose(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples/workflows", tmp_path / ".github/workflows")
+    (tmp_path / ".github/workflows/README.md").unlink()
+    found = read_workflows(tmp_path)
+    assert not found.problems
+    assert {use.action.partition("@")[0] for use in found.uses if not use.pinned} == set(ACTIONS)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples/workflows").glob("*.md")), ids=lambda path: path.name)
+def test_the_page_of_the_examples_names_each_of_them(path: Path) -> None:
+    links = re.findall(r"\]\((?!https?://|#)([^)#]+)", path.read_text())
+    assert {link for link in links if link.endswith(".yml")} == {item.name for item in EXAMPLES}
+    assert all((path.parent / link).exists() for link in links)
+
+
+GOOD = {"verdict": "pass", "exit_code": "0", "identical": "true", "first_divergence": "", "config_hash": "sha256:" + "a" * 64}
+BAD = {"verdict": "fail", "exit_code": "1", "identical": "false", "first_divergence": '{"step": -1, "kind": "loss", "name": "loss"}'}
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> dict[str, Any]:
+    files = {name: str(tmp_path / name) for name in ("report", "markdown", "sarif")}
+    for file in files.values():
+        Path(file).write_text("")
+    cost = {"determinism_cost_pct": "-3.2", "determinism_cost_ci95": "[-4, -1]"}
+    return {
+        "passing": {"outcome": "success", "outputs": {**GOOD, **cost, **files}},
+        "failing": {"outcome": "failure", "outputs": {**BAD, **files}},
+    }
+
+
+def test_a_self_test_as_it_should_be_has_nothing_wrong(given: dict[str, Any]) -> None:
+    assert script("self_test").wrong(given) == []
+
+
+@pytest.mark.parametrize(
+    ("step", "key", "value"),
+    [
+        ("passing", "verdict", "inconclusive"),
+        ("passing", "identical", ""),
+        ("passing", "first_divergence", "{}"),
+        ("passing", "determinism_cost_ci95", ""),
+        ("passing", "config_hash", "sha256:"),
+        ("passing", "sarif", "nowhere"),
+        ("failing", "verdict", "pass"),
+        ("failing", "exit_code", "3"),
+        ("failing", "first_divergence", ""),
+        ("failing", "first_divergence", '{"step": 0, "kind": "loss", "name": ""}'),
+    ],
+)
+def test_each_output_that_is_not_as_it_should_be_is_found(given: dict[str, Any], step: str, key: str, value: str) -> None:
+    changed = copy.deepcopy(given)
+    changed[step]["outputs"][key] = value
+    assert len(script("self_test").wrong(changed)) == 1
+
+
+@pytest.mark.parametrize(("step", "outcome"), [("passing", "failure"), ("failing", "success")])
+def test_a_step_of_the_wrong_colour_is_found(given: dict[str, Any], step: str, outcome: str) -> None:
+    given[step]["outcome"] = outcome
+    assert len(script("self_test").wrong(given)) == 1
+
+
+def test_what_is_wrong_turns_the_job_red(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given["passing"]["outcome"] = "failure"
+    monkeypatch.setenv("STEPS", json.dumps(given))
+    assert script("self_test").main() == 1
+    assert "::error title=self-test::not true: the step of the passing example is green" in capsys.readouterr().out
