@@ -1,7 +1,8 @@
 """What the gate reads of this machine by itself, without torch: CPU, memory, system, driver and GPUs; and who else computes on the GPUs.
 
-Called by `gate` and `repro-gate hash`, for the hardware checks and the platform's leaves. Nothing here raises: a fact that cannot be read
-is absent. `nvidia-smi` is asked by its documented queries (`--help-query-gpu`, `--help-query-compute-apps`) and with a time limit.
+Called by `gate` and `repro-gate hash`, for the hardware checks and the platform's leaves, and by `preflight`. Nothing here raises: a fact
+that cannot be read is absent. `nvidia-smi` is asked by its documented options (`--help-query-gpu`, `--help-query-compute-apps`,
+`--list-gpus`) and with a time limit.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _GPU_FIELDS = {  # nvidia-smi's name -> ours, behind `gpu.N.`
     "ecc.mode.current": "ecc",
 }
 _CPUINFO, _DRIVER = Path("/proc/cpuinfo"), Path("/proc/driver/nvidia/version")
+_DEVICES = Path("/dev")
+_GPU_DEVICE = re.compile(r"nvidia\d+|nvhost-gpu|nvgpu|kfd|dxg")  # not nvidiactl or nvidia-uvm, which are there without a GPU too
 _ARM_PARTS = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision")
 _VERSION = re.compile(r"\b\d{2,}\.\d+(?:\.\d+)*\b")
 _UNKNOWN = re.compile(r"\[.*\]|N/A|", re.DOTALL)  # `[N/A]`, `[Not Supported]`, `[Unknown Error]`
@@ -69,6 +72,25 @@ def other_gpu_processes(own: Collection[int]) -> tuple[str, ...] | None:
     return tuple(found[pid] for pid in sorted(found))
 
 
+def gpu_devices(folder: Path = _DEVICES) -> tuple[str, ...]:
+    """Device files through which a GPU is reached, by name, sorted: `nvidia0` …, `nvhost-gpu` or `nvgpu` (Jetson), `kfd`
+    (AMD), `dxg` (Windows' subsystem for Linux)."""
+    with contextlib.suppress(OSError):
+        return tuple(sorted(name for name in os.listdir(folder) if _GPU_DEVICE.fullmatch(name)))
+    return ()
+
+
+def driver_version() -> str:
+    """The version of the NVIDIA driver that is loaded, `` where it cannot be read. nvidia-smi is asked only where /proc does not say."""
+    return _kernel_driver() or _gpus()[1]
+
+
+def driver_complaint() -> str:
+    """What `nvidia-smi -L` says where it fails, in its own words; `` where it lists GPUs, is not there, or does not answer in time."""
+    said = _ask_nvidia_smi("-L")
+    return "" if said is None or said[0] == 0 else " ".join(said[1].split()) or f"nvidia-smi ended with status {said[0]}"
+
+
 def _gpus() -> tuple[dict[str, str], str]:
     """(facts of every GPU, driver version), empty where nothing answers. A field that this nvidia-smi does not know is left out."""
     fields = ["driver_version", *_GPU_FIELDS]
@@ -100,7 +122,14 @@ def _query(fields: list[str]) -> list[list[str]] | None:
 
 
 def _nvidia_smi(*arguments: str) -> str | None:
-    """What nvidia-smi prints, or None: it is not there, it fails, or it does not answer in time (and is then not waited for)."""
+    """What nvidia-smi prints, or None: it is not there, it fails, or it does not answer in time."""
+    said = _ask_nvidia_smi(*arguments)
+    return said[1] if said is not None and said[0] == 0 else None
+
+
+def _ask_nvidia_smi(*arguments: str) -> tuple[int, str] | None:
+    """Exit status and what nvidia-smi prints (its complaints too go to standard output), or None: it is not there, or does not answer in
+    time (and is then not waited for)."""
     try:
         process = subprocess.Popen(
             ["nvidia-smi", *arguments],
@@ -118,7 +147,7 @@ def _nvidia_smi(*arguments: str) -> str | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=_KILL_SECONDS)
         return None
-    return answer[:_MOST_TEXT].decode("utf-8", "replace") if process.returncode == 0 else None
+    return process.returncode, answer[:_MOST_TEXT].decode("utf-8", "replace")
 
 
 def _with_descendants(own: Collection[int]) -> set[int]:

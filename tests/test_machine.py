@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from repro_gate import machine
-from repro_gate.machine import other_gpu_processes, read_machine
+from repro_gate.machine import driver_complaint, driver_version, gpu_devices, other_gpu_processes, read_machine
 
 FIELDS = ("driver_version", "name", "uuid", "memory.total", "compute_cap", "mig.mode.current", "ecc.mode.current")
 TWO = (
@@ -215,3 +215,29 @@ def test_reading_a_machine_leaves_no_process_behind(tmp_path: Path, monkeypatch:
     while psutil.Process().children() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert psutil.Process().children() == []
+
+
+def test_a_failing_driver_is_quoted_and_a_working_or_missing_one_is_not(tmp_path: Path) -> None:
+    assert driver_complaint() == ""
+    script(tmp_path, "echo 'Failed to initialize NVML:'; echo ' Driver/library version mismatch'; exit 18")
+    assert driver_complaint() == "Failed to initialize NVML: Driver/library version mismatch"
+    script(tmp_path, "exit 9")
+    assert "status 9" in driver_complaint()
+    script(tmp_path, '[ "$1" = -L ] && echo "GPU 0: NVIDIA H200 (UUID: GPU-11)"')
+    assert driver_complaint() == ""
+
+
+def test_the_driver_is_read_from_the_kernel_and_else_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert driver_version() == ""
+    install(tmp_path)
+    assert driver_version() == "570.86.15"
+    (tmp_path / "driver").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19\n")
+    monkeypatch.setattr(machine, "_DRIVER", tmp_path / "driver")
+    assert driver_version() == "535.104.05"
+
+
+def test_only_device_files_of_gpus_count(tmp_path: Path) -> None:
+    for name in ("nvidia1", "nvidia0", "nvidiactl", "nvidia-uvm", "nvidia-caps", "kfd", "null", "xnvidia2"):
+        (tmp_path / name).touch()
+    assert gpu_devices(tmp_path) == ("kfd", "nvidia0", "nvidia1")
+    assert gpu_devices(tmp_path / "none") == ()

@@ -88,10 +88,11 @@ class DataItem:
 
 @dataclass(frozen=True)
 class Env:
-    """`env:`. `lockfile` is relative to the folder that holds the spec."""
+    """`env:`. `lockfile` is relative to the folder that holds the spec; `install` stands beside a `lockfile` only."""
 
     lockfile: str | None = None
     image: str | None = None
+    install: bool = False  # train with what the lockfile pins, installed on top of the environment that the gate finds
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,13 @@ def test_every_key_reaches_the_spec() -> None:
     assert spec.checklist.waive == (Waiver("env/image-digest", "r", date(2027, 6, 30)), Waiver("data/splits", "r"))
 
 
+def test_an_install_needs_a_lockfile_to_install_from() -> None:
+    assert lines(BASE + "env:\n  install: true\n") == ["repro.yml:4:1: env.lockfile: is missing, add `lockfile: requirements.lock`"]
+    assert load(BASE + "env: {install: true, lockfile: requirements.lock}\n").env.install
+    assert not load(BASE + "env: {install: false}\n").env.install
+    assert not load(BASE + "env: {lockfile: requirements.lock}\n").env.install
+
+
 def test_key_order_and_comments_do_not_matter() -> None:
     one = load(BASE + "capture: {every: 2}\n")
     assert one == load("# hello\ncapture:\n  # each\n  every: 2\n\ntrain: {run: python t.py} # end\nversion: 1\n")

@@ -1,0 +1,71 @@
+"""Gives a made environment over to the gate, so that no training can write to what later trainings start from. Called by `install`.
+
+The tree was written by pip, and by whatever code was built, as the training's user: links to elsewhere, second names of other files and
+special files may be in it. It is gone through from the top: once a folder is the gate's, nobody can put anything else into it. Where gate
+and training are one user only permissions are taken away, which stops mistakes and not intent.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from repro_gate.errors import Inconclusive
+from repro_gate.isolation.model import Isolation
+
+_MOST = 2_000_000  # files and folders; an environment with torch has some 40,000
+
+
+def give(folder: Path, isolation: Isolation) -> None:
+    """Let the training's user write to an empty folder that this process has just made."""
+    if isolation.own_user and isolation.uid and isolation.gid:
+        os.chown(folder, isolation.uid, isolation.gid, follow_symlinks=False)
+
+
+def seal(folder: Path, isolation: Isolation) -> int:
+    """Make the tree the gate's and read-only. The number of files and folders. Raises Inconclusive for what must not be in it."""
+    waiting, count = [folder], 0
+    while waiting:
+        place = waiting.pop()
+        _settle(place, isolation)
+        with os.scandir(place) as found:
+            entries = list(found)
+        count += len(entries)
+        if count > _MOST:
+            raise _refused(folder, f"it holds more than {_MOST} files")
+        for entry in entries:
+            status = entry.stat(follow_symlinks=False)
+            path = Path(entry.path)
+            if stat.S_ISDIR(status.st_mode):
+                waiting.append(path)
+            elif stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+                _settle(path, isolation)
+            elif stat.S_ISLNK(status.st_mode):
+                if isolation.own_user:
+                    os.chown(path, os.geteuid(), os.getegid(), follow_symlinks=False)
+            else:
+                what = "another name of a file that may not be its own" if stat.S_ISREG(status.st_mode) else "no file, folder or link"
+                raise _refused(path, f"it is {what}")
+    return count
+
+
+def _settle(path: Path, isolation: Isolation) -> None:
+    """A file or folder: the gate's, readable for all where the training is another user, writable for nobody (root apart)."""
+    if isolation.own_user:
+        os.chown(path, os.geteuid(), os.getegid(), follow_symlinks=False)
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
+        raise _refused(path, "it became a link while it was looked at")
+    mode = stat.S_IMODE(status.st_mode) & 0o555
+    if isolation.own_user:
+        mode |= 0o555 if stat.S_ISDIR(status.st_mode) or mode & 0o111 else 0o444
+    os.chmod(path, mode)
+
+
+def _refused(path: Path, why: str) -> Inconclusive:
+    return Inconclusive(
+        f"env.install: {path} was left by the install, and {why}",
+        remedy="lock wheels in place of source archives, whose code may leave anything",
+        reason_id="install/left-behind",
+    )
