@@ -20,11 +20,12 @@ from repro_gate.data.declarations import expand_items
 from repro_gate.data.declared import DataFinding, verify_data
 from repro_gate.errors import GateError, UsageError
 from repro_gate.git import GitFailed
+from repro_gate.installing.install import installed
 from repro_gate.lock.model import AgainstFinding
 from repro_gate.options import Options
 from repro_gate.refs import commit_of, export, file_at
 from repro_gate.report.sentences import place_of
-from repro_gate.series import Ground, Series
+from repro_gate.series import Series
 from repro_gate.spec.loader import MAX_BYTES, load_spec_bytes
 from repro_gate.spec.model import CostBudget, Spec
 from repro_gate.workspace import Snapshot
@@ -59,10 +60,12 @@ def other_ref(spec: Spec, checkout: Checkout, options: Options) -> Other | None:
     return Other(ref, commit, replace(theirs, train=train, capture=spec.capture, cost=CostBudget(measure=False)))
 
 
-def hold_against(other: Other, checkout: Checkout, evidence: Evidence, here: Series, address: ContentAddress | None) -> AgainstFinding:
+def hold_against(
+    other: Other, checkout: Checkout, evidence: Evidence, here: Series, address: ContentAddress | None, options: Options
+) -> AgainstFinding:
     """Run the ref's own training twice, and hold this gating against it. Whatever goes wrong on the way is the finding."""
     try:
-        return _held(other, checkout, evidence, here, address)
+        return _held(other, checkout, evidence, here, address, options)
     except _Undecided as why:
         return AgainstFinding(other.ref, other.commit, "inconclusive", str(why))
     except (GateError, GitFailed, OSError, ValueError) as error:
@@ -73,14 +76,20 @@ class _Undecided(Exception):
     """Nothing can be said, and why."""
 
 
-def _held(other: Other, checkout: Checkout, evidence: Evidence, here: Series, address: ContentAddress | None) -> AgainstFinding:
+def _held(
+    other: Other, checkout: Checkout, evidence: Evidence, here: Series, address: ContentAddress | None, options: Options
+) -> AgainstFinding:
     own = here.comparisons.get(here.spec.random_state.seeds[0])
     if own is None or not own.identical or address is None:
         raise _Undecided("the runs of this checkout are not the same bits themselves, so there is nothing to hold against another ref")
     copy = export(checkout.root, other.commit, here.ground.place / "against")
     spec, data = _data_of(other, here.spec, copy)
-    there = Series(spec, Ground(here.ground.place, copy, here.ground.outer), here.watch, fail_fast=False)  # at the same paths as ours
-    there.run_pair("against-")
+    exported = replace(spec, path=copy.root / os.path.relpath(os.path.realpath(spec.path), copy.source))
+    with installed(
+        exported, copy.root, options.environment, options.isolation, cache_root=options.cache_root, tell=here.watch.said
+    ) as outer:
+        there = Series(spec, replace(here.ground, snapshot=copy, outer=outer), here.watch, fail_fast=False)  # at the same paths as ours
+        there.run_pair("against-")
     _require_equal(there, other.ref)
     before = address_of_series(replace(evidence, data=data), there)
     leaves = () if before is None else tuple(item for item in moved(before, address) if item.root == RECIPE)

@@ -92,7 +92,7 @@ def _add_comment(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     comment.add_argument("report", metavar="REPORT", type=Path, help="report.json, or the folder that holds it; read as a stranger's")
     comment.add_argument(
-        "--when", choices=("always", "on-failure", "on-change"), default="always", help="post always, on failure, or when the finding changed"
+        "--when", choices=("always", "on-failure", "on-change"), default="always", help="always, on failure, or when the finding changed"
     )
     comment.add_argument("--repository", metavar="OWNER/NAME", help="the repository of the pull request")
     comment.add_argument("--pull-request", metavar="N", type=int, help="the pull request, whose head must be the commit of the report")

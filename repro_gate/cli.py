@@ -23,11 +23,18 @@ if TYPE_CHECKING:
     from repro_gate.progress import Watch
     from repro_gate.report.model import Report
 
+_STRANGERS = ("run", "lock", "hash", "compare")  # commands that start what the checkout names: they hold no secret while they do
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     end_cleanly()
     options = parser().parse_args(arguments)
+    if arguments is None and options.command in _STRANGERS:
+        from repro_gate.isolation.restart import handed_over, start_anew
+
+        start_anew(os.environ)
+        handed_over()
     try:
         return _COMMANDS[options.command](options)
     except GateError as error:
@@ -56,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from repro_gate.gate import run_gate
+    from repro_gate.isolation.choosing import choose
     from repro_gate.options import Options
     from repro_gate.report.model import EXIT_CODES
     from repro_gate.spec.loader import load_spec
@@ -82,6 +90,7 @@ def _run(options: argparse.Namespace) -> int:
         options.fail_fast,
         options.keep_traces,
         cache=not options.no_cache,
+        isolation=choose(os.environ),
     )
     with _watch(options) as watch:
         report = run_gate(spec, chosen, watch)

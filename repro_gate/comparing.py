@@ -17,6 +17,7 @@ from typing import Any
 from repro_gate.analysis.compare import compare_runs
 from repro_gate.analysis.model import Comparison, Distance, Divergence, Tally
 from repro_gate.errors import UsageError
+from repro_gate.isolation.secret_names import taken_out
 from repro_gate.report import sentences
 from repro_gate.report.escape import for_log, for_terminal
 from repro_gate.report.json_face import SCHEMA_ID, comparison_to_json, load
@@ -129,9 +130,11 @@ def _distances(a: Path, b: Path, names: Sequence[str], python: str) -> dict[str,
     """Distances as an interpreter with torch measures them; empty where there is none, and then none is shown."""
     if not names:
         return {}
+    secrets = taken_out(os.environ)
     try:
         done = subprocess.run(
             [python, str(_MEASURE), str(a.resolve()), str(b.resolve())],
+            env={name: value for name, value in os.environ.items() if name not in secrets},
             input="".join(json.dumps(name) + "\n" for name in names),
             capture_output=True,
             text=True,

@@ -10,7 +10,8 @@ import errno
 import itertools
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive
@@ -41,15 +42,16 @@ def read_start(path: Path, most: int) -> bytes:
         return file.read(most)
 
 
-def copy_file(source: Path, target: Path) -> int:
+def copy_file(source: Path, target: Path, sight: Callable[[], AbstractContextManager[None]] = nullcontext) -> int:
     """Copy a regular file with its permissions and times; the copy shares blocks where the file system can. Returns its size in bytes.
 
-    Raises NotRegular for a link or special file (which is not opened for longer than it takes to see that), OSError otherwise.
-    `target` must not exist.
+    `source` is looked up and opened inside `sight()`, so that whoever wrote it decides what can be read there. Raises NotRegular for a link
+    or special file (which is not opened for longer than it takes to see that), OSError otherwise. `target` must not exist.
     """
-    if not stat.S_ISREG(os.lstat(source).st_mode):
-        raise NotRegular(f"{source} is no regular file")
-    reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0))
+    with sight():
+        if not stat.S_ISREG(os.lstat(source).st_mode):
+            raise NotRegular(f"{source} is no regular file")
+        reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0))
     try:
         status = os.fstat(reader)
         if not stat.S_ISREG(status.st_mode):

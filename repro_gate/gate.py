@@ -6,24 +6,30 @@ the runs are the same bits, where they first part, how large the noise is withou
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from pathlib import Path
 from time import monotonic
 
 from repro_gate.addressing import address_of_series, record_of
-from repro_gate.against import hold_against, other_ref
+from repro_gate.against import Other, hold_against, other_ref
 from repro_gate.analysis.compare import compare_runs
 from repro_gate.analysis.model import Comparison
 from repro_gate.base import judging
 from repro_gate.checking import gather
-from repro_gate.errors import Inconclusive
+from repro_gate.checkout import Checkout
+from repro_gate.ground import Ground, open_ground
+from repro_gate.installing.install import installed
+from repro_gate.installing.store import environments_root
 from repro_gate.lock.model import Entry
 from repro_gate.options import Options
+from repro_gate.preflight import Facts, Finding, explains, look, notes, preflight, require
 from repro_gate.progress import Watch
-from repro_gate.report.model import Report
+from repro_gate.report.model import Reason, Report
 from repro_gate.reporting import Found, make_report
-from repro_gate.series import Series, open_ground
+from repro_gate.runs.launch import Run
+from repro_gate.series import Series
 from repro_gate.spec.model import Spec
 from repro_gate.trace.reader import Trace
 from repro_gate.workspace import inspect_checkout
@@ -49,11 +55,13 @@ def gate(spec: Spec, options: Options, watch: Watch) -> Gating:
     started, clock = datetime.now(timezone.utc), monotonic()
     checkout = inspect_checkout(spec.path.parent)
     judged = judging(spec, checkout, options)
-    _require_device(judged.spec)
+    facts = look(options.environment)
+    found_before = preflight(judged.spec, options.environment, facts)
+    require(found_before)
     evidence = gather(judged.spec, checkout, watch, options.environment, cached=options.cache)
     spec = evidence.spec
     other = other_ref(spec, checkout, options)
-    with open_ground(spec, checkout, options.environment) as ground:
+    with _ground(spec, other, checkout, options, watch) as ground:
         series = Series(spec, ground, watch, options.fail_fast)
         if all(item.actual is not None and item.matches is not False for item in evidence.data):
             series.run_all(CONTROL_STEPS)
@@ -72,20 +80,27 @@ def gate(spec: Spec, options: Options, watch: Watch) -> Gating:
         )
         address = address_of_series(evidence, series)
         entry = record_of(series, address, evidence.machine, started) if address is not None else None
-        against = None if other is None else hold_against(other, checkout, evidence, series, address)
-        found = Found(judged, evidence, address, entry, against)
+        against = None if other is None else hold_against(other, checkout, evidence, series, address, options)
+        found = Found(judged, evidence, address, entry, against, _worth_knowing(found_before, facts, series.runs))
         return Gating(make_report(options, series, found, started, monotonic() - clock), entry)
 
 
-def _require_device(spec: Spec) -> None:
-    """A required GPU that is not there is said before anything long. Raises Inconclusive."""
-    present = any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd"))
-    if spec.hardware.device == "cuda" and not present:
-        raise Inconclusive(
-            "hardware.device: cuda is required, and this machine shows no GPU (no /dev/nvidiactl, /dev/dxg or /dev/kfd)",
-            remedy="run on a GPU machine (in a container: start it with --gpus all), or take `device: cuda` out of the spec",
-            reason_id="hardware/missing-device",
-        )
+@contextlib.contextmanager
+def _ground(spec: Spec, other: Other | None, checkout: Checkout, options: Options, watch: Watch) -> Iterator[Ground]:
+    """Where the runs take place, with what the lock pins installed where the spec asks for it: pip runs strangers' code as well."""
+    installs = spec.env.install or (other is not None and other.spec.env.install)
+    reach = [environments_root(options.environment, options.cache_root, options.isolation)] if installs else []
+    with (
+        open_ground(spec, checkout, options.environment, options.isolation, reach) as ground,
+        installed(spec, checkout.root, options.environment, options.isolation, cache_root=options.cache_root, tell=watch.said) as outer,
+    ):
+        yield replace(ground, outer=outer)
+
+
+def _worth_knowing(found: Sequence[Finding], facts: Facts, runs: Sequence[Run]) -> tuple[Reason, ...]:
+    """What the preflight saw that ended nothing, and where it explains how a run ended."""
+    explained = (explains(run.ended.tail, facts) for run in runs if run.log_matters)
+    return notes(tuple(dict.fromkeys([*found, *(replace(item, required=False) for item in explained if item is not None)])))
 
 
 def _against_control(series: Series) -> Comparison | None:

@@ -13,7 +13,13 @@ from repro_gate.address.document import from_json, to_json
 from repro_gate.address.model import ContentAddress, LeafMove
 from repro_gate.address.tree import address
 from repro_gate.checking import IMAGE_VARIABLE, declared
+from repro_gate.checkout import inspect_checkout
+from repro_gate.data.declared import resolve_data
 from repro_gate.errors import UsageError
+from repro_gate.installing.install import installed
+from repro_gate.installing.store import environments_root
+from repro_gate.isolation.choosing import choose
+from repro_gate.isolation.confinement import confined
 from repro_gate.lock.format import read_lock
 from repro_gate.lock.model import FILE_NAME
 from repro_gate.progress import Watch
@@ -32,7 +38,14 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ContentAddress:
     data = declared(spec, watch, os.environ, cached=cached)
     for problem in data.problems:
         raise UsageError(f"{problem.where}: {problem.message}", remedy=problem.remedy)
-    return address_of_spec(replace(spec, data=data.items), os.environ, os.environ.get(IMAGE_VARIABLE) or None, data.findings)
+    isolation, image = choose(os.environ), os.environ.get(IMAGE_VARIABLE) or None
+    root, folder = inspect_checkout(spec.path.parent).root, spec.path.parent
+    reach = [environments_root(os.environ, None, isolation)] if spec.env.install else []
+    with (
+        confined(isolation, os.environ, root, resolve_data(data.items, folder), reach),
+        installed(spec, root, os.environ, isolation, tell=watch.said) as outer,
+    ):
+        return address_of_spec(replace(spec, data=data.items), outer, image, data.findings, isolation)
 
 
 def load_address(path: Path) -> ContentAddress:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from repro_gate.errors import GateError
 from repro_gate.gate import Gating, gate
+from repro_gate.isolation.choosing import choose
 from repro_gate.lock.format import dump_lock, read_lock
 from repro_gate.lock.judge import merge
 from repro_gate.lock.model import FILE_NAME, Entry, LockFile
@@ -24,7 +25,8 @@ def lock(path: Path, given: str, watch: Watch, *, cached: bool) -> tuple[Gating,
     spec = load_spec(path)
     target = spec.path.parent / FILE_NAME
     before = read_lock(target)
-    gating = gate(replace(spec, cost=CostBudget(measure=False)), Options(given, locking=True, cache=cached), watch)
+    options = Options(given, locking=True, cache=cached, isolation=choose(os.environ))
+    gating = gate(replace(spec, cost=CostBudget(measure=False)), options, watch)
     if gating.report.verdict != "pass" or gating.entry is None:
         return gating, None
     write_lock(target, before, gating.entry)

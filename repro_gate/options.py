@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from repro_gate.isolation.model import Isolation
+
 
 @dataclass(frozen=True)
 class Options:
@@ -22,5 +24,7 @@ class Options:
     fail_fast: bool = False
     keep_traces: Path | None = None
     cache: bool = True  # take the digests of data that has not changed since they were made
+    cache_root: Path | None = None  # where the environments of `env.install` are kept; None: where this user's caches lie
     locking: bool = False  # the result is to be recorded, so what was recorded before does not judge it
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    isolation: Isolation = field(default_factory=Isolation)  # who the training runs as: what `isolation.choosing.choose` said

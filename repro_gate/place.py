@@ -16,15 +16,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from repro_gate.files import remove_tree
+from repro_gate.isolation.handover import let_in
+from repro_gate.isolation.model import Isolation
 
 SLOTS = 32
 _HELD = "held"
+_SAME_USER = Isolation()
 _FRESH = 60.0  # seconds in which a folder without its lock file may still be somebody's who is just making it
 
 
 @contextlib.contextmanager
-def taken_place() -> Iterator[Path]:
-    """A folder of mode 0700 that nobody else uses; removed at the end whatever happens. Raises OSError where none can be made."""
+def taken_place(isolation: Isolation = _SAME_USER) -> Iterator[Path]:
+    """A folder of mode 0700 that nobody else uses; removed at the end whatever happens. Raises OSError where none can be made.
+
+    A training with a user of its own may pass through it to what it is given there, and sees nothing else of it.
+    """
     base = Path(tempfile.gettempdir()).resolve()
     place, lock = next(
         (found for slot in range(SLOTS) if (found := _take(base / f"repro-gate-{os.getuid()}-{slot}")) is not None), (None, -1)
@@ -32,6 +38,7 @@ def taken_place() -> Iterator[Path]:
     if place is None:
         place = Path(tempfile.mkdtemp(prefix="repro-gate-", dir=base))
     try:
+        let_in(isolation, place)
         yield place
     finally:
         remove_tree(place)

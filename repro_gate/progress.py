@@ -29,6 +29,9 @@ class Watch(Protocol):
     def verifying(self, done: int, total: int) -> None:
         """Declared data is being hashed: bytes so far, and in all."""
 
+    def said(self, text: str) -> None:
+        """A line before something that takes long. The text is safe to print."""
+
     def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
         """A run begins: the `number`-th of `total`, of `steps` optimizer steps (None: to its end)."""
 
@@ -46,6 +49,9 @@ class Silent:
     """Tells nobody."""
 
     def verifying(self, done: int, total: int) -> None:
+        """Nothing."""
+
+    def said(self, text: str) -> None:
         """Nothing."""
 
     def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
@@ -81,6 +87,10 @@ class Lines:
         if time.monotonic() - self._said > self.EVERY:
             self._said = time.monotonic()
             self._line(f"verifying data: {done // MIB:,} of {total // MIB:,} MiB")
+
+    def said(self, text: str) -> None:
+        """The line."""
+        self._foreign(text)
 
     def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
         """Open a group, and let no line in it be a command."""
@@ -163,6 +173,12 @@ class Display:
             if done >= total:
                 self._progress.remove_task(self._hashing)
                 self._hashing = None
+
+    def said(self, text: str) -> None:
+        """Above the bar."""
+        from rich.text import Text
+
+        self._progress.console.print(Text(text, style="dim"))
 
     def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
         """Begin anew for this run."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from pathlib import Path
 
 from repro_gate import __version__
 from repro_gate.address.model import ContentAddress
@@ -18,9 +20,10 @@ from repro_gate.analysis.noise import noise_floor
 from repro_gate.base import Judging
 from repro_gate.checks import run_checks
 from repro_gate.checks.interface import Evidence
+from repro_gate.isolation.choosing import SAME_USER_REMEDY
 from repro_gate.lock.model import AgainstFinding, Entry
 from repro_gate.options import Options
-from repro_gate.report.model import Report, RunSummary, SeedResult, Subject
+from repro_gate.report.model import Reason, Report, RunSummary, SeedResult, Subject
 from repro_gate.runs.launch import Run
 from repro_gate.series import Series
 from repro_gate.spec.model import Spec
@@ -36,6 +39,7 @@ class Found:
     address: ContentAddress | None
     entry: Entry | None
     against: AgainstFinding | None
+    before: tuple[Reason, ...] = ()  # what the preflight saw that is worth knowing
 
 
 def make_report(options: Options, series: Series, found: Found, started: datetime, seconds: float) -> Report:
@@ -63,6 +67,7 @@ def make_report(options: Options, series: Series, found: Found, started: datetim
         (*found.judged.notes, *evidence.notes, *series.notes),
     )
     verdict, reasons, notes = decide(findings)
+    weaker = tuple(Reason("isolation/same-user", note, SAME_USER_REMEDY) for note in options.isolation.notes)
     first = next(iter(series.pair()), None)
     report = Report(
         verdict,
@@ -71,7 +76,7 @@ def make_report(options: Options, series: Series, found: Found, started: datetim
         round(seconds, 3),
         _subject(spec, options, evidence, series.runs),
         reasons,
-        notes,
+        (*notes, *found.before, *weaker),
         comparisons,
         _settings(first),
         _non_finite(first),
@@ -101,7 +106,22 @@ def _subject(spec: Spec, options: Options, evidence: Evidence, runs: Sequence[Ru
     facts = next((trace.facts for run in runs for trace in run.traces if trace.trained), {})
     shown = {name: value for name, value in facts.items() if name not in ("process", "interpreter")}
     command = spec.train.run if spec.train.run is not None else "(inline snippet)"
-    return Subject(options.spec_as_given, command.strip(), evidence.commit, evidence.uncommitted, spec.random_state.seeds, shown)
+    return Subject(
+        _spec_path(spec, options, evidence),
+        command.strip(),
+        evidence.commit,
+        evidence.uncommitted,
+        spec.random_state.seeds,
+        shown,
+        options.isolation.level,
+    )
+
+
+def _spec_path(spec: Spec, options: Options, evidence: Evidence) -> str:
+    """The spec's path in the checkout, with `/` between its parts: the same however it was named. As given where there is no checkout."""
+    root = None if evidence.checkout is None else evidence.checkout.root
+    path = os.path.realpath(spec.path)
+    return options.spec_as_given if root is None or not Path(path).is_relative_to(root) else Path(path).relative_to(root).as_posix()
 
 
 def _settings(run: Run | None) -> dict[str, object]:

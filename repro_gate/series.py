@@ -6,18 +6,20 @@ deterministic runs part, two short witness runs that keep the tensors of that st
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from repro_gate.analysis.compare import Key, compare_runs, first_difference, key_of, losses_of, processes, with_distance
 from repro_gate.analysis.model import Comparison, Divergence
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import copy_file
+from repro_gate.ground import Ground
+from repro_gate.isolation.handover import let_in
+from repro_gate.isolation.sight import sight_of
 from repro_gate.machine import other_gpu_processes
-from repro_gate.place import taken_place
 from repro_gate.progress import Watch
 from repro_gate.runs import conditions
 from repro_gate.runs.launch import Plan, Run, Site, launch
@@ -25,34 +27,14 @@ from repro_gate.spec.model import Spec
 from repro_gate.trace.artifacts import Artifact, LeafDifference, collect, compare_artifacts, read_leaves
 from repro_gate.trace.reader import Block, Trace, TraceError, trace_files
 from repro_gate.workspace import (
-    Checkout,
-    Snapshot,
     changed_data,
-    data_path,
     fresh_workspace,
     read_data_state,
     remove_tree,
     resolve_data,
-    take_snapshot,
 )
 
 MEASURED_KINDS = ("batch", "buffer", "gradient", "parameter", "optimizer")
-
-
-@dataclass(frozen=True)
-class Ground:
-    """Where a series takes place: one temporary folder, with the snapshot of the checkout in it."""
-
-    place: Path
-    snapshot: Snapshot
-    outer: Mapping[str, str]  # the environment that the gate was started in
-
-
-@contextlib.contextmanager
-def open_ground(spec: Spec, checkout: Checkout, outer: Mapping[str, str]) -> Iterator[Ground]:
-    """A temporary folder with a snapshot of the checkout; removed at the end whatever happens."""
-    with taken_place() as place:
-        yield Ground(place, take_snapshot(checkout, place / "snapshot", [data_path(item, spec.path.parent) for item in spec.data]), outer)
 
 
 class Series:
@@ -110,6 +92,8 @@ class Series:
                 (target / run.plan.name).mkdir(parents=True, exist_ok=True)
                 for path in trace_files(run.folder):
                     copy_file(path, target / run.plan.name / path.name)
+                    if self.ground.isolation.own_user:
+                        os.chmod(target / run.plan.name / path.name, 0o644)  # its own mode was the training's to read only
             except (OSError, TraceError) as error:
                 self.notes[f"the traces of {run.plan.name} were not kept: {error}"] = None
 
@@ -167,13 +151,15 @@ class Series:
         folder, place = self.spec.path.parent, self.ground.place / "run"
         remove_tree(place)  # whole, so that nothing one run leaves beside its workspace reaches the next
         place.mkdir()
+        let_in(self.ground.isolation, place)
         workspace = fresh_workspace(self.ground.snapshot, place, self.spec.data, folder)
         cwd = Path(os.path.normpath(workspace.directory / self.spec.train.working_directory))
         if not cwd.is_relative_to(workspace.root):
             raise UsageError(
                 f"train.working-directory {self.spec.train.working_directory!r} leaves the checkout", remedy="name a folder inside it"
             )
-        site = Site(place, workspace.root, cwd, self.ground.place / "traces", self.ground.outer, resolve_data(self.spec.data, folder))
+        data = resolve_data(self.spec.data, folder)
+        site = Site(place, workspace.root, cwd, self.ground.place / "traces", self.ground.outer, data, self.ground.isolation)
         if not self.runs:
             self._look_for_others()
         if record:
@@ -197,7 +183,8 @@ class Series:
 
     def _collect(self, plan: Plan, cwd: Path) -> None:
         if self.spec.capture.artifacts and plan.condition.name == "deterministic" and cwd.is_dir():
-            found, unmatched = collect(cwd, self.spec.capture.artifacts, self.ground.place / "artifacts" / plan.name)
+            sight = partial(sight_of, self.ground.isolation)
+            found, unmatched = collect(cwd, self.spec.capture.artifacts, self.ground.place / "artifacts" / plan.name, sight)
             self.artifacts[plan.name] = {
                 item.name: Artifact("refused", note=item.note) if item.note else read_leaves(item.path) for item in found
             }

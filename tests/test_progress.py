@@ -73,9 +73,14 @@ def test_no_word_of_the_training_is_a_workflow_command(text: str) -> None:
 
 def test_a_gating_that_ends_in_a_run_lets_the_runner_obey_again() -> None:
     stream = io.StringIO()
-    with pytest.raises(KeyboardInterrupt), watching(stream, terminal=False, github=True, quiet=False) as watch:
-        watch.run_started("deterministic-1", 1, 5, 3)
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with watching(stream, terminal=False, github=True, quiet=False) as watch:
+            watch.run_started("deterministic-1", 1, 5, 3)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     group, stop, go, end = stream.getvalue().splitlines()
     assert (group, stop.replace("stop-commands::", "") + "::", end) == ("::group::run 1 of 5: deterministic-1, 3 steps", go, "::endgroup::")
 

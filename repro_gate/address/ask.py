@@ -17,6 +17,8 @@ from pathlib import Path
 
 from repro_gate.errors import Inconclusive
 from repro_gate.files import remove_tree
+from repro_gate.isolation.handover import give, let_in
+from repro_gate.isolation.model import Isolation
 from repro_gate.runs import conditions
 from repro_gate.runs.environment import INJECT, training_environment
 from repro_gate.runs.process import supervise
@@ -26,12 +28,13 @@ from repro_gate.trace.format import CONFIG_VARIABLE
 ASK = Path(__file__).resolve().parent.parent / "probe" / "ask.py"
 ASK_SECONDS = 300.0  # importing torch from a cold network disk takes minutes
 MAX_FACTS, MAX_TEXT = 200, 4_096
+_SAME_USER = Isolation()
 _PYTHON = re.compile(r"python[\d.]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _REMEDY = "activate the environment that you train in, so that its `python` is first on PATH and has torch"
 
 
-def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str]) -> dict[str, str]:
+def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], isolation: Isolation = _SAME_USER) -> dict[str, str]:
     """Facts as in a trace, by name: `python`, `torch`, `device`, `threads` … Asked in the environment of a deterministic run.
 
     Raises Inconclusive where there is no interpreter, or it has no torch, or it gives no answer.
@@ -40,9 +43,18 @@ def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str]) -> dict[
     try:
         for name in ("home", "tmp", "empty"):
             (place / name).mkdir()
+        let_in(isolation, place)
+        give(isolation, *(place / name for name in ("home", "tmp", "empty")))
         environment = _environment(spec, outer_environment, place)
-        python = _interpreter(spec, environment)
-        ended = supervise([python, str(ASK)], cwd=place / "empty", env=environment, timeout=ASK_SECONDS, tick=lambda _: None)
+        python = training_interpreter(spec, environment)
+        ended = supervise(
+            [python, str(ASK)],
+            cwd=place / "empty",
+            env=environment,
+            timeout=ASK_SECONDS,
+            tick=lambda _: None,
+            isolation=isolation,
+        )
     except OSError as error:
         raise _unanswered(f"the training's interpreter cannot be started: {error.strerror or error}") from None
     finally:
@@ -68,7 +80,7 @@ def _environment(spec: Spec, outer: Mapping[str, str], place: Path) -> dict[str,
     return environment | ({"PYTHONPATH": os.pathsep.join(kept)} if kept else {})
 
 
-def _interpreter(spec: Spec, environment: Mapping[str, str]) -> str:
+def training_interpreter(spec: Spec, environment: Mapping[str, str]) -> str:
     """The Python that the command names, where it begins with one; else `python` on the training's PATH."""
     for name in dict.fromkeys([*_named(spec.train.run or ""), "python", "python3"]):
         found = shutil.which(name, path=environment["PATH"])

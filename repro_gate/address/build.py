@@ -21,11 +21,14 @@ from repro_gate.data.declarations import expand_items
 from repro_gate.data.declared import DataFinding, data_path, verify_data
 from repro_gate.errors import Inconclusive
 from repro_gate.files import remove_tree
+from repro_gate.isolation.model import Isolation
 from repro_gate.lock.model import FILE_NAME
 from repro_gate.machine import read_machine
 from repro_gate.runs.environment import thread_count
 from repro_gate.spec.model import Spec
 from repro_gate.workspace import Snapshot, inspect_checkout, take_snapshot
+
+_SAME_USER = Isolation()
 
 
 def address_of(
@@ -47,7 +50,11 @@ def address_of(
 
 
 def address_of_spec(
-    spec: Spec, environment: Mapping[str, str], image: str | None = None, data: Sequence[DataFinding] | None = None
+    spec: Spec,
+    environment: Mapping[str, str],
+    image: str | None = None,
+    data: Sequence[DataFinding] | None = None,
+    isolation: Isolation = _SAME_USER,
 ) -> ContentAddress:
     """The address of the checkout that holds the spec, without a run: the training's interpreter is asked what it would train with.
 
@@ -65,7 +72,7 @@ def address_of_spec(
                 reason_id="data/missing",
                 remedy="fetch the data first, or mend the path: what is not there has no digest",
             )
-    facts = {**interpreter_facts(spec, environment), "threads": thread_count(environment)}
+    facts = {**interpreter_facts(spec, environment, isolation), "threads": thread_count(environment)}
     place = Path(tempfile.mkdtemp(prefix="repro-gate-")).resolve()
     try:
         snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, spec.path.parent) for item in spec.data])

@@ -7,12 +7,12 @@ is named. `train.env` is text of the checkout itself, so it is passed as it stan
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from repro_gate.isolation.secret_names import SECRET
 from repro_gate.runs.conditions import VARIABLES, Condition, usable_processors
 from repro_gate.trace.format import CONFIG_VARIABLE
 
@@ -61,7 +61,6 @@ _PREFIXES = (
     "GLOO_",
     "PYENV_",
 )
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH", re.IGNORECASE)
 
 
 def training_environment(
@@ -120,4 +119,4 @@ def write_shims(place: Path, outer_path: str) -> None:
 
 
 def _allowed(name: str) -> bool:
-    return (name in _NAMES or name.startswith(_PREFIXES)) and not _SECRET.search(name)
+    return (name in _NAMES or name.startswith(_PREFIXES)) and not SECRET.search(name)

@@ -5,27 +5,29 @@ Called by `gate`. What comes back is data; the workspace is made and removed by 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
+from repro_gate.isolation.handover import give, seal
+from repro_gate.isolation.model import Isolation
+from repro_gate.isolation.sight import sight_of
 from repro_gate.runs.conditions import VARIABLES, Condition
 from repro_gate.runs.environment import training_environment, write_shims
 from repro_gate.runs.process import Ended, supervise
+from repro_gate.runs.watching import Tick, Watcher, failure_in
 from repro_gate.spec.model import Spec
 from repro_gate.trace import format as fmt
-from repro_gate.trace.reader import Trace, TraceError, TraceFollower, read_folder, trace_files
+from repro_gate.trace.reader import Trace, TraceError, read_folder
 
 SNIPPET = "_repro_gate_snippet.py"
-STOP_GRACE = 30.0  # seconds that a training has to leave after its last wanted step
+KEPT = ".safetensors"  # what `probe/keep.py` leaves for the second run of a pair
+_ACCOUNT = "training"  # what a training with a user of its own is told that it is called
 _SIMPLE = re.compile(r"(?:python[\d.]*|torchrun|accelerate|bash|sh|[\w.-]*/[\w./-]+) [^;&|<>()`\n#]*")
 _NO_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementation")
 
@@ -83,19 +85,20 @@ class Site:
     traces: Path
     outer: Mapping[str, str]  # the environment that the gate itself was started in
     data: tuple[Path, ...] = ()
-
-
-Tick = Callable[[Sequence[Trace]], str | None]
+    isolation: Isolation = field(default_factory=Isolation)
 
 
 def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     """Do one run. `tick(traces so far)` is called a few times a second; a text it returns ends the run."""
     folder = site.traces / plan.name
     folder.mkdir(parents=True)
+    give(
+        site.isolation, site.workspace, site.place / "home", site.place / "tmp"
+    )  # before the moment from which a changed inode is the run's
     nonce = secrets.token_hex(16)
     _configure(spec, plan, site, folder, nonce)
     write_shims(site.place, spec.train.env.get("PATH", site.outer.get("PATH", os.defpath)))
-    if not site.cwd.is_dir():
+    if not _may_enter(site):
         ended = Ended(None, None, False, "", 0.0, (), 0, False)
         return Run(
             plan,
@@ -105,15 +108,29 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
             remedy="name a folder that git tracks, relative to the folder that holds the spec",
             reason_id="run/no-working-directory",
         )
-    watcher = _Watcher(folder, nonce, tick)
-    text = _command(spec, plan, site)
+    give(site.isolation, folder)
+    watcher = Watcher(folder, nonce, tick, site.isolation)
+    with sight_of(site.isolation):
+        text = _command(spec, plan, site)
     if _SIMPLE.fullmatch(text.strip()):
         text = f"exec {text.strip()}"  # no shell between gate and training: signals and the kernel's notice of the gate's death reach it
     command = ["/bin/sh", "-c", text]
     environment = training_environment(site.outer, plan.condition, spec.train.env, site.place, spec.hardware.device)
-    ended = supervise(command, cwd=site.cwd, env=environment, timeout=spec.train.timeout, tick=watcher.look)
+    if site.isolation.own_user:
+        environment |= {name: spec.train.env.get(name, _ACCOUNT) for name in ("USER", "LOGNAME")}
+    ended = supervise(command, cwd=site.cwd, env=environment, timeout=spec.train.timeout, tick=watcher.look, isolation=site.isolation)
     watcher.look([])  # what came after the last tick
-    return _judge(spec, plan, folder, nonce, ended, watcher)
+    run = _judge(spec, plan, folder, nonce, ended, watcher)
+    seal(site.isolation, folder, KEPT)
+    return run
+
+
+def _may_enter(site: Site) -> bool:
+    """Whether there is a working directory. A user of its own is not led by a link to where it could not have gone by itself: a process is
+    put into its folder while it is still root."""
+    if not site.cwd.is_dir():
+        return False
+    return not site.isolation.own_user or Path(os.path.realpath(site.cwd)).is_relative_to(os.path.realpath(site.workspace))
 
 
 def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> None:
@@ -156,61 +173,16 @@ def _command(spec: Spec, plan: Plan, site: Site) -> str:
     return (spec.train.run or "").replace("{seed}", str(plan.condition.seed))
 
 
-class _Watcher:
-    """Follows a run from outside: its traces as they grow, and processes that have torch loaded and write none."""
-
-    def __init__(self, folder: Path, nonce: str, tick: Tick) -> None:
-        self.folder, self.nonce, self.tick = folder, nonce, tick
-        self.followers: dict[str, TraceFollower] = {}
-        self.suspects: dict[tuple[int, float], int] = {}
-        self.untraced: dict[int, str] = {}
-        self.trace_problem: str | None = None
-        self.ended_at: float | None = None
-
-    def look(self, alive: list[psutil.Process]) -> str | None:
-        """Take in what is new. Ends the run where its trace is broken, or where it does not leave after its last step."""
-        try:
-            for path in trace_files(self.folder):
-                follower = self.followers.setdefault(path.name, TraceFollower(path, self.nonce))
-                if follower.trace.end is None:  # what is whole is not opened again
-                    follower.poll()
-        except TraceError as error:
-            self.trace_problem = str(error)
-            return "trace"
-        if _failure(self.folder):
-            return "trace"
-        self._suspect(alive)
-        traces = [follower.trace for follower in self.followers.values()]
-        trained = [trace for trace in traces if trace.trained]
-        if trained and all(trace.end == "steps" for trace in trained):
-            self.ended_at = self.ended_at or time.monotonic()
-            if time.monotonic() - self.ended_at > STOP_GRACE:
-                return "steps"
-        return self.tick(traces)
-
-    def _suspect(self, alive: list[psutil.Process]) -> None:
-        traced = {int(name.partition("-")[0]) for name in self.followers if name.partition("-")[0].isdecimal()}
-        for process in alive:
-            if process.pid in traced or process.pid in self.untraced:
-                continue
-            with contextlib.suppress(psutil.Error, OSError):
-                if "libtorch" in Path(f"/proc/{process.pid}/maps").read_text(errors="replace"):
-                    key = (process.pid, process.create_time())
-                    self.suspects[key] = self.suspects.get(key, 0) + 1
-                    if self.suspects[key] > 3:  # a child between fork and exec shows its parent's libraries for a moment
-                        self.untraced[process.pid] = " ".join(process.cmdline())[:500]
-
-
-def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watcher: _Watcher) -> Run:
+def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watcher: Watcher) -> Run:
     """How the run ended, from most to least specific."""
 
     def bad(outcome: str, reason: str, problem: str, remedy: str) -> Run:
         return Run(plan, outcome, ended, tuple(traces), problem, remedy, reason, folder)
 
     traces: list[Trace] = []
-    trace_problem = _failure(folder) or watcher.trace_problem
+    trace_problem = failure_in(folder, watcher.isolation) or watcher.trace_problem
     try:
-        traces = read_folder(folder, nonce, watcher.followers)
+        traces = read_folder(folder, nonce, watcher.followers, watcher.opener)
         removed = watcher.followers.keys() - {trace.path.name for trace in traces}
         trace_problem = trace_problem or (f"{min(removed)}: was removed during the run" if removed else None)
     except TraceError as error:
@@ -299,12 +271,3 @@ def _trace_remedy(problem: str) -> str:
     if "No space" in problem or "too large" in problem.lower():
         return "free space in the temporary folder (TMPDIR), or raise capture.every"
     return "the training process must not write to, cut or remove the trace; run it again"
-
-
-def _failure(folder: Path) -> str | None:
-    """What a probe that could not write its trace has left behind."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        text = (folder / fmt.FAILURE_FILE).read_bytes()[: fmt.FAILURE_BYTES].strip()
-        if text:
-            return "cannot be written: " + str(json.loads(text).get("error", ""))[:1000]
-    return None

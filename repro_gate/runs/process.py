@@ -1,7 +1,8 @@
 """Starts one command in a process group of its own, watches it, and leaves nothing running, however it ends.
 
 Descendants that leave the group (torchrun's workers start sessions of their own) are found through the process tree: the gate makes itself
-the reaper of orphans (Linux), so that none escapes to init. The end of the output is kept, the rest is read and thrown away.
+the reaper of orphans (Linux), so that none escapes to init. Where the training has a user of its own, whatever else that user runs is
+ended too. The end of the output is kept, the rest is read and thrown away.
 """
 
 from __future__ import annotations
@@ -22,11 +23,17 @@ from pathlib import Path
 
 import psutil
 
+from repro_gate.isolation.model import Isolation
+from repro_gate.isolation.restart import hide_memory
+from repro_gate.isolation.start import command as started_as
+from repro_gate.isolation.start import end_all
+
 TICK = 0.2  # seconds between two looks at a run
 SCAN_EVERY = 3  # ticks between two walks through the process tree
 GRACE = 3.0  # seconds that a finished run's helpers (resource trackers, loader workers) have to leave by themselves
 TAIL_LINES, TAIL_BYTES = 200, 64 * 1024
-_PR_SET_CHILD_SUBREAPER, _PR_SET_DUMPABLE = 36, 4  # prctl(2)
+_PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
+_SAME_USER = Isolation()
 
 
 @dataclass(frozen=True)
@@ -44,19 +51,27 @@ class Ended:
 
 
 def supervise(
-    command: list[str], *, cwd: Path, env: Mapping[str, str], timeout: float, tick: Callable[[list[psutil.Process]], str | None]
+    command: list[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    timeout: float,
+    tick: Callable[[list[psutil.Process]], str | None],
+    isolation: Isolation = _SAME_USER,
 ) -> Ended:
     """Run `command` to its end. `tick(descendants)` is called a few times a second; a text it returns ends the run with that reason.
 
-    On any exception, KeyboardInterrupt included, the whole tree is killed before the exception goes on.
+    `isolation` says as whom it runs; with a user of its own, no process of that user is left when this returns. On any exception,
+    KeyboardInterrupt included, the whole tree is killed before the exception goes on.
     """
     _adopt_orphans()
-    _hide_memory()
+    hide_memory()
+    command, env = started_as(isolation, command, env)
     before = {child.pid for child in psutil.Process().children()}
     kills = _oom_kills()
     began = time.monotonic()
     process = subprocess.Popen(
-        command, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     )
     seen: dict[int, psutil.Process] = {}
     stopped, timed_out = "", False
@@ -68,6 +83,7 @@ def supervise(
     finally:
         seconds = time.monotonic() - began
         left = _end_tree(process, seen, before, at_once=bool(stopped or timed_out or process.poll() is None))
+        end_all(isolation)
         tail = output.lines() if output is not None else ()  # closes the pipe, so on an exception too
     code = process.returncode
     number = -code if code < 0 else code - 128 if 128 < code < 160 else None  # a shell reports its child's signal as 128 + N
@@ -203,18 +219,7 @@ class _Tail:
 def _adopt_orphans() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
-            _libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def _hide_memory() -> None:
-    """Not dumpable (Linux): /proc/PID/environ and /proc/PID/mem of the gate, tokens in them, become root's. Root itself is not kept out."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            _libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-
-
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _oom_kills() -> int:

@@ -1,7 +1,8 @@
 """Reads traces on the gate's side. What a trace holds is untrusted: every field is checked for type, range and size as it comes in.
 
 `TraceFollower` reads what was appended since it last looked (the live view and the whole reading are the same code); `read_folder` reads
-every trace of a run. Fields are checked in `events`, the data they become is in `model`; nothing else is imported.
+every trace of a run. Fields are checked in `events`, the data they become is in `model`; nothing else is imported. How a file is opened is
+the caller's to say: who may have put a link there decides what care that takes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,20 @@ __all__ = [
 ]
 
 
+Opener = Callable[[Path], int]
+
+
+def open_plain(path: Path) -> int:
+    """A descriptor of the file at `path`, not through a link and without waiting for a pipe's writer. Raises OSError."""
+    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
 class TraceFollower:
     """Reads one growing trace file. `poll()` takes in the whole lines appended since the last call."""
 
-    def __init__(self, path: Path, nonce: str | None) -> None:
+    def __init__(self, path: Path, nonce: str | None, opener: Opener = open_plain) -> None:
         self.trace = Trace(path)
+        self._opener = opener
         self._offset = 0
         self._rest = b""
         self._line = 0
@@ -68,9 +78,9 @@ class TraceFollower:
 
     def _appended(self) -> Any:
         try:
-            handle = os.open(self.trace.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            handle = self._opener(self.trace.path)
         except OSError as error:
-            raise self._wrong(f"cannot be opened: {error.strerror}") from None
+            raise self._wrong(f"cannot be opened: {error.strerror or error}") from None
         state = os.fstat(handle)
         if not stat.S_ISREG(state.st_mode):
             os.close(handle)
@@ -109,11 +119,13 @@ class TraceFollower:
         return TraceError(f"{self.trace.path.name}:{max(self._line, 1)}: {what}")
 
 
-def read_folder(folder: Path, nonce: str | None, followers: Mapping[str, TraceFollower] | None = None) -> list[Trace]:
+def read_folder(
+    folder: Path, nonce: str | None, followers: Mapping[str, TraceFollower] | None = None, opener: Opener = open_plain
+) -> list[Trace]:
     """Every trace in `folder`, whole, by their start; `followers` by file name have read some of them already. Raises TraceError."""
     traces = []
     for path in trace_files(folder):
-        follower = (followers or {}).get(path.name) or TraceFollower(path, nonce)
+        follower = (followers or {}).get(path.name) or TraceFollower(path, nonce, opener)
         trace = follower.finish()
         if trace.trained and trace.end is None:
             raise TraceError(f"{trace.path.name}: truncated after step {len(trace.steps) - 1}: the process ended without closing its trace")

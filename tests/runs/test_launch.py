@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.runs import conditions, launch
+from repro_gate.runs import conditions, launch, watching
 from repro_gate.runs.launch import Plan, Run, Site
 from repro_gate.spec.model import Spec, Train
 from tests.tracing import PATH, blocks, trace_script, trained
@@ -146,7 +146,7 @@ def test_a_text_of_the_tick_ends_the_run_early(tmp_path: Path) -> None:
 
 
 def test_a_training_that_does_not_leave_after_its_last_step_is_helped_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "STOP_GRACE", 1.0)
+    monkeypatch.setattr(watching, "STOP_GRACE", 1.0)
     run = trace_script(tmp_path, TRAIN + "try:\n    while True: one()\nfinally:\n    time.sleep(60)\n", steps=2)
     assert (run.outcome, run.steps, run.ended.stopped) == ("stopped", 2, "steps")
     assert run.ended.seconds < 30

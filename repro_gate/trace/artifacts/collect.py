@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from fnmatch import translate
 from pathlib import Path, PurePosixPath
@@ -19,6 +20,7 @@ from repro_gate.files import NotRegular, copy_file
 MAX_FILES = 1_000
 MAX_VISITED = 200_000  # folder entries looked at for one run
 _WILD = re.compile(r"[*?\[]")
+Sight = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -48,17 +50,21 @@ class _Search:
         return real == self.root or real.startswith(self.root + os.sep)
 
 
-def collect(root: Path, globs: Sequence[str], destination: Path) -> tuple[tuple[CollectedArtifact, ...], tuple[str, ...]]:
+def collect(
+    root: Path, globs: Sequence[str], destination: Path, sight: Sight = nullcontext
+) -> tuple[tuple[CollectedArtifact, ...], tuple[str, ...]]:
     """Copy the files below `root` that the globs match to `destination`; give them in the order of their names, and the globs without a
     match.
 
     `*`, `?` and `[…]` match within one name, not a leading dot unless the glob has one; `**` matches any number of folders and does not
     enter linked ones. A link to a file or folder inside `root` counts as what it points to. A copy, not a move: it shares no inode with a
-    file that something left behind may still write to. Copies are numbered and keep only their suffix. Raises UsageError for a glob that
-    is absolute or has `..` in it, Inconclusive for more than MAX_FILES files or a search that is too wide.
+    file that something left behind may still write to. Copies are numbered and keep only their suffix. Whatever is looked at below `root`
+    is looked at inside `sight()`: with the rights of whoever wrote it, where that is another user. Raises UsageError for a glob that is
+    absolute or has `..` in it, Inconclusive for more than MAX_FILES files or a search that is too wide.
     """
-    search = _Search(root)
-    matches = {glob: set(_expand(search, "", _parts(glob))) for glob in globs}
+    with sight():
+        search = _Search(root)
+        matches = {glob: set(_expand(search, "", _parts(glob))) for glob in globs}
     names = sorted(set().union(*matches.values()), key=os.fsencode)
     if len(names) > MAX_FILES or search.left < 0:
         many = f"match {len(names):,} files, more than {MAX_FILES:,}"
@@ -66,7 +72,7 @@ def collect(root: Path, globs: Sequence[str], destination: Path) -> tuple[tuple[
             many = f"search more than {MAX_VISITED:,} folder entries"
         raise Inconclusive(f"capture.artifacts {many}", reason_id="artifact/too-many", remedy="name the files to compare more narrowly")
     destination.mkdir(parents=True, exist_ok=True)
-    found = tuple(_copied(search, name, destination, place) for place, name in enumerate(names))
+    found = tuple(_copied(search, name, destination, place, sight) for place, name in enumerate(names))
     return found, tuple(glob for glob in globs if not matches[glob])
 
 
@@ -81,14 +87,16 @@ def _parts(glob: str) -> tuple[str, ...]:
     return path.parts
 
 
-def _copied(search: _Search, name: str, destination: Path, place: int) -> CollectedArtifact:
+def _copied(search: _Search, name: str, destination: Path, place: int, sight: Sight) -> CollectedArtifact:
     suffix = os.path.splitext(name)[1]
     target = destination / f"{place:04d}{suffix if re.fullmatch(r'[.][A-Za-z0-9]{1,16}', suffix) else ''}"
     target.unlink(missing_ok=True)
-    if not search.inside(name):
+    with sight():
+        inside, source = search.inside(name), Path(os.path.realpath(os.path.join(search.root, name)))
+    if not inside:
         return CollectedArtifact(name, target, note="a link leads out of the working directory")
     try:
-        return CollectedArtifact(name, target, copy_file(Path(os.path.realpath(os.path.join(search.root, name))), target))
+        return CollectedArtifact(name, target, copy_file(source, target, sight))
     except NotRegular:
         return CollectedArtifact(name, target, note="it is no regular file")
     except OSError as error:

@@ -1,0 +1,186 @@
+"""What a hostile training would try, tried: a program that `proof` starts as the training is started, before any training is.
+
+Reads what to try as JSON on standard input and prints as JSON what succeeded, and what should have been within reach and is not. Each
+attempt is made through the kernel, nothing is computed from modes. Standard library only, any Python from 3.9 on. No attempt may do harm
+where it succeeds, run as root on somebody's machine included: it changes this process alone, or what it makes it takes back at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+_REFUSED = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.EROFS)
+_CLONE_NEWNS = 0x00020000
+_PTRACE_SEIZE, _PTRACE_DETACH = 0x4206, 17
+_NO_FILE_SYSTEM = b"repro-gate-none"
+_FIRST_FREE = 3
+_PROCESS = ("environ", "mem", "maps", "fd", "cwd", "root", "io", "auxv", "syscall")
+_CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+
+
+class Attempts:
+    """The attempts so far: `succeeded` names those that the kernel did not refuse."""
+
+    def __init__(self) -> None:
+        self.succeeded: list[str] = []
+
+    def make(self, name: str, attempt: Callable[..., object], *arguments: object) -> None:
+        """It has failed where the kernel refuses it, or where there is nothing of the kind; anything else counts as a success."""
+        try:
+            attempt(*arguments)
+        except OSError as error:
+            if error.errno not in _REFUSED:
+                self.succeeded.append(f"{name} ({error})")
+        else:
+            self.succeeded.append(name)
+
+    def found(self, name: str) -> None:
+        """Something that must not be so is."""
+        self.succeeded.append(name)
+
+
+def main() -> None:
+    """Make every attempt."""
+    wanted: dict[str, Any] = json.load(sys.stdin)
+    attempts = Attempts()
+    _identity(attempts, wanted)
+    _other_processes(attempts, wanted)
+    for path in wanted["closed"]:
+        attempts.make(f"read {path}", _read, path)
+    for path in [*wanted["closed"], *wanted["unwritable"]]:
+        attempts.make(f"write to {path}", _write, path)
+    for path in wanted["sockets"]:
+        attempts.make(f"connect to {path}", _connect, path)
+    _privileges(attempts)
+    sys.stdout.write(json.dumps({"succeeded": attempts.succeeded[:100], "missing": _missing(wanted)}))
+
+
+def _identity(attempts: Attempts, wanted: dict[str, Any]) -> None:
+    """Who this process is, by the kernel's own account, and what it was given at its start."""
+    fields = _status(os.getpid())
+    if fields["Uid"] != [str(wanted["uid"])] * 4 or fields["Gid"] != [str(wanted["gid"])] * 4:
+        attempts.found(f"be user {fields['Uid']}, group {fields['Gid']}")
+    if fields["Groups"]:
+        attempts.found(f"be in the groups {' '.join(fields['Groups'])}")
+    for name in _CAPABILITIES:
+        if int(fields[name][0], 16):
+            attempts.found(f"hold {name}={fields[name][0]}")
+    if fields.get("NoNewPrivs") != ["1"]:
+        attempts.found("gain privileges through a set-user-id program")
+    for name in wanted["forbidden"]:
+        if name in os.environ:
+            attempts.found(f"read the variable {name}")
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) >= _FIRST_FREE:
+            with contextlib.suppress(OSError):  # the listing's own is closed by now
+                attempts.found(f"use an inherited descriptor: {os.readlink(f'/proc/self/fd/{name}')}")
+
+
+def _other_processes(attempts: Attempts, wanted: dict[str, Any]) -> None:
+    """Look into, and signal, every process that is another user's: the gate, its ancestors, the first of the container."""
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdecimal()]:
+        try:
+            fields = _status(pid)
+        except OSError:
+            continue  # it has ended
+        if str(wanted["uid"]) in fields["Uid"] or "VmSize" not in fields:  # no memory: a thread of the kernel's, or it has ended
+            continue
+        for name in _PROCESS:
+            attempts.make(f"read /proc/{pid}/{name}", _read, f"/proc/{pid}/{name}")
+        attempts.make(f"signal process {pid}", os.kill, pid, 0)
+    attempts.make("trace the gate", _trace, wanted["gate"])
+    attempts.make("signal the gate", os.kill, wanted["gate"], 0)
+
+
+def _status(pid: int) -> dict[str, list[str]]:
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        return {key: value.split() for key, _, value in (line.partition(":") for line in file)}
+
+
+def _read(path: str) -> None:
+    """Look into a file, a folder or a link of /proc's."""
+    if os.path.isdir(path):
+        os.listdir(path)
+        return
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        os.read(handle, 1)
+    except OSError as error:
+        if error.errno not in (errno.EIO, errno.EINVAL, errno.EISDIR):  # /proc/PID/mem at address 0: it was opened all the same
+            raise
+    finally:
+        os.close(handle)
+
+
+def _write(path: str) -> None:
+    """Open a file for writing without changing it; make, and remove again, a file in a folder."""
+    if os.path.isdir(path):
+        made = os.path.join(path, f".repro-gate-attempt-{os.getpid()}")
+        os.close(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        os.unlink(made)
+    else:
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK))
+
+
+def _connect(path: str) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
+        made.settimeout(5)
+        made.connect(path)
+
+
+def _privileges(attempts: Attempts) -> None:
+    """Become root or a member of its group, mount: each by the call itself."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def call(function: Callable[..., int], *arguments: object) -> None:
+        if function(*arguments) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+    # Of a kind that no kernel knows: whether one may mount is asked first (EPERM), so that even where one may (ENODEV) nothing is mounted.
+    attempts.make("mount a file system", call, libc.mount, b"none", b"/", _NO_FILE_SYSTEM, 0, None)
+    attempts.make("have mounts of its own", call, libc.unshare, _CLONE_NEWNS)
+    attempts.make("choose its groups", os.setgroups, [0])
+    attempts.make("become group 0", os.setgid, 0)
+    attempts.make("become root by setuid", os.setuid, 0)
+    attempts.make("become root by seteuid", os.seteuid, 0)
+
+
+def _trace(pid: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    libc.ptrace.restype = ctypes.c_long
+    if libc.ptrace(_PTRACE_SEIZE, pid, None, None) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    libc.ptrace(_PTRACE_DETACH, pid, None, None)
+
+
+def _missing(wanted: dict[str, Any]) -> list[list[str]]:
+    """[path, why] of what the training needs and cannot use."""
+    missing = []
+    for path in wanted["reach"]:
+        try:
+            if os.path.isdir(path):
+                os.listdir(path)
+            else:
+                os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+        except OSError as error:
+            missing.append([path, error.strerror or str(error)])
+    for path in wanted["start"]:
+        try:
+            subprocess.run([path, "-I", "-S", "-c", "pass"], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True)
+        except (OSError, subprocess.SubprocessError) as error:
+            missing.append([path, getattr(error, "strerror", None) or str(error)])
+    return missing
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Which environment variables hold, or lead to, something that the training must not have: by their names alone.
+
+Called by `runs.environment` (what may pass) and `restart` (what is taken out of the gate's own environment). Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH", re.IGNORECASE)
+
+# Not secrets by themselves, or named by the above and on every laptop: taken out where there is something to take out, never the reason to.
+_LEADS_THERE = frozenset(
+    {
+        "SSH_AUTH_SOCK",
+        "SSH_AGENT_PID",
+        "GPG_AGENT_INFO",
+        "XAUTHORITY",
+        "ICEAUTHORITY",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "DOCKER_HOST",
+        "DOCKER_CONFIG",
+        "DOCKER_CERT_PATH",
+        "KUBECONFIG",
+        "NETRC",
+        "ACTIONS_CACHE_URL",
+        "ACTIONS_RESULTS_URL",
+        "ACTIONS_RUNTIME_URL",
+        "GITHUB_ENV",
+        "GITHUB_PATH",
+        "GITHUB_STATE",
+        "GIT_ASKPASS",
+        "SSH_ASKPASS",
+        "SUDO_ASKPASS",
+    }
+)
+# Secrets that their names do not tell: a URL with a password in it, an account that a name only hints at.
+_KNOWN = frozenset({"DATABASE_URL", "ACTIONS_ID_TOKEN_REQUEST_URL"})
+_PREFIXES = ("AWS_", "AZURE_", "ARM_CLIENT_", "GIT_CONFIG_VALUE_", "GIT_CONFIG_PARAMETERS")
+
+
+def secret_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Those that are secrets: the reason for a gate to start itself anew without them. Sorted."""
+    return tuple(sorted(name for name in names if _is_secret(name)))
+
+
+def taken_out(names: Iterable[str]) -> tuple[str, ...]:
+    """Everything that goes when a gate starts itself anew: secrets, and what only leads to them. Sorted."""
+    return tuple(sorted(name for name in names if name in _LEADS_THERE or _is_secret(name)))
+
+
+def _is_secret(name: str) -> bool:
+    return name not in _LEADS_THERE and (name in _KNOWN or name.startswith(_PREFIXES) or SECRET.search(name) is not None)

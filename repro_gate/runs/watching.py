@@ -1,0 +1,84 @@
+"""Watching one run from outside while it goes: its traces as they grow, and processes that have torch loaded and write none.
+
+Called by `launch`. What is read here was written by the training, and may be changing: `isolation.sight` says how it is opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import psutil
+
+from repro_gate.isolation.model import Isolation
+from repro_gate.isolation.sight import open_written, sight_of
+from repro_gate.trace import format as fmt
+from repro_gate.trace.reader import Trace, TraceError, TraceFollower, trace_files
+
+STOP_GRACE = 30.0  # seconds that a training has to leave after its last wanted step
+
+Tick = Callable[[Sequence[Trace]], str | None]
+
+
+class Watcher:
+    """Follows a run from outside: its traces as they grow, and processes that have torch loaded and write none."""
+
+    def __init__(self, folder: Path, nonce: str, tick: Tick, isolation: Isolation) -> None:
+        self.folder, self.nonce, self.tick, self.isolation = folder, nonce, tick, isolation
+        self.opener = partial(open_written, isolation=isolation)
+        self.followers: dict[str, TraceFollower] = {}
+        self.suspects: dict[tuple[int, float], int] = {}
+        self.untraced: dict[int, str] = {}
+        self.trace_problem: str | None = None
+        self.ended_at: float | None = None
+
+    def look(self, alive: list[psutil.Process]) -> str | None:
+        """Take in what is new. Ends the run where its trace is broken, or where it does not leave after its last step."""
+        try:
+            for path in trace_files(self.folder):
+                follower = self.followers.setdefault(path.name, TraceFollower(path, self.nonce, self.opener))
+                if follower.trace.end is None:  # what is whole is not opened again
+                    follower.poll()
+        except TraceError as error:
+            self.trace_problem = str(error)
+            return "trace"
+        if failure_in(self.folder, self.isolation):
+            return "trace"
+        self._suspect(alive)
+        traces = [follower.trace for follower in self.followers.values()]
+        trained = [trace for trace in traces if trace.trained]
+        if trained and all(trace.end == "steps" for trace in trained):
+            self.ended_at = self.ended_at or time.monotonic()
+            if time.monotonic() - self.ended_at > STOP_GRACE:
+                return "steps"
+        return self.tick(traces)
+
+    def _suspect(self, alive: list[psutil.Process]) -> None:
+        traced = {int(name.partition("-")[0]) for name in self.followers if name.partition("-")[0].isdecimal()}
+        for process in alive:
+            if process.pid in traced or process.pid in self.untraced:
+                continue
+            with (
+                contextlib.suppress(psutil.Error, OSError),
+                sight_of(self.isolation),
+            ):  # root without CAP_SYS_PTRACE sees less than its user
+                if "libtorch" in Path(f"/proc/{process.pid}/maps").read_text(errors="replace"):
+                    key = (process.pid, process.create_time())
+                    self.suspects[key] = self.suspects.get(key, 0) + 1
+                    if self.suspects[key] > 3:  # a child between fork and exec shows its parent's libraries for a moment
+                        self.untraced[process.pid] = " ".join(process.cmdline())[:500]
+
+
+def failure_in(folder: Path, isolation: Isolation) -> str | None:
+    """What a probe that could not write its trace has left behind."""
+    with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
+        with os.fdopen(open_written(folder / fmt.FAILURE_FILE, isolation), "rb") as file:
+            text = file.read(fmt.FAILURE_BYTES).strip()
+        if text:
+            return "cannot be written: " + str(json.loads(text).get("error", ""))[:1000]
+    return None
