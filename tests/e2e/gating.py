@@ -46,7 +46,7 @@ class Gated:
 def environment(**more: str) -> dict[str, str]:
     """The environment of a person's shell in which `python` is the interpreter that runs the tests."""
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-    kept = {name: os.environ[name] for name in ("LANG", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("LANG", "TMPDIR", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY") if name in os.environ}
     return {**kept, "PATH": path, "HOME": os.environ.get("HOME", "/"), **more}
 
 

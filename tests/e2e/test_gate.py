@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -193,13 +194,13 @@ def test_ctrl_c_ends_everything_and_still_reports(number: int, tmp_path: Path) -
     before = temporary_folders()
     process = subprocess.Popen(command("run", folder), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not _running("train.py", folder_hint="workspace"):
+    while time.monotonic() < deadline and not _running("train.py", folder_hint=tempfile.gettempdir()):
         time.sleep(0.1)
     time.sleep(1)
     process.send_signal(number)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 3 and "interrupted" in out
-    assert leftovers(before) == [] and not _running("train.py", folder_hint="workspace")
+    assert leftovers(before) == [] and not _running("train.py", folder_hint=tempfile.gettempdir())
 
 
 def _running(word: str, folder_hint: str = "") -> bool:

@@ -1,0 +1,279 @@
+"""The action's two halves as its composite steps start them, on real training, against a GitHub of our own: a pull request, a fork, and
+what a training can see of the job around it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.gating import ROOT, environment, training
+from tests.github.server import GitHub
+from tests.repositories import git
+
+CLEAN = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    loss = model(torch.randn(8, 4)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+"""
+BROKEN = CLEAN.replace("torch.randn(8, 4)", "torch.randn(8, 4) + torch.empty(8, 4).uniform_(generator=fresh)").replace(
+    "model =", "import os\nfresh = torch.Generator().manual_seed(int.from_bytes(os.urandom(4), 'little'))\nmodel =", 1
+)
+
+
+@dataclass
+class Runner:
+    """A self-hosted runner with one job: its folders, its variables, its GitHub."""
+
+    github: GitHub
+    home: Path
+    workspace: Path
+    token: str = ""
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def event(self, name: str, payload: Mapping[str, object]) -> None:
+        """What the job runs for."""
+        (self.home / "event.json").write_text(json.dumps(payload))
+        self.variables |= {"GITHUB_EVENT_NAME": name}
+
+    def step(self, phase: str, token: str | None = None, **inputs: str) -> subprocess.CompletedProcess[str]:
+        """One step; its outputs and summary begin anew."""
+        for name in ("output", "summary"):
+            (self.home / name).write_text("")
+        given = {f"INPUT_{name.upper()}": value for name, value in inputs.items()}
+        if token is not None:
+            given["INPUT_TOKEN"] = token
+        return subprocess.run(
+            [sys.executable, "-m", "repro_gate.github", phase],
+            cwd=self.workspace,
+            env=environment(PYTHONPATH=str(ROOT), **self.variables, **given),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    @property
+    def outputs(self) -> str:
+        return (self.home / "output").read_text()
+
+    @property
+    def summary(self) -> str:
+        return (self.home / "summary").read_text()
+
+    @property
+    def head(self) -> str:
+        return git(self.workspace, "rev-parse", "HEAD")
+
+    def pull_request(self, fork: bool = False) -> None:
+        """A pull request whose head is checked out."""
+        head = "stranger/trainer" if fork else self.github.repository
+        self.github.add_pull(7, self.head, head_repository=head if fork else "")
+        side = {"sha": self.head, "ref": "topic", "repo": {"full_name": head}}
+        base = {"ref": "main", "repo": {"full_name": self.github.repository}}
+        pull = {"number": 7, "state": "open", "draft": False, "head": side, "base": base}
+        self.event("pull_request", {"action": "synchronize", "number": 7, "pull_request": pull})
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    """A runner with an empty checkout of a clean training."""
+    home, workspace = tmp_path / "runner", tmp_path / "workspace"
+    home.mkdir()
+    with GitHub() as github:
+        found = Runner(github, home, workspace, github.token())
+        check_out(found, CLEAN)
+        found.variables = {
+            "CI": "true",
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_REPOSITORY": github.repository,
+            "GITHUB_SHA": found.head,
+            "GITHUB_REF": "refs/pull/7/merge",
+            "GITHUB_RUN_ID": "4711",
+            "GITHUB_RUN_ATTEMPT": "1",
+            "GITHUB_SERVER_URL": "https://github.com",
+            "GITHUB_API_URL": github.url,
+            "GITHUB_GRAPHQL_URL": github.graphql_url,
+            "GITHUB_WORKSPACE": str(workspace),
+            "GITHUB_EVENT_PATH": str(home / "event.json"),
+            "GITHUB_OUTPUT": str(home / "output"),
+            "GITHUB_STEP_SUMMARY": str(home / "summary"),
+            "RUNNER_ENVIRONMENT": "self-hosted",
+        }
+        yield found
+        assert github.faults == []
+
+
+def check_out(runner: Runner, source: str) -> None:
+    """A checkout at one commit, with this training."""
+    training(runner.workspace, source)
+    if not (runner.workspace / ".git").exists():
+        git(runner.workspace, "init", "-q")
+    git(runner.workspace, "add", "-A")
+    git(runner.workspace, "commit", "-qm", "change", "--allow-empty")
+    if runner.variables:
+        runner.variables["GITHUB_SHA"] = runner.head
+
+
+def commands(text: str) -> list[str]:
+    """The workflow commands that GitHub's runner would obey in a log."""
+    obeyed, stopped = [], ""
+    for line in text.splitlines():
+        if stopped:
+            stopped = "" if line.strip() == f"::{stopped}::" else stopped
+        elif line.startswith("::stop-commands::"):
+            stopped = line.removeprefix("::stop-commands::")
+        elif line.lstrip().startswith("::") or "##[" in line:
+            obeyed.append(line)
+    return obeyed
+
+
+def test_a_pull_request_is_gated_and_told_and_a_training_that_diverges_turns_it_red(runner: Runner) -> None:
+    runner.pull_request()
+    gated = runner.step("gate")
+    assert gated.returncode == 0, gated.stderr
+    assert runner.outputs == ""  # the half that runs strangers' code writes to nothing of the runner's
+    told = runner.step("publish", runner.token)
+    assert told.returncode == 0, told.stdout
+    assert "verdict<<" in runner.outputs and "pass" in runner.outputs
+    (comment,) = runner.github.comments(7)
+    assert runner.head[:7] in comment["body"]
+    assert git(runner.workspace, "status", "--porcelain") == ""  # the report is there, and git does not see it
+
+    check_out(runner, BROKEN)
+    runner.github.change_pull(7, head_sha=runner.head)
+    runner.pull_request()
+    runner.variables["GITHUB_RUN_ID"] = "4712"
+    told = runner.step("action", runner.token)
+    assert told.returncode == 1, told.stdout + told.stderr
+    (again,) = runner.github.comments(7)
+    assert again["id"] == comment["id"] and "fail" in again["body"] and runner.head[:7] in again["body"]
+    assert "::error " in told.stdout
+    assert "loss" in runner.summary
+
+
+def test_a_training_sees_no_token_and_forges_no_command(runner: Runner) -> None:
+    spy = """
+import os, re
+seen = [*os.environ.items()]
+for pid in (os.getppid(), 1):
+    try:
+        seen.append((pid, open(f"/proc/{pid}/environ", "rb").read()))
+    except OSError:
+        pass
+gate = os.getppid()
+try:
+    seen.append(("gate", open(f"/proc/{gate}/environ", "rb").read()))
+except OSError:
+    pass
+print("::error::forged by training")
+print("##[add-path]/forged")
+print("::stop-commands::forged")
+open("seen.json", "w").write(repr(seen))
+assert "GITHUB_OUTPUT" not in os.environ and "GITHUB_ENV" not in os.environ
+"""
+    check_out(runner, spy + CLEAN + "\nraise SystemExit('end ::error::forged at the end')\n")
+    (runner.workspace / "repro.yml").write_text(
+        "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\ncapture: {artifacts: [seen.json]}\n"
+    )
+    git(runner.workspace, "commit", "-qam", "spec")
+    runner.pull_request()
+    secret = "ghs_" + "S3cr3tS3cr3tS3cr3tS3cr3tS3cr3tS3cr3t"
+    told = runner.step("action", secret, comment="never")
+    assert told.returncode == 3, told.stdout + told.stderr  # it ends by an exception
+    assert secret not in told.stdout + told.stderr + runner.summary
+    for path in runner.workspace.rglob("repro-gate-report/*"):
+        assert secret not in path.read_text()
+    for line in [*commands(told.stdout), *commands(told.stderr)]:
+        assert line.startswith(("::group::run", "::endgroup::", "::error ", "::warning ", "::notice ")), line
+
+
+def test_a_fork_is_refused_on_a_self_hosted_runner_and_nothing_of_it_runs(runner: Runner) -> None:
+    check_out(runner, "open('/tmp/repro-gate-test-ran', 'w')\n" + CLEAN)
+    runner.pull_request(fork=True)
+    told = runner.step("action", runner.token)
+    assert told.returncode == 2
+    assert "stranger/trainer" in told.stdout and "allow_forks" in told.stdout
+    assert "allow_forks" in runner.summary
+    assert not Path("/tmp/repro-gate-test-ran").exists()
+    assert runner.github.comments(7) == []
+
+
+def test_a_forks_report_is_posted_by_a_workflow_of_its_own(runner: Runner) -> None:
+    runner.pull_request(fork=True)
+    runner.variables["RUNNER_ENVIRONMENT"] = "github-hosted"
+    told = runner.step("action", runner.github.token(write=False))
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert runner.github.comments(7) == []
+    assert "pass" in runner.summary
+
+    run = {
+        "id": 4711,
+        "run_attempt": 1,
+        "name": "gate",
+        "event": "pull_request",
+        "status": "completed",
+        "conclusion": "success",
+        "head_sha": runner.head,
+        "head_branch": "topic",
+        "head_repository": {"full_name": "stranger/trainer"},
+        "repository": {"full_name": runner.github.repository},
+        "pull_requests": [],
+    }
+    runner.event("workflow_run", {"action": "completed", "workflow_run": run, "repository": {"full_name": runner.github.repository}})
+    runner.variables |= {"GITHUB_RUN_ID": "4800", "GITHUB_SHA": "a" * 40}
+    relayed = runner.step("action", runner.token, command="comment")
+    assert relayed.returncode == 0, relayed.stdout + relayed.stderr
+    (comment,) = runner.github.comments(7)
+    assert "actions/runs/4711" in comment["body"]
+
+    again = subprocess.run(
+        [sys.executable, "-m", "repro_gate", "comment", "repro-gate-report/report.json"],
+        cwd=runner.workspace,
+        env=environment(PYTHONPATH=str(ROOT), **runner.variables, GITHUB_TOKEN=runner.token),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (again.returncode, "comment unchanged" in again.stdout) == (0, True), again.stdout + again.stderr
+
+    forged = json.loads((runner.workspace / "repro-gate-report/report.json").read_text())
+    forged["origin"]["run_id"] = 99
+    (runner.workspace / "repro-gate-report/report.json").write_text(json.dumps(forged))
+    refused = runner.step("publish", runner.token, command="comment")
+    assert refused.returncode == 3
+    assert runner.github.comments(7) == [comment]
+
+
+def test_a_bad_spec_is_shown_on_its_line(runner: Runner) -> None:
+    (runner.workspace / "repro.yml").write_text("version: 1\ntrain: {run: python train.py, stpes: 3}\n")
+    runner.pull_request()
+    told = runner.step("action", runner.token)
+    assert told.returncode == 2
+    assert "file=repro.yml,line=2" in told.stdout and "did you mean `steps`" in told.stdout.replace("%60", "`")
+
+
+def test_on_a_laptop_the_action_says_what_to_run_instead(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "repro_gate.github"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "repro-gate run" in done.stdout
