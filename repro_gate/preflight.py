@@ -163,6 +163,8 @@ def _device(spec: Spec, seen: Mapping[str, str], facts: Facts) -> Finding:
         lost = required and bool(_DRIVER_IS_LOST.search(facts.complaint))
         return Finding(name, False, lost, f"nvidia-smi fails: {for_terminal(facts.complaint, 300)}", _answer(facts.complaint))
     visible = _visible(seen, facts)
+    if visible == 0 and not required and "CUDA_VISIBLE_DEVICES" in spec.train.env:
+        return Finding(name, None, False, "the spec itself hides the GPUs")
     if visible == 0:
         message = f"CUDA_VISIBLE_DEVICES is {for_terminal(seen['CUDA_VISIBLE_DEVICES'], 80)!r}, which hides every GPU"
         return Finding(name, False, required, message, 'take it out of the job\'s `env:` and of train.env, or name GPUs: `"0"`')
@@ -178,7 +180,8 @@ def _absent(seen: Mapping[str, str], facts: Facts) -> tuple[str, str]:
     asked = seen.get("NVIDIA_VISIBLE_DEVICES")
     if facts.container and asked is not None and asked.lower() in _NO_GPUS:
         said = f"NVIDIA_VISIBLE_DEVICES is {for_terminal(asked)!r}, so the container got none"
-        return said, "start the container with `NVIDIA_VISIBLE_DEVICES: all` in its environment, or take `device: cuda` out of the spec"
+        remedy = "start the container with `NVIDIA_VISIBLE_DEVICES: all` in its environment (docker-run/action.yml: `gpus: all`)"
+        return said, f"{remedy}, or take `device: cuda` out of the spec"
     if facts.container:
         return "the container was started without GPUs", _hand_in(facts)
     remedy = "run the job on a machine with a GPU (`runs-on:`), load its driver (`nvidia-smi` must list it), or take `device: cuda` out"

@@ -45,7 +45,7 @@ def commit_of(root: Path, ref: str, option: str) -> str:
     except GitFailed:
         raise UsageError(
             f"{option} {ref}: no such commit in {root}",
-            remedy=f"fetch it first (`git fetch origin {ref}`; in a workflow: actions/checkout with `fetch-depth: 0`)",
+            remedy=f"fetch it first (`git fetch origin {ref.removeprefix('refs/remotes/').removeprefix('origin/')}`; in a workflow: actions/checkout with `fetch-depth: 0`)",
             reason_id="usage/ref",
         ) from None
 

@@ -165,6 +165,9 @@ def _reproduce(options: Options, report: Report) -> str:
     else:
         command += ["--seed", str(options.seed)] if options.seed is not None else []
         command += ["--steps", str(options.steps)] if options.steps is not None else []
-        for name, value in (("--against", options.against), ("--base", options.base), ("--policy", options.policy)):
+        base = options.base
+        if base is None and options.policy == "base" and report.base is not None:
+            base = report.base.ref  # the job's own variable named it, and a person's machine has none
+        for name, value in (("--against", options.against), ("--base", base), ("--policy", options.policy)):
             command += [name, value] if value is not None else []
     return shlex.join(command)

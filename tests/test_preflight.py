@@ -97,6 +97,12 @@ def test_what_hides_a_gpu_is_no_news_where_none_is_required() -> None:
     assert notes(found) == ()
 
 
+def test_a_spec_that_trains_on_the_cpu_by_hiding_the_gpus_is_not_told_so_and_a_machine_that_hides_them_is() -> None:
+    hides = replace(ANY, train=replace(ANY.train, env={"CUDA_VISIBLE_DEVICES": ""}))
+    assert notes(preflight(hides, {}, GPU)) == ()
+    assert [item.id for item in notes(preflight(ANY, {"CUDA_VISIBLE_DEVICES": ""}, GPU))] == ["preflight/device"]
+
+
 @pytest.mark.parametrize(("listed", "enough"), [(None, True), ("0,1", True), ("0", False), ("0,-1,1", False), ("GPU-1,GPU-2", True)])
 def test_fewer_gpus_than_required_end_the_gating(listed: str | None, enough: bool) -> None:
     spec = replace(CUDA, hardware=Hardware(device="cuda", gpus=2))

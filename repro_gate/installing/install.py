@@ -18,7 +18,7 @@ from repro_gate.installing.base import Base, base_of
 from repro_gate.installing.making import make
 from repro_gate.installing.pip import pip_environment
 from repro_gate.installing.requirements import Wanted, wanted
-from repro_gate.installing.seal import give, seal
+from repro_gate.installing.seal import give, let_go, seal, shut
 from repro_gate.installing.store import Slot, environments_root, opened, prune
 from repro_gate.isolation.model import Isolation
 from repro_gate.report.escape import for_terminal
@@ -67,7 +67,12 @@ def installed(
                 prune(slot.root)
             slot.share()  # no longer alone, and for a moment nobody's: look again
         store.touch(slot)
-        yield _with(outer, slot.folder)
+        shut(slot.folder, isolation)
+        try:
+            yield _with(outer, slot.folder)
+        finally:
+            if cache_root is not None and slot.alone():
+                let_go(slot.folder, isolation)
 
 
 def _base(spec: Spec, outer: Mapping[str, str], isolation: Isolation) -> Base:

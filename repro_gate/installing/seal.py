@@ -2,11 +2,14 @@
 
 The tree was written by pip, and by whatever code was built, as the training's user: links to elsewhere, second names of other files and
 special files may be in it. It is gone through from the top: once a folder is the gate's, nobody can put anything else into it. Where gate
-and training are one user only permissions are taken away, which stops mistakes and not intent.
+and training are one user only permissions are taken away, which stops mistakes and not intent. In a folder that a person named they are
+given back when nobody uses the environment: in a folder that may not be written to nobody can remove anything, so a cache in the workspace
+would break the runner's next checkout.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -50,8 +53,24 @@ def seal(folder: Path, isolation: Isolation) -> int:
     return count
 
 
+def shut(folder: Path, isolation: Isolation) -> None:
+    """Seal a kept environment again where `let_go` has opened it."""
+    if not isolation.own_user and os.lstat(folder).st_mode & stat.S_IWUSR:
+        seal(folder, isolation)
+
+
+def let_go(folder: Path, isolation: Isolation) -> None:
+    """Let the owner remove a kept environment: its folders become writable for it. Raises nothing: what cannot be opened stays closed."""
+    if isolation.own_user:
+        return  # sealed so already: they are root's, whom no mode holds back
+    with contextlib.suppress(OSError):
+        for _, _, _, place in os.fwalk(folder):
+            os.fchmod(place, stat.S_IMODE(os.fstat(place).st_mode) | stat.S_IWUSR)
+
+
 def _settle(path: Path, isolation: Isolation) -> None:
-    """A file or folder: the gate's, readable for all where the training is another user, writable for nobody (root apart)."""
+    """A file or folder: the gate's, readable for all where the training is another user, writable for nobody (root apart). A folder of
+    root's keeps its owner's part: whoever it is given to later, with the workspace that it lies in, has to be able to remove it."""
     if isolation.own_user:
         os.chown(path, os.geteuid(), os.getegid(), follow_symlinks=False)
     status = os.lstat(path)
@@ -59,7 +78,7 @@ def _settle(path: Path, isolation: Isolation) -> None:
         raise _refused(path, "it became a link while it was looked at")
     mode = stat.S_IMODE(status.st_mode) & 0o555
     if isolation.own_user:
-        mode |= 0o555 if stat.S_ISDIR(status.st_mode) or mode & 0o111 else 0o444
+        mode |= 0o755 if stat.S_ISDIR(status.st_mode) else 0o555 if mode & 0o111 else 0o444
     os.chmod(path, mode)
 
 

@@ -119,6 +119,12 @@ class Slot:
         """Wait until nobody else holds it."""
         self._wait(fcntl.LOCK_EX)
 
+    def alone(self) -> bool:
+        """Whether nobody else uses it now; what was held of it may be lost by asking, so this is for the end. Raises nothing."""
+        with contextlib.suppress(Inconclusive):
+            return _locked(self._descriptor, fcntl.LOCK_EX)
+        return False
+
     def whole(self, isolation: Isolation) -> bool:
         """Whether the environment is there, was finished at this very path, and cannot have been written to by a training since."""
         try:

@@ -91,8 +91,26 @@ def test_no_file_of_a_kept_environment_can_be_written(tmp_path: Path) -> None:
     spec = checkout(tmp_path / "c", wheel(tmp_path, "tiny", "1.0"))
     with installed(spec, tmp_path / "c", outer(tmp_path), SAME, cache_root=tmp_path / "cache") as made:
         paths = [Path(made["VIRTUAL_ENV"]), *Path(made["VIRTUAL_ENV"]).rglob("*")]
-    assert any(path.name == "tiny.py" for path in paths)
-    assert not [path for path in paths if not path.is_symlink() and path.stat().st_mode & 0o222]
+        assert any(path.name == "tiny.py" for path in paths)
+        assert not [path for path in paths if not path.is_symlink() and path.stat().st_mode & 0o222]
+
+
+def test_a_kept_environment_in_a_folder_that_was_named_can_be_removed_once_nobody_uses_it(tmp_path: Path) -> None:
+    """The runner's next checkout removes the workspace, and with it the action's `cache`, as the runner's user."""
+    spec, cache = checkout(tmp_path / "c", wheel(tmp_path / "index", "tiny", "1.0")), tmp_path / "cache"
+
+    def closed(folder: Path) -> list[Path]:
+        return [
+            path for path in (folder, *folder.rglob("*")) if path.is_dir() and not path.is_symlink() and not path.stat().st_mode & 0o200
+        ]
+
+    with installed(spec, tmp_path / "c", outer(tmp_path / "index"), SAME, cache_root=cache) as first:
+        with installed(spec, tmp_path / "c", outer(tmp_path / "index"), SAME, cache_root=cache) as second:
+            assert first == second
+        assert closed(cache)  # the first gate still uses it
+    assert not closed(cache)
+    with installed(spec, tmp_path / "c", outer(tmp_path / "index"), SAME, cache_root=cache):
+        assert closed(cache)
 
 
 def test_a_file_that_is_not_the_locked_one_is_named_and_nothing_is_kept(tmp_path: Path) -> None:

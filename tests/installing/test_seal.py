@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.errors import Inconclusive
-from repro_gate.installing.seal import give, seal
+from repro_gate.installing.seal import give, let_go, seal, shut
 from repro_gate.isolation.model import GID, OWN_USER, UID, Isolation
 
 SAME = Isolation()
@@ -45,7 +45,26 @@ def test_what_the_trainings_user_made_becomes_the_gates_and_stays_readable(tmp_p
         os.chown(path, UID, GID, follow_symlinks=False)
     seal(folder, OWN)
     assert {path.lstat().st_uid for path in (folder, *folder.rglob("*"))} == {os.getuid()}
-    assert modes(folder) == {"bin": 0o555, "bin/run": 0o555, "lib": 0o555, "lib/deep": 0o555, "lib/deep/module.py": 0o444}
+    assert modes(folder) == {"bin": 0o755, "bin/run": 0o555, "lib": 0o755, "lib/deep": 0o755, "lib/deep/module.py": 0o444}
+
+
+def test_what_is_let_go_can_be_removed_by_its_owner_and_is_shut_again_for_the_next_gate(tmp_path: Path) -> None:
+    folder = tree(tmp_path / "e")
+    seal(folder, SAME)
+    shut_modes = modes(folder)
+    let_go(folder, SAME)
+    assert modes(folder) == {"bin": 0o755, "bin/run": 0o555, "lib": 0o755, "lib/deep": 0o755, "lib/deep/module.py": 0o400}
+    shut(folder, SAME)
+    assert modes(folder) == shut_modes and stat.S_IMODE(folder.stat().st_mode) == 0o555
+
+
+def test_letting_go_follows_no_link_and_misses_nothing_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir(mode=0o500)
+    folder = tree(tmp_path / "e")
+    (folder / "lib/out").symlink_to(tmp_path / "outside")
+    let_go(folder, SAME)
+    let_go(tmp_path / "gone", SAME)
+    assert stat.S_IMODE((tmp_path / "outside").stat().st_mode) == 0o500
 
 
 @AS_ROOT

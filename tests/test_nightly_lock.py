@@ -1,0 +1,82 @@
+"""The nightly example's second job, run with a `gh` that writes down what it is asked: the branch, its one commit, and one pull request."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.composite import ROOT
+
+pytestmark = pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq, which GitHub's runners have")
+SHA, LOCK = "1" * 40, 'lock: "a\u00e9"\n'
+# Answers as GitHub does, through `--jq`: a commit's tree, what was made, how many pull requests are open.
+GH = """#!{python}
+import json, os, sys
+given = sys.argv[1:]
+path = next(item for item in given[1:] if item.startswith("repos/"))
+body = json.load(sys.stdin) if "--input" in given else None
+with open({log!r}, "a") as file:
+    json.dump([path, given, body], file)
+    file.write("\\n")
+if path.endswith("/git/ref/heads/repro-gate/lock"):
+    sys.exit(0 if os.environ["BRANCH_IS_THERE"] else 1)
+if "--silent" not in given:
+    print(os.environ["OPEN"] if "/pulls?" in path else "c" * 40 if path.endswith("/git/commits") else "d" * 40)
+"""
+
+
+def proposed(folder: Path, *, branch: bool, pulls: int) -> list[tuple[str, list[str], Any]]:
+    """What the job asked of GitHub: path, arguments, body."""
+    (folder / "repro.lock").write_text(LOCK, encoding="utf-8")
+    gh, log = folder / "bin/gh", folder / "log"
+    gh.parent.mkdir()
+    gh.write_text(GH.format(python=sys.executable, log=str(log)))
+    gh.chmod(0o755)
+    workflow = yaml.safe_load((ROOT / "examples/workflows/nightly-lock.yml").read_text(encoding="utf-8"))
+    step = workflow["jobs"]["propose"]["steps"][1]
+    assert step["env"]["BASE"] == "${{ github.ref_name }}"  # a schedule's event may name no default branch
+    variables = {
+        "PATH": f"{gh.parent}{os.pathsep}{os.environ['PATH']}",
+        "GITHUB_REPOSITORY": "o/r",
+        "GITHUB_REPOSITORY_OWNER": "o",
+        "GITHUB_SHA": SHA,
+        "GITHUB_SERVER_URL": "https://github.com",
+        "GITHUB_RUN_ID": "7",
+        "BASE": "main",
+        "BRANCH": step["env"]["BRANCH"],
+        "BRANCH_IS_THERE": "1" if branch else "",
+        "OPEN": str(pulls),
+    }
+    subprocess.run(["bash", "-e", "-c", step["run"]], cwd=folder, env=variables, check=True, capture_output=True, timeout=60)
+    return [tuple(json.loads(line)) for line in log.read_text().splitlines()]
+
+
+def test_the_lock_is_one_commit_on_top_of_the_one_that_was_gated(tmp_path: Path) -> None:
+    asked = proposed(tmp_path, branch=False, pulls=0)
+    (tree,) = [body for path, _, body in asked if path == "repos/o/r/git/trees"]
+    assert tree == {"base_tree": "d" * 40, "tree": [{"path": "repro.lock", "mode": "100644", "type": "blob", "content": LOCK}]}
+    (commit,) = [body for path, _, body in asked if path == "repos/o/r/git/commits"]
+    assert (commit["tree"], commit["parents"]) == ("d" * 40, [SHA])
+    (opened,) = [given for path, given, _ in asked if path == "repos/o/r/pulls"]
+    assert {"head=repro-gate/lock", "base=main", "title=Refresh repro.lock"} <= set(opened)
+
+
+@pytest.mark.parametrize(("branch", "path"), [(False, "repos/o/r/git/refs"), (True, "repos/o/r/git/refs/heads/repro-gate/lock")])
+def test_the_branch_moves_once_and_never_to_its_base_which_would_close_its_pull_request(tmp_path: Path, branch: bool, path: str) -> None:
+    asked = proposed(tmp_path, branch=branch, pulls=1)
+    moves = [(where, given) for where, given, _ in asked if any(item.startswith("sha=") for item in given)]
+    ((where, given),) = moves
+    assert where == path and f"sha={'c' * 40}" in given
+
+
+def test_an_open_proposal_is_not_opened_twice(tmp_path: Path) -> None:
+    asked = proposed(tmp_path, branch=True, pulls=1)
+    assert not [path for path, _, _ in asked if path == "repos/o/r/pulls"]
