@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -78,7 +79,8 @@ _SHAPES = (
     _shape("ya29.", _START + r"ya29\.[A-Za-z0-9_-]{20,}"),
     _shape("dckr_pat_", _START + r"dckr_pat_[A-Za-z0-9_-]{20,}"),
     _shape("sg.", _START + r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])"),
-    _shape("eyj", _START + r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]{8,}){0,2}"),
+    # Not after `-` and `_` either: a text of beginnings without the dot that one needs would be searched to its end from each of them.
+    _shape("eyj", r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]{8,}){0,2}"),
     _shape("wandb_v1_", _START + r"wandb_v1_[A-Za-z0-9_]{20,}"),
     _shape("wandb", r"(wandb[^\n]{0,60}?key[^\n]{0,20}?(?<![0-9a-f]))[0-9a-f]{40}(?![0-9a-f])", re.IGNORECASE),
     _shape("authorization", r"(authorization[\"']?\s{0,3}[=:]\s{0,3}[\"']?(?:basic|bearer|token)\s+)[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE),
@@ -136,19 +138,22 @@ def _walk(value: Any, known: _Known | None) -> Any:
         return value if value in _vocabulary() else _redacted(value, known)
     if isinstance(value, Mapping):
         found: dict[str, Any] = {}
+        twice: Counter[str] = Counter()
         for name, item in value.items():
-            found[_unlike(_walk(name, known), found)] = _walk(item, known)
+            found[_unlike(_walk(name, known), found, twice)] = _walk(item, known)
         return found
     if isinstance(value, list | tuple):
         return [MARK if hidden else _walk(item, known) for item, hidden in _key_lines(value)]
     return value
 
 
-def _unlike(name: str, taken: Mapping[str, object]) -> str:
-    """Two names that were secrets are still two names."""
-    if name not in taken:
-        return name
-    return next(text for number in range(2, len(taken) + 3) if (text := f"{name} {number}") not in taken)
+def _unlike(name: str, taken: Mapping[str, object], twice: Counter[str]) -> str:
+    """Two names that were secrets are still two names. `twice` counts on where the last one ended: there may be 100,000 of them."""
+    text = name
+    while text in taken:
+        twice[name] += 1
+        text = f"{name} {twice[name] + 1}"
+    return text
 
 
 def _key_lines(rows: Iterable[Any]) -> Iterator[tuple[Any, bool]]:

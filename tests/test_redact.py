@@ -161,6 +161,16 @@ def test_names_of_fields_are_texts_too_and_stay_apart() -> None:
     one, other = _TOKENS["github personal"], _TOKENS["npm"]
     document = {"settings": {one: 1, other: {"deep": [one]}}, "n": None, "x": 1.5, "t": True}
     assert redact_document(document) == {"settings": {MARK: 1, f"{MARK} 2": {"deep": [MARK]}}, "n": None, "x": 1.5, "t": True}
+    taken = {one: 1, f"{MARK} 2": 2, other: 3, f"{MARK} 3": 4}
+    assert sorted(redact_document(taken).values()) == [1, 2, 3, 4]
+
+
+def test_a_stranger_cannot_keep_the_search_going() -> None:
+    """Each of these took time that grows with the square of its length: hours at the size that a report may have."""
+    beginnings = "-" + "ey" + "J"
+    assert redact(beginnings * 400_000).endswith(beginnings)
+    names = {"gh" + f"p_{10**36 + number}": number for number in range(30_000)}
+    assert sorted(redact_document(names).values()) == list(range(30_000))
 
 
 @pytest.mark.parametrize("word", ["checklist", "parameter", "verdict", "inconclusive", "random-state"])

@@ -6,6 +6,7 @@ a stranger's code and has no token, the second has the token and runs nothing of
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,16 +21,23 @@ PHASES = ("action", "gate", "publish")
 def main(arguments: Sequence[str]) -> int:
     """Run one phase and return the step's exit code."""
     from repro_gate.ending import end_cleanly
-    from repro_gate.isolation.restart import handed_over, start_anew
+    from repro_gate.isolation.restart import NEEDED, handed_over, start_anew
+    from repro_gate.isolation.secret_names import secret_names
+    from repro_gate.redact import known_secrets
 
     end_cleanly()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # whatever the runner's locale: a name must not end the step
+            stream.reconfigure(errors="backslashreplace")
     try:
         if len(arguments) > 1 or (arguments and arguments[0] not in PHASES):
             raise UsageError(f"{' '.join(arguments)}: is no phase of the action", remedy=f"one of {', '.join(PHASES)}")
         phase = arguments[0] if arguments else "action"
         if phase != "publish":
-            start_anew(os.environ)
-        return _phase(phase, {**os.environ, **handed_over()})
+            start_anew(os.environ, keep=secret_names(os.environ))
+        secrets = handed_over()  # all of them are to be taken out of the report; the gate itself needs no more than the token
+        needed = {name: value for name, value in secrets.items() if name in NEEDED}
+        return _phase(phase, {**os.environ, **needed}, known_secrets({**os.environ, **secrets}))
     except GateError as error:
         _say(error.diagnostics(), error=True)
         return error.exit_code
@@ -45,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
         return Inconclusive.exit_code
 
 
-def _phase(phase: str, environment: Mapping[str, str]) -> int:
+def _phase(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> int:
     from repro_gate.github.activity import decide
     from repro_gate.github.gating import gate_phase
     from repro_gate.github.settings import read_inputs, read_job
@@ -53,12 +61,12 @@ def _phase(phase: str, environment: Mapping[str, str]) -> int:
     inputs, job = read_inputs(environment), read_job(environment)
     decision = decide(inputs, job)
     if phase != "publish" and inputs.command == "run":
-        gate_phase(inputs, job, decision, environment)
+        gate_phase(inputs, job, decision, environment, known)
     if phase == "gate":
         return 0  # what came of it lies in the report folder, and the next step tells it
     from repro_gate.github.publish import publish_phase
 
-    return publish_phase(inputs, job, decision, environment, sys.stdout)
+    return publish_phase(inputs, job, decision, known, sys.stdout)
 
 
 def _say(text: str, *, error: bool) -> None:

@@ -80,7 +80,7 @@ def _of_comment(inputs: Inputs, job: Job) -> Decision:
             "and the code that it has checked out may be a stranger's",
             'gate in `on: pull_request`; `with: {allow_forks: "true"}` lets the code of that pull request run with this job\'s rights',
         )
-    return Decision(Activity.GATE, find_by=_chosen(inputs) or f"number:{number}", tested_sha=job.sha)
+    return Decision(Activity.GATE, find_by=_chosen(inputs) or f"number:{number}")
 
 
 def _of_push(inputs: Inputs, job: Job) -> Decision:
@@ -100,15 +100,15 @@ def _of_workflow_run(_inputs: Inputs, _job: Job) -> Decision:
     )
 
 
-def _of_no_pull_request(inputs: Inputs, job: Job) -> Decision:
-    """Merge queues, schedules and starts by hand: no pull request but one that the input names."""
-    return Decision(Activity.GATE, find_by=_chosen(inputs), tested_sha=job.sha)
+def _of_no_pull_request(inputs: Inputs, _job: Job) -> Decision:
+    """Merge queues, schedules and starts by hand: no pull request but one that the input names, whose head the job has checked out."""
+    return Decision(Activity.GATE, find_by=_chosen(inputs))
 
 
 def _unknown(inputs: Inputs, job: Job) -> Decision:
     """Any other event: what is checked out is gated, and nobody is told but the job."""
     reason = "" if inputs.pull_request is not None else f"the event {_shown(job.event_name)} names no pull request to comment on"
-    return Decision(Activity.GATE, reason, find_by=_chosen(inputs), tested_sha=job.sha)
+    return Decision(Activity.GATE, reason, find_by=_chosen(inputs))
 
 
 _GATED: Mapping[str, Callable[[Inputs, Job], Decision]] = {

@@ -17,11 +17,13 @@ from repro_gate.errors import UsageError
 @contextlib.contextmanager
 def lent(cache: Path | None, workspace: Path) -> Iterator[None]:
     """The folder, made where it is missing, belongs to the gate inside the block. Nothing is done outside the workspace, or where gate and
-    owner are one. Raises UsageError for a link in its path: the checkout could have it lead anywhere."""
+    owner are one. Raises UsageError for the workspace itself, and for a link in its path: the checkout could have it lead anywhere."""
     if cache is None:
         yield
         return
     inside = Path(os.path.normpath(cache)).is_relative_to(workspace)
+    if inside and Path(os.path.normpath(cache)) == workspace:
+        raise _unusable(cache, "it is the workspace itself")
     if inside:
         _make(cache, workspace)
     owner = os.stat(workspace)
@@ -45,15 +47,19 @@ def _make(cache: Path, workspace: Path) -> None:
             if os.geteuid() == 0:
                 os.chown(place, owner.st_uid, owner.st_gid, follow_symlinks=False)
         if place.is_symlink() or not place.is_dir():
-            raise UsageError(
-                f"cache: {os.path.relpath(cache, workspace)!r} cannot be used: {part!r} is a link or no folder",
-                remedy="name a folder that is no part of the checkout: `with: {cache: .repro-gate-cache}`",
-                reason_id="action/cache-folder",
-            )
+            raise _unusable(os.path.relpath(cache, workspace), f"{part!r} is a link or no folder")
     with contextlib.suppress(FileExistsError):
         handle = os.open(place / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write("*\n")
+
+
+def _unusable(cache: str | os.PathLike[str], why: str) -> UsageError:
+    return UsageError(
+        f"cache: {os.fspath(cache)!r} cannot be used: {why}",
+        remedy="name a folder that is no part of the checkout: `with: {cache: .repro-gate-cache}`",
+        reason_id="action/cache-folder",
+    )
 
 
 def _give(cache: Path, uid: int, gid: int) -> None:

@@ -15,6 +15,7 @@ import requests
 from repro_gate.errors import UsageError
 from repro_gate.github.client_errors import NOT_FOUND, UNAUTHORIZED, ApiError, Uncertain, json_of
 from repro_gate.github.client_shapes import ShapeError, comment_of, login_of, pull_request_of
+from repro_gate.github.event import is_commit, is_repository
 from repro_gate.github.model import Comment, PullRequest, Secret
 from repro_gate.github.servers import graphql_beside, same_origin, server
 from repro_gate.github.transport import Answer, Call, Limits, Transport
@@ -25,8 +26,6 @@ __all__ = ["Api", "ApiError", "Uncertain"]
 PER_PAGE = "100"  # GitHub's most
 MOST_PAGES = 100  # GitHub itself closes a conversation at 2,500 comments
 _VIEWER = "query { viewer { login } }"
-_REPOSITORY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+")
-_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", re.IGNORECASE)
 _UNPROCESSABLE = 422
 _T = TypeVar("_T")
 
@@ -53,8 +52,7 @@ class Api:
     ) -> None:
         self._root = server(api_url, "GITHUB_API_URL")
         self._graphql = server(graphql_url or graphql_beside(self._root), "GITHUB_GRAPHQL_URL")
-        name = repository.rpartition("/")[2]
-        if not _REPOSITORY.fullmatch(repository) or name in {".", ".."}:
+        if not is_repository(repository):
             raise UsageError(
                 f"repository: {for_terminal(repository, 100)!r} is not owner/name", remedy="set GITHUB_REPOSITORY or --repository"
             )
@@ -93,7 +91,7 @@ class Api:
 
     def pulls_at(self, sha: str) -> tuple[PullRequest, ...]:
         """The pull requests that GitHub ties to a commit, whatever their state; none where it has no such commit."""
-        if not _SHA.fullmatch(sha):  # `..` would name another endpoint
+        if not is_commit(sha):  # `..` would name another endpoint
             return ()
         try:
             return tuple(self._pages(f"/repos/{self._repository}/commits/{sha}/pulls", {}, pull_request_of))

@@ -42,7 +42,6 @@ def comment_of(value: object) -> Comment:
         body="" if item.get("body") is None else _field(item, "body", str),
         author="" if user is None else _field(object_of(user, "user"), "login", str),
         url=_field(item, "html_url", str),
-        created_at=_field(item, "created_at", str),
     )
 
 

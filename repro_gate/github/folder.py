@@ -11,11 +11,13 @@ import contextlib
 import json
 import os
 import stat
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from repro_gate.errors import GateError, UsageError
+from repro_gate.redact import redact
+from repro_gate.report.escape import for_terminal
 from repro_gate.report.json_reader import ReportError, read_json
 
 REPORT, MARKDOWN, SARIF, PROBLEM = "report.json", "report.md", "report.sarif", "problem.json"
@@ -36,6 +38,10 @@ class Problem:
     def of(cls, error: GateError) -> Problem:
         """The problem that an error is."""
         return cls(error.message, error.remedy, error.exit_code, error.reason_id)
+
+    def without(self, known: Sequence[str]) -> Problem:
+        """The same with every known secret, and whatever looks like a token, taken out: a spec's text may stand in a message."""
+        return replace(self, message=redact(self.message, known), remedy=redact(self.remedy, known))
 
 
 class Folder:
@@ -119,19 +125,41 @@ def _give(handle: int, owner: tuple[int, int]) -> None:
         os.fchown(handle, *owner)
 
 
+def find_report(workspace: Path, name: str, *, one_file: bool = False) -> Path:
+    """Where report.json is, or would be, for the folder `name` of the workspace; `name` itself where it is a file and may be (`one_file`).
+
+    Raises ReportError for a link on the way: a checkout with one in the folder's place would choose what is published.
+    """
+    path = workspace / name
+    if not (one_file and os.path.isfile(path)):
+        path /= REPORT
+    for place in (path, *path.parents):
+        if place == workspace:
+            break
+        if os.path.islink(place):
+            remedy = "name a folder that is no part of the checkout: `with: {report: repro-gate-report}`"
+            raise ReportError(f"{_shown(place)}: is a link", remedy=remedy, reason_id="action/report-folder")
+    return path
+
+
 def read_problem(folder: Path) -> Problem | None:
     """The problem that an earlier step left; None where there is none. Raises ReportError for one that is not of our making."""
     path = folder / PROBLEM
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
-            raise ReportError(f"{path}: is no regular file")
+            raise ReportError(f"{_shown(path)}: is no regular file")
     except OSError:
         return None
     document = read_json(path)
     try:
         message, remedy, code, reason = (document[key] for key in ("message", "remedy", "exit_code", "reason_id"))
     except (KeyError, TypeError):
-        raise ReportError(f"{path}: not a problem that the gate wrote") from None
-    if not (isinstance(message, str) and isinstance(remedy, str) and isinstance(reason, str) and code in (0, 1, 2, 3)):
-        raise ReportError(f"{path}: not a problem that the gate wrote")
+        raise ReportError(f"{_shown(path)}: not a problem that the gate wrote") from None
+    texts = isinstance(message, str) and isinstance(remedy, str) and isinstance(reason, str)
+    if not texts or type(code) is not int or code not in (0, 2, 3):
+        raise ReportError(f"{_shown(path)}: not a problem that the gate wrote")
     return Problem(message, remedy, code, reason)
+
+
+def _shown(path: Path) -> str:
+    return for_terminal(os.fspath(path), 200)

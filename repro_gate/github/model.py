@@ -133,7 +133,7 @@ class Decision:
     remedy: str = ""
     pull: PullRequest | None = None
     find_by: str = ""  # ``: there is none; `number:7`: by its number; `commit:SHA`: an open pull request whose head this is
-    tested_sha: str = ""  # the commit of the pull request's head that this job tests
+    tested_sha: str = ""  # the commit that this job tests, by its event; empty: whatever is checked out
     workflow_run: WorkflowRun | None = None
 
 
@@ -145,7 +145,6 @@ class Comment:
     body: str
     author: str  # login, `[bot]` included
     url: str
-    created_at: str = ""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from repro_gate.github.client import Api
 from repro_gate.github.model import Activity, Inputs, Posted, Secret
 from repro_gate.github.publish import links_of, post_report
 from repro_gate.github.relay import NothingToPost, bind
-from repro_gate.github.settings import read_inputs, read_job
+from repro_gate.github.settings import read_inputs, read_job, read_servers
+from repro_gate.plain_log import plain_log
 from repro_gate.redact import known_secrets, redact_document
 from repro_gate.report.escape import for_log, for_terminal
 from repro_gate.report.from_json import report_from
@@ -44,7 +45,8 @@ def comment_command(wanted: Wanted, environment: Mapping[str, str]) -> int:
     path = wanted.report / "report.json" if wanted.report.is_dir() else wanted.report
     report = report_from(redact_document(load(path), known_secrets(environment)))
     if wanted.dry_run:
-        print(to_markdown(report), end="")
+        with plain_log(environment):
+            print(to_markdown(report), end="")
         return 0
     token = next((environment[name] for name in _TOKENS if environment.get(name)), None)
     if token is None:
@@ -83,8 +85,8 @@ def _chosen(wanted: Wanted, report: Report, token: str, environment: Mapping[str
     if not repository:
         raise UsageError("--pull-request: of which repository?", remedy="name it: --repository OWNER/NAME")
     assert wanted.pull_request is not None  # the caller asked
-    api_url = environment.get("GITHUB_API_URL") or "https://api.github.com"
-    api = Api(Secret(token), repository, api_url=api_url, graphql_url=environment.get("GITHUB_GRAPHQL_URL") or None)
+    _, api_url, graphql_url = read_servers(environment)
+    api = Api(Secret(token), repository, api_url=api_url, graphql_url=graphql_url)
     if report.origin is None:
         if report.subject.commit is None:
             raise UsageError(f"{wanted.report}: names no commit, so it cannot be told whether it is of this pull request's head")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
@@ -17,16 +18,16 @@ from repro_gate.errors import GateError, Inconclusive
 from repro_gate.github import workflow
 from repro_gate.github.client import Api
 from repro_gate.github.comment import post
-from repro_gate.github.folder import MARKDOWN, REPORT, SARIF, Problem, read_problem
+from repro_gate.github.folder import MARKDOWN, PROBLEM, REPORT, SARIF, Problem, find_report, read_problem
 from repro_gate.github.marker import key_for
 from repro_gate.github.model import Activity, Decision, Inputs, Job, Marker, Posted, PullRequest
-from repro_gate.github.relay import NothingToPost, bind
-from repro_gate.redact import known_secrets, redact_document
+from repro_gate.github.relay import NothingToPost, bind, check
+from repro_gate.redact import redact_document
 from repro_gate.report.annotations import Annotation
 from repro_gate.report.annotations import annotations as annotations_of
 from repro_gate.report.escape import for_markdown, for_terminal
 from repro_gate.report.from_json import report_from
-from repro_gate.report.json_face import load, to_json
+from repro_gate.report.json_face import ReportError, load, to_json
 from repro_gate.report.markdown import Links, to_markdown, to_summary
 from repro_gate.report.model import EXIT_CODES, Report
 
@@ -39,10 +40,13 @@ class Told:
     exit_code: int
 
 
-def publish_phase(inputs: Inputs, job: Job, decision: Decision, environment: Mapping[str, str], out: TextIO) -> int:
-    """Publish what the report folder holds and return the step's exit code. Never raises for the comment's sake: that is a warning."""
+def publish_phase(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str], out: TextIO) -> int:
+    """Publish what the report folder holds and return the step's exit code. Never raises for the comment's sake: that is a warning.
+
+    `known`: the secrets that nothing published may hold.
+    """
     try:
-        found = _found(inputs, job, decision, environment)
+        found = _found(inputs, job, decision, known)
     except GateError as error:
         found = Problem.of(error)
     told = _tell_problem(found, inputs, job, out) if isinstance(found, Problem) else _tell_report(found, inputs, job, decision, out)
@@ -50,31 +54,43 @@ def publish_phase(inputs: Inputs, job: Job, decision: Decision, environment: Map
     return told.exit_code
 
 
-def _found(inputs: Inputs, job: Job, decision: Decision, environment: Mapping[str, str]) -> Report | Problem:
-    """The report that is to be published. Raises ReportError for one that cannot be read, Inconclusive where there is none."""
+def _found(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) -> Report | Problem:
+    """The report that is to be published. Raises ReportError for one that cannot be read, Inconclusive where there is none, and UsageError
+    for one that did not come with the run that it says it is of."""
     if decision.activity is Activity.REFUSE:
         return Problem(decision.reason, decision.remedy, 2, "action/refuse")
     if decision.activity is Activity.NOTHING:
         return Problem(decision.reason, decision.remedy, 0, "action/nothing")
-    place = job.workspace / inputs.report
-    path = place if place.is_file() else place / REPORT
+    run = decision.workflow_run  # None: the report is this job's own
+    path = find_report(job.workspace, inputs.report, one_file=run is not None)
     problem = read_problem(path.parent)
     if problem is not None:
-        return problem
-    if not path.exists():
+        return _believed(problem.without(known), relayed=run is not None)
+    if not os.path.exists(path):
         raise Inconclusive(
             f"{inputs.report}: there is no report: the gate ended before it could leave one",
             remedy="see the end of the gate's log; a machine that ran out of memory or disk is the usual cause",
             reason_id="action/no-report",
         )
-    report = report_from(redact_document(load(path), known_secrets(environment)))
-    if decision.activity is Activity.GATE and (report.origin is None or report.origin.run_id != job.run_id):
+    report = report_from(redact_document(load(path), known))
+    if run is not None:
+        check(run, job.repository, report.origin)
+    elif report.origin is None or (report.origin.run_id, report.origin.run_attempt) != (job.run_id, job.run_attempt):
         raise Inconclusive(
             f"{inputs.report}: the report there is not of this run",
             remedy="take the folder out of the checkout, or name another with `with: {report: …}`",
             reason_id="action/foreign-report",
         )
     return report
+
+
+def _believed(problem: Problem, *, relayed: bool) -> Problem:
+    """What another run could not do is that run's to be red for. This job's own gate leaves no problem that is none: see `gating`."""
+    if relayed:
+        return replace(problem, exit_code=0)
+    if problem.exit_code == 0:
+        raise ReportError(f"{PROBLEM}: says that nothing was to be done, and there was", reason_id="action/foreign-report")
+    return problem
 
 
 def _tell_report(report: Report, inputs: Inputs, job: Job, decision: Decision, out: TextIO) -> Told:
@@ -84,7 +100,9 @@ def _tell_report(report: Report, inputs: Inputs, job: Job, decision: Decision, o
     if inputs.summary:
         _summary(job, to_summary(report, links=links), posted, out)
     if inputs.annotations and not relayed:
-        _annotate(annotations_of(report, report.subject.spec), posted, decision, out)
+        worth = (item for item in report.notes if item.id.startswith("preflight/"))
+        seen = [Annotation("notice", item.id, f"{item.message}\n{item.remedy}") for item in worth]
+        _annotate([*annotations_of(report, report.subject.spec), *seen], posted, decision, out)
     else:
         _annotate((), posted, decision, out)
     code = EXIT_CODES[report.verdict] if report.verdict in inputs.fail_on and not relayed else 0
@@ -99,8 +117,7 @@ def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]
     determinism, cost = document["determinism"] or {}, document["cost"] or {}
     address, lock, diagnosis = document["content_address"] or {}, document["lock"] or {}, document["diagnosis"] or {}
     first = determinism.get("first_divergence")
-    folder = Path(inputs.report)
-    own = folder.suffix != ".json"
+    folder, own = Path(inputs.report), inputs.command == "run"
     return {
         "verdict": report.verdict,
         "identical": _text(determinism.get("identical")),
@@ -110,7 +127,7 @@ def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]
         "determinism_cost_ci95": _text(cost.get("ci95")),
         "config_hash": _text(address.get("config_hash")),
         "lock": _text(lock.get("status")),
-        "report": str(folder / REPORT) if own else str(folder),
+        "report": str(folder) if not own and folder.suffix == ".json" else str(folder / REPORT),
         "markdown": str(folder / MARKDOWN) if own else "",
         "sarif": str(folder / SARIF) if own else "",
         "comment_url": posted.url,
@@ -208,8 +225,9 @@ def _summary(job: Job, markdown: str, posted: Posted, out: TextIO) -> None:
 
 
 def _annotate(found: Iterable[Annotation], posted: Posted, decision: Decision, out: TextIO) -> None:
-    """Workflow commands, within the runner's limits. That a fork's token cannot write is as it should be, so no warning."""
-    expected = posted.outcome == "skipped" or (decision.pull is not None and decision.pull.fork)
+    """Workflow commands, within the runner's limits. That a fork's token cannot write, or a push's cannot ask, is no warning."""
+    nobody_waits = decision.find_by.startswith("commit:")  # a push: whether there is a pull request at all is not known
+    expected = posted.outcome == "skipped" or nobody_waits or (decision.pull is not None and decision.pull.fork)
     level = "notice" if expected else "warning"
     said = [Annotation(level, "Repro Gate: no comment", posted.reason)] if posted.reason else []
     for item in workflow.select([*said, *found]):

@@ -35,11 +35,10 @@ class NothingToPost(UsageError):
 def bind(api: PullRequests, run: WorkflowRun, repository: str, origin: Origin | None) -> PullRequest:
     """The open pull request of `repository` whose head `run` tested, for a report that says it is `origin`'s.
 
-    Raises NothingToPost where that pull request is closed or its head has moved, UsageError for whatever does not fit (`reason_id`:
-    `relay/run`, `relay/no-origin`, `relay/origin`, `relay/no-pull-request`, `relay/several`), and ApiError where GitHub does not answer.
+    Raises NothingToPost where that pull request is closed or its head has moved, UsageError for whatever does not fit (`reason_id`: those
+    of `check`, `relay/no-pull-request`, `relay/several`), and ApiError where GitHub does not answer.
     """
-    _check_run(run, repository)
-    _check_origin(origin, run, repository)
+    check(run, repository, origin)
     found = {pull.number: pull for pull in _candidates(api, run, repository)}
     of_head = [pull for pull in found.values() if pull.head_sha == run.head_sha]
     still_open = [pull for pull in of_head if pull.state == "open"]
@@ -65,6 +64,15 @@ def bind(api: PullRequests, run: WorkflowRun, repository: str, origin: Origin | 
         remedy="nothing to do where it was closed, or its branch or fork deleted, while the gate ran",
         reason_id="relay/no-pull-request",
     )
+
+
+def check(run: WorkflowRun, repository: str, origin: Origin | None) -> None:
+    """Hold a report's origin against the run that it came with, before anything of it is shown. Asks nobody.
+
+    Raises UsageError for what does not fit (`reason_id`: `relay/run`, `relay/no-origin`, `relay/origin`).
+    """
+    _check_run(run, repository)
+    _check_origin(origin, run, repository)
 
 
 def _check_run(run: WorkflowRun, repository: str) -> None:

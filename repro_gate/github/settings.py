@@ -102,16 +102,14 @@ def clean_spec(value: str, working_directory: str = ".") -> str:
 def clean_report(value: str, command: str = "run") -> str:
     """The report's folder, relative to the workspace and not the workspace itself; with `command: comment`, a folder or file to read."""
     path = _inside("report", value or _DEFAULT.report, example=_DEFAULT.report)
-    if command == "run" and (path == "." or ".git" in path.lower().split("/")):
-        _refuse("report", value, "the report needs a folder of its own in the workspace", _DEFAULT.report)
-    return path
+    return _of_its_own("report", path, _DEFAULT.report) if command == "run" else path
 
 
 def clean_cache(value: str) -> str | None:
     """A folder inside the workspace, or an absolute path: what `actions/cache` keeps may lie anywhere. None: nothing is kept."""
     if value.startswith("/"):
         return posixpath.normpath(_printable("cache", value, "/tmp/repro-gate-cache"))  # noqa: S108  an example, and not opened
-    return _inside("cache", value, example=".repro-gate-cache") if value else None
+    return _of_its_own("cache", _inside("cache", value, example=".repro-gate-cache"), ".repro-gate-cache") if value else None
 
 
 def clean_policy(value: str) -> str | None:
@@ -185,7 +183,7 @@ def read_job(environment: Mapping[str, str]) -> Job:
             remedy="`repro-gate run` gates a checkout anywhere; a container of your own needs the runner's GITHUB_… and RUNNER_… variables",
             reason_id="action/no-workflow",
         )
-    server, api, graphql = _servers(environment)
+    server, api, graphql = read_servers(environment)
     event_path = _path(environment, "GITHUB_EVENT_PATH")
     return Job(
         repository=_checked(environment, "GITHUB_REPOSITORY", is_repository, "`owner/name`"),
@@ -206,8 +204,11 @@ def read_job(environment: Mapping[str, str]) -> Job:
     )
 
 
-def _servers(environment: Mapping[str, str]) -> tuple[str, str, str]:
-    """The site, its REST and its GraphQL API. A token of one GitHub must not go to another, so only github.com's have a default."""
+def read_servers(environment: Mapping[str, str]) -> tuple[str, str, str]:
+    """The site, its REST and its GraphQL API. A token of one GitHub must not go to another, so only github.com's have a default.
+
+    Raises UsageError for one that is no address.
+    """
     server = _url(environment, "GITHUB_SERVER_URL", GITHUB)
     api = _url(environment, "GITHUB_API_URL", GITHUB_API if server == GITHUB else "")
     return server, api, _url(environment, "GITHUB_GRAPHQL_URL", graphql_beside(api))
@@ -269,6 +270,13 @@ def _inside(name: str, value: str, *, example: str) -> str:
     path = _relative(name, value, example=example)
     if _leaves(path):
         _refuse(name, value, "leads out of the workspace", example)
+    return path
+
+
+def _of_its_own(name: str, path: str, example: str) -> str:
+    """A folder that is filled, hidden from git and given to another owner: neither the checkout nor its `.git`."""
+    if path == "." or ".git" in path.lower().split("/"):
+        _refuse(name, path, "expected a folder of its own in the workspace", example)
     return path
 
 

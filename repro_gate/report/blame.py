@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from repro_gate.report.escape import clip, for_terminal
-from repro_gate.report.model import CheckResult, Reason, Report, Weakening
+from repro_gate.report.model import CheckResult, Report, Weakening
 from repro_gate.report.sentences import worst_first
 
 ASKS_LESS = "base/asks-less"  # the id of every weakening
@@ -58,7 +58,7 @@ def blames(report: Report, spec_path: str, root_prefix: str = "") -> tuple[Blame
     found: list[Blame] = []
     for reason in reasons:
         check = by_id.get(reason.id)
-        found += _of_reason(reason, report) if check is None else _of_check(check, root_prefix)
+        found += [Blame("error", reason.id, reason.message, reason.remedy)] if check is None else _of_check(check, root_prefix)
     found += [blame for item in checks if item.status == "fail" and item.id not in said for blame in _of_check(item, root_prefix)]
     if report.base is not None:
         found += [_of_weakening(item, spec_path) for item in report.base.weakened[:_ROWS]]
@@ -89,20 +89,6 @@ def place_in(evidence: str, prefix: str = "") -> Place | None:
         return None
     file = inside(found["path"], prefix)
     return None if file is None else Place(file, int(found["line"]))
-
-
-def _of_reason(reason: Reason, report: Report) -> Iterator[Blame]:
-    """A reason that is no check's. A divergence is shown at the line that causes it, once there is a diagnosis that names one."""
-    yield Blame("error", reason.id, reason.message, reason.remedy, place=_cause(report) if _tells_of_divergence(reason) else None)
-
-
-def _tells_of_divergence(reason: Reason) -> bool:
-    return reason.id in ("determinism/diverged", "determinism/outside-tolerance")
-
-
-def _cause(_report: Report) -> Place | None:
-    """The line of `diagnosis`: none as long as a Report carries no diagnosis."""
-    return None
 
 
 def _of_check(item: CheckResult, prefix: str) -> Iterator[Blame]:

@@ -165,33 +165,28 @@ def test_a_pull_request_is_gated_and_told_and_a_training_that_diverges_turns_it_
 
 def test_a_training_sees_no_token_and_forges_no_command(runner: Runner) -> None:
     spy = """
-import os, re
+import os
 seen = [*os.environ.items()]
 for pid in (os.getppid(), 1):
     try:
         seen.append((pid, open(f"/proc/{pid}/environ", "rb").read()))
     except OSError:
         pass
-gate = os.getppid()
-try:
-    seen.append(("gate", open(f"/proc/{gate}/environ", "rb").read()))
-except OSError:
-    pass
+print("secrets seen:", repr(seen).count("S3cr3tS3cr3t"))
 print("::error::forged by training")
 print("##[add-path]/forged")
 print("::stop-commands::forged")
-open("seen.json", "w").write(repr(seen))
 assert "GITHUB_OUTPUT" not in os.environ and "GITHUB_ENV" not in os.environ
 """
     check_out(runner, spy + CLEAN + "\nraise SystemExit('end ::error::forged at the end')\n")
-    (runner.workspace / "repro.yml").write_text(
-        "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\ncapture: {artifacts: [seen.json]}\n"
-    )
+    (runner.workspace / "repro.yml").write_text("version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\n")
     git(runner.workspace, "commit", "-qam", "spec")
     runner.pull_request()
     secret = "ghs_" + "S3cr3tS3cr3tS3cr3tS3cr3tS3cr3tS3cr3t"
+    runner.variables |= {"MY_API_KEY": secret[4:]}
     told = runner.step("action", secret, comment="never")
     assert told.returncode == 3, told.stdout + told.stderr  # it ends by an exception
+    assert "secrets seen: 0" in told.stderr
     assert secret not in told.stdout + told.stderr + runner.summary
     for path in runner.workspace.rglob("repro-gate-report/*"):
         assert secret not in path.read_text()
@@ -253,7 +248,8 @@ def test_a_forks_report_is_posted_by_a_workflow_of_its_own(runner: Runner) -> No
     forged["origin"]["run_id"] = 99
     (runner.workspace / "repro-gate-report/report.json").write_text(json.dumps(forged))
     refused = runner.step("publish", runner.token, command="comment")
-    assert refused.returncode == 3
+    assert refused.returncode == 2 and "not of the run it came with" in refused.stdout
+    assert "pass" not in runner.outputs + runner.summary
     assert runner.github.comments(7) == [comment]
 
 

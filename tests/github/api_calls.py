@@ -32,7 +32,7 @@ COMMENT = {
     "created_at": "2026-01-02T03:04:05Z",
 }
 THE_PULL = PullRequest(7, "open", SHA, "topic", "stranger/octo-repo", REPOSITORY, "main", draft=True)
-THE_COMMENT = Comment(42, "Me too", "github-actions[bot]", COMMENT["html_url"], "2026-01-02T03:04:05Z")  # type: ignore[arg-type]
+THE_COMMENT = Comment(42, "Me too", "github-actions[bot]", COMMENT["html_url"])  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -84,3 +84,11 @@ def test_a_folder_outside_the_workspace_is_left_alone(tmp_path: Path) -> None:
     with lent(tmp_path / "elsewhere", workspace), lent(None, workspace):
         pass
     assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("spelled", [".", "a/.."])
+def test_the_workspace_itself_is_no_cache(tmp_path: Path, spelled: str) -> None:
+    """Its files would be hidden from git, and change their owner."""
+    with pytest.raises(UsageError, match="it is the workspace itself"), lent(tmp_path / spelled, tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.errors import UsageError
-from repro_gate.github.folder import PROBLEM, REPORT, Problem, open_folder, read_problem
+from repro_gate.github.folder import PROBLEM, REPORT, Problem, find_report, open_folder, read_problem
 from repro_gate.report.json_reader import ReportError
 
 RUNNER = 1001
@@ -100,6 +100,9 @@ def test_a_problem_comes_back_as_it_was(tmp_path: Path) -> None:
         "{}",
         '{"message": 1, "remedy": "", "exit_code": 0, "reason_id": ""}',
         '{"message": "", "remedy": "", "exit_code": 77, "reason_id": ""}',
+        '{"message": "", "remedy": "", "exit_code": 1, "reason_id": ""}',
+        '{"message": "", "remedy": "", "exit_code": false, "reason_id": ""}',
+        '{"message": "", "remedy": "", "exit_code": 0.0, "reason_id": ""}',
     ],
 )
 def test_a_problem_of_somebody_elses_making_is_refused(tmp_path: Path, text: str) -> None:
@@ -113,3 +116,30 @@ def test_a_problem_behind_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / PROBLEM).symlink_to(tmp_path / "real")
     with pytest.raises(ReportError, match="no regular file"):
         read_problem(tmp_path)
+
+
+def test_a_report_is_found_where_it_was_left(tmp_path: Path) -> None:
+    assert find_report(tmp_path, "a/b") == tmp_path / "a/b" / REPORT  # not there yet
+    with open_folder(tmp_path, "a/b") as folder:
+        folder.write(REPORT, "{}")
+    assert find_report(tmp_path, "a/b").read_text() == "{}"
+    assert find_report(tmp_path, "a/b/report.json", one_file=True) == tmp_path / "a/b/report.json"
+    assert find_report(tmp_path, ".", one_file=True) == tmp_path / REPORT
+
+
+@pytest.mark.parametrize("name", ["link", "link/inner", "real/link", "real"])
+@pytest.mark.parametrize("one_file", [False, True])
+def test_a_report_behind_a_link_is_refused(tmp_path: Path, name: str, one_file: bool) -> None:
+    (tmp_path / "real/inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "real/link").symlink_to("inner")
+    (tmp_path / "real" / REPORT).symlink_to("inner")
+    with pytest.raises(ReportError, match="is a link") as caught:
+        find_report(tmp_path, name, one_file=one_file)
+    assert "with:" in caught.value.remedy
+
+
+def test_a_workspace_that_is_reached_through_a_link_is_as_good_as_any(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "workspace").symlink_to("real")
+    assert find_report(tmp_path / "workspace", "report") == tmp_path / "workspace/report" / REPORT

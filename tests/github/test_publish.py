@@ -2,137 +2,34 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from repro_gate.github.activity import decide
-from repro_gate.github.folder import Problem, open_folder
-from repro_gate.github.gating import write_report
-from repro_gate.github.model import Decision, Inputs, Job, Posted, Secret
-from repro_gate.github.publish import outputs_of, place_of, publish_phase, state_of
-from repro_gate.report.model import Origin, Report
-from tests.github.server import GitHub
+from repro_gate.github.folder import Problem
+from repro_gate.github.gating import _signed
+from repro_gate.github.model import Inputs, Posted, Secret
+from repro_gate.github.publish import outputs_of, place_of, state_of
+from repro_gate.report.model import Reason
+from tests.github.server import Answer
+from tests.github.stage import HEAD, ORIGIN, RUN, Stage, pull_request, signed
 from tests.report import samples
-
-HEAD = "0123456789abcdef0123456789abcdef01234567"
-RUN = 4711
-ORIGIN = Origin("octo-org/trainer", HEAD, RUN, 1, "repro-gate-report")
-
-
-@dataclass
-class Stage:
-    """One job of a pull request: its workspace, the runner's files, and the GitHub that it talks to."""
-
-    github: GitHub
-    job: Job
-    inputs: Inputs
-
-    def publish(self, report: Report | Problem | None, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
-        """Exit code and log of the second half, for what the first half left."""
-        if report is not None:
-            with open_folder(self.job.workspace, self.inputs.report) as folder:
-                if isinstance(report, Problem):
-                    folder.write_problem(report)
-                else:
-                    write_report(folder, report, {})
-        out = io.StringIO()
-        code = publish_phase(self.inputs, self.job, self.decision, environment or {}, out)
-        return code, out.getvalue()
-
-    @property
-    def decision(self) -> Decision:
-        return decide(self.inputs, self.job)
-
-    @property
-    def outputs(self) -> dict[str, str]:
-        """What a later step reads, taken apart as the runner does it."""
-        assert self.job.output_file is not None
-        found, lines = {}, iter(self.job.output_file.read_text().splitlines())
-        for line in lines:
-            name, _, end = line.partition("<<")
-            values = []
-            for value in lines:
-                if value == end:
-                    break
-                values.append(value)
-            found[name] = "\n".join(values)
-        return found
-
-    @property
-    def summary(self) -> str:
-        assert self.job.summary_file is not None
-        return self.job.summary_file.read_text()
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    """A pull request of the repository itself, with a token that may write."""
-    workspace = tmp_path / "workspace"
-    workspace.mkdir()
-    for name in ("output", "summary"):
-        (tmp_path / name).touch()
-    with GitHub() as github:
-        github.add_pull(7, HEAD)
-        event = pull_request(github, fork=False)
-        job = Job(
-            repository=github.repository,
-            event_name="pull_request",
-            event_path=None,
-            sha="f" * 40,
-            ref="refs/pull/7/merge",
-            run_id=RUN,
-            run_attempt=1,
-            server_url="https://github.com",
-            api_url=github.url,
-            graphql_url=github.graphql_url,
-            workspace=workspace,
-            self_hosted=True,
-            output_file=tmp_path / "output",
-            summary_file=tmp_path / "summary",
-            event=event,
-        )
-        yield Stage(github, job, Inputs(token=Secret(github.token())))
-        assert github.faults == []
-
-
-def pull_request(github: GitHub, *, fork: bool) -> dict[str, object]:
-    """The event's payload, as far as anything reads it."""
-    head = "stranger/trainer" if fork else github.repository
-    return {
-        "action": "synchronize",
-        "number": 7,
-        "pull_request": {
-            "number": 7,
-            "state": "open",
-            "draft": False,
-            "head": {"sha": HEAD, "ref": "topic", "repo": {"full_name": head}},
-            "base": {"ref": "main", "repo": {"full_name": github.repository}},
-        },
-    }
-
-
-def signed(report: Report) -> Report:
-    """A report of this run."""
-    return replace(report, origin=ORIGIN, subject=replace(report.subject, commit=HEAD))
 
 
 def test_a_pass_is_green_and_commented(stage: Stage) -> None:
     code, log = stage.publish(signed(samples.PASS))
-    (comment,) = stage.github.comments(7)
+    (posted,) = stage.github.comments(7)
     assert code == 0
     assert "::error" not in log
     assert stage.outputs["verdict"] == "pass"
     assert stage.outputs["identical"] == "true"
-    assert stage.outputs["comment_url"].endswith(str(comment["id"]))
+    assert stage.outputs["comment_url"].endswith(str(posted["id"]))
     assert stage.outputs["exit_code"] == "0"
-    assert "pass" in stage.summary and "pass" in comment["body"]
-    assert HEAD[:7] in comment["body"]
+    assert "pass" in stage.summary and "pass" in posted["body"]
+    assert HEAD[:7] in posted["body"]
 
 
 def test_a_failure_is_red_and_says_where(stage: Stage) -> None:
@@ -157,8 +54,8 @@ def test_a_second_run_updates_its_comment(stage: Stage) -> None:
     stage.publish(signed(samples.FAIL))
     stage.job = replace(stage.job, run_id=RUN + 1)
     stage.publish(replace(signed(samples.PASS), origin=replace(ORIGIN, run_id=RUN + 1)))
-    (comment,) = stage.github.comments(7)
-    assert "pass" in "".join(comment["body"].splitlines()[:3])
+    (posted,) = stage.github.comments(7)
+    assert "pass" in "".join(posted["body"].splitlines()[:3])
 
 
 def test_a_forks_read_only_token_turns_nothing_red(stage: Stage) -> None:
@@ -215,24 +112,6 @@ def test_a_gate_that_left_nothing_is_said(stage: Stage) -> None:
     assert "there is no report" in log
 
 
-def test_a_report_of_another_run_is_not_this_ones(stage: Stage) -> None:
-    code, log = stage.publish(replace(signed(samples.PASS), origin=replace(ORIGIN, run_id=RUN - 1)))
-    assert code == 3
-    assert "not of this run" in log
-    assert stage.github.comments(7) == []
-
-
-@pytest.mark.parametrize("text", ["{}", "[", '{"schema": "repro-gate/report/v1"}', "x" * (17 << 20)])
-def test_a_report_that_is_none_is_refused(stage: Stage, text: str) -> None:
-    folder = stage.job.workspace / stage.inputs.report
-    folder.mkdir()
-    (folder / "report.json").write_text(text)
-    code, log = stage.publish(None)
-    assert code == 2
-    assert "::error" in log
-    assert stage.github.requests == []
-
-
 def test_a_report_of_a_commit_that_is_not_the_head_is_not_posted(stage: Stage) -> None:
     report = signed(samples.PASS)
     other = replace(report, subject=replace(report.subject, commit="e" * 40))
@@ -261,9 +140,9 @@ def test_nothing_that_a_stranger_names_becomes_a_command(stage: Stage) -> None:
     _, log = stage.publish(hostile)
     lines = log.splitlines()
     assert lines and all(line.startswith(("::error ", "::warning ", "::notice ")) for line in lines)
-    (comment,) = stage.github.comments(7)
+    (posted,) = stage.github.comments(7)
     folder = stage.job.workspace / stage.inputs.report
-    told = [comment["body"], stage.summary, log, *(path.read_text() for path in folder.iterdir())]
+    told = [posted["body"], stage.summary, log, *(path.read_text() for path in folder.iterdir())]
     assert len(told) == 7
     assert not any(secret in text for text in told)
 
@@ -271,8 +150,15 @@ def test_nothing_that_a_stranger_names_becomes_a_command(stage: Stage) -> None:
 def test_known_secrets_are_taken_out(stage: Stage) -> None:
     report = signed(samples.FAIL)
     shown = replace(report, reasons=(replace(report.reasons[0], message="password is correct-horse-battery"),))
-    stage.publish(shown, {"DB_PASSWORD": "correct-horse-battery"})
-    assert "correct-horse-battery" not in stage.github.comments(7)[0]["body"] + stage.summary
+    _, log = stage.publish(shown, ["correct-horse-battery"])
+    assert "correct-horse-battery" not in stage.github.comments(7)[0]["body"] + stage.summary + log
+
+
+def test_known_secrets_are_taken_out_of_a_problem_too(stage: Stage) -> None:
+    _, log = stage.publish(
+        Problem("repro.yml:4:3: correct-horse-battery: unknown key", "ask correct-horse-battery", 2), ["correct-horse-battery"]
+    )
+    assert "correct-horse-battery" not in stage.summary + log and "unknown key" in stage.summary
 
 
 def test_a_commit_finds_its_pull_request(stage: Stage) -> None:
@@ -286,6 +172,34 @@ def test_a_copied_branch_finds_its_pull_request(stage: Stage) -> None:
     stage.job = replace(stage.job, event_name="push", sha=HEAD, ref=ref, event={"ref": ref, "deleted": False})
     stage.publish(signed(samples.PASS))
     assert len(stage.github.comments(7)) == 1
+
+
+def test_a_push_that_may_not_ask_for_its_pull_request_gets_no_warning(stage: Stage) -> None:
+    stage.github.before = lambda method, path: (
+        Answer(403, {"message": "Resource not accessible by integration"}) if "/pulls" in path else None
+    )
+    stage.job = replace(stage.job, event_name="push", sha=HEAD, ref="refs/heads/main", event={"ref": "refs/heads/main", "deleted": False})
+    code, log = stage.publish(signed(samples.PASS))
+    assert code == 0
+    (said,) = [line for line in log.splitlines() if "no comment" in line]
+    assert said.startswith("::notice ") and "pull-requests: read" in said
+
+
+@pytest.mark.parametrize(
+    ("event_name", "event"), [("issue_comment", {"issue": {"number": 7, "pull_request": {}}}), ("workflow_dispatch", {})]
+)
+def test_where_the_event_names_no_commit_the_checkouts_is_held_against_the_head(
+    stage: Stage, event_name: str, event: dict[str, object]
+) -> None:
+    number = None if event else 7
+    stage.inputs = replace(stage.inputs, pull_request=number, allow_forks=True)
+    stage.job = replace(stage.job, event_name=event_name, event=event, ref="refs/heads/main")
+    assert _signed(signed(samples.PASS), stage.inputs, stage.job, stage.decision).origin == ORIGIN
+    stage.publish(signed(samples.PASS))
+    (posted,) = stage.github.comments(7)
+    other = replace(signed(samples.FAIL), origin=replace(ORIGIN, head_sha="e" * 40))
+    stage.publish(other)
+    assert stage.github.comments(7) == [posted]
 
 
 def test_a_schedule_has_nothing_to_comment_on(stage: Stage) -> None:
@@ -303,6 +217,13 @@ def test_a_server_that_fails_turns_nothing_red(stage: Stage) -> None:
     assert "::warning" in log
 
 
+def test_preflight_notes_are_notices(stage: Stage) -> None:
+    note = Reason("preflight/shm", "/dev/shm has 64 MiB", "options: --shm-size=2g")
+    _, log = stage.publish(replace(signed(samples.PASS), notes=(note, replace(note, id="run/other"))))
+    (said,) = [line for line in log.splitlines() if line.startswith("::notice ")]
+    assert said.startswith("::notice title=preflight/shm::/dev/shm has 64 MiB") and said.endswith("--shm-size=2g")
+
+
 def test_what_was_not_measured_is_empty() -> None:
     told = outputs_of(signed(samples.NOTHING), Inputs(), Posted("skipped"))
     assert told["determinism_cost_pct"] == "" and told["first_divergence"] == "" and told["lock"] == "" and told["cause"] == ""
@@ -312,7 +233,9 @@ def test_every_output_of_the_action_is_told_and_no_other() -> None:
     import yaml
 
     action = yaml.safe_load((Path(__file__).parents[2] / "action.yml").read_text(encoding="utf-8"))
-    assert set(outputs_of(signed(samples.PASS), Inputs(), Posted("skipped"))) == set(action["outputs"])
+    told = outputs_of(signed(samples.PASS), Inputs(report="odd.json"), Posted("skipped"))
+    assert set(told) == set(action["outputs"])
+    assert told["report"] == "odd.json/report.json"  # whatever a folder is called
 
 
 def test_the_state_changes_with_the_finding_and_not_with_the_clock() -> None:

@@ -32,6 +32,8 @@ REFUSED = [
     ("report", "out/.."),
     ("report", "x/.GIT/hooks"),
     ("cache", "../cache"),
+    ("cache", "."),
+    ("cache", "x/.git"),
     ("cache", "/tmp/a\nb"),
     ("policy", "Base"),
     ("base", "--upload-pack=touch"),

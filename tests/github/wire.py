@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -46,6 +47,17 @@ class Answer:
 CUT = Answer(0)  # no answer at all: the connection ends
 
 
+class QuietServer(ThreadingHTTPServer):
+    """Says nothing of a client that has gone: tests of cut connections do that."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Everything else is told on standard error."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class Server:
     """Listens from the moment it is made; `close` ends it. `handle` is called in a thread for each connection."""
 
@@ -53,8 +65,7 @@ class Server:
         class Handler(_Handler):
             respond = staticmethod(handle)
 
-        self._http = ThreadingHTTPServer((host, port), Handler)
-        self._http.daemon_threads = True
+        self._http = QuietServer((host, port), Handler)
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         self._thread.start()
 

@@ -1,0 +1,108 @@
+"""What is believed of a report before anything of it is told: this job's own, or one that came with the run that GitHub names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from repro_gate.github.folder import Problem, open_folder
+from repro_gate.github.gating import write_report
+from repro_gate.github.model import Secret
+from repro_gate.report.model import Origin
+from tests.github.stage import ORIGIN, RUN, Stage, relay, signed
+from tests.report import samples
+
+
+@pytest.mark.parametrize("origin", [None, replace(ORIGIN, run_id=RUN - 1), replace(ORIGIN, run_attempt=2)])
+def test_a_report_of_another_run_is_not_this_ones(stage: Stage, origin: Origin | None) -> None:
+    code, log = stage.publish(replace(signed(samples.PASS), origin=origin))
+    assert code == 3
+    assert "not of this run" in log
+    assert stage.github.comments(7) == []
+
+
+@pytest.mark.parametrize("name", ["repro-gate-report", "out/report"])
+def test_a_link_of_the_checkouts_does_not_choose_what_is_told(stage: Stage, name: str) -> None:
+    """The gate refuses such a folder and leaves nothing in it; what lies behind the link would be taken for its own."""
+    stage.inputs = replace(stage.inputs, report=name)
+    theirs = stage.job.workspace / "theirs/report"
+    theirs.mkdir(parents=True)
+    with open_folder(stage.job.workspace, "theirs/report") as folder:
+        folder.write_problem(Problem("nothing to do here", "", 0))
+        write_report(folder, signed(samples.PASS))
+    (stage.job.workspace / Path(name).parts[0]).symlink_to("theirs" if "/" in name else "theirs/report")
+    code, log = stage.publish(None)
+    assert code == 2 and "is a link" in log and "::error " in log
+    assert stage.github.requests == [] and stage.outputs["verdict"] == ""
+
+
+def test_a_report_that_is_itself_a_link_or_in_the_folders_place_is_not_read(stage: Stage) -> None:
+    with open_folder(stage.job.workspace, "theirs") as folder:
+        write_report(folder, signed(samples.PASS))
+    (stage.job.workspace / "theirs/report.json").rename(stage.job.workspace / stage.inputs.report)
+    code, log = stage.publish(None)
+    assert code == 3 and "there is no report" in log
+    (stage.job.workspace / stage.inputs.report).rename(stage.job.workspace / "real.json")
+    (stage.job.workspace / stage.inputs.report).mkdir()
+    (stage.job.workspace / stage.inputs.report / "report.json").symlink_to("../real.json")
+    code, log = stage.publish(None)
+    assert code == 2 and "is a link" in log
+    assert stage.github.requests == []
+
+
+def test_nobody_but_the_event_says_that_there_is_nothing_to_do(stage: Stage) -> None:
+    """A file that says so would turn a gate green that never ran."""
+    code, log = stage.publish(Problem("all is well", "", 0))
+    assert code == 2 and "::error " in log
+
+
+@pytest.mark.parametrize("text", ["{}", "[", '{"schema": "repro-gate/report/v1"}', "x" * (17 << 20)])
+def test_a_report_that_is_none_is_refused(stage: Stage, text: str) -> None:
+    folder = stage.job.workspace / stage.inputs.report
+    folder.mkdir()
+    (folder / "report.json").write_text(text)
+    code, log = stage.publish(None)
+    assert code == 2
+    assert "::error" in log
+    assert stage.github.requests == []
+
+
+def test_a_report_that_came_with_its_run_is_posted_and_turns_nothing_red(stage: Stage) -> None:
+    relay(stage)
+    code, _ = stage.publish(signed(samples.FAIL))
+    assert code == 0 and len(stage.github.comments(7)) == 1
+    assert stage.outputs["verdict"] == "fail" and stage.outputs["report"] == "repro-gate-report/report.json"
+    assert stage.outputs["markdown"] == "" and stage.outputs["sarif"] == "", "only what is there is named"
+
+
+@pytest.mark.parametrize("change", [{"run_id": 99}, {"head_sha": "e" * 40}, {"repository": "octo-org/other"}])
+def test_of_a_report_that_did_not_come_with_its_run_nothing_is_told(stage: Stage, change: dict[str, object]) -> None:
+    relay(stage)
+    code, log = stage.publish(replace(signed(samples.PASS), origin=replace(ORIGIN, **change)))  # type: ignore[arg-type]
+    assert code == 2 and "not of the run it came with" in log
+    assert stage.outputs == {"verdict": "", "exit_code": "2"} and "✅" not in stage.summary
+    assert stage.github.requests == []
+
+
+def test_why_another_run_gated_nothing_is_told_and_turns_nothing_red(stage: Stage) -> None:
+    relay(stage)
+    code, log = stage.publish(Problem("repro.yml:4:3: unknown key", "", 2))
+    assert code == 0 and log.startswith("::notice ") and "unknown key" in stage.summary
+    assert stage.github.comments(7) == []
+
+
+def test_a_report_file_of_its_own_can_be_relayed(stage: Stage) -> None:
+    with open_folder(stage.job.workspace, "artifact") as folder:
+        write_report(folder, signed(samples.PASS))
+    relay(stage)
+    stage.inputs = replace(stage.inputs, report="artifact/report.json")
+    assert stage.publish(None)[0] == 0
+    assert len(stage.github.comments(7)) == 1 and stage.outputs["report"] == "artifact/report.json"
+
+
+def test_a_relay_that_cannot_post_is_red(stage: Stage) -> None:
+    relay(stage)
+    stage.inputs = replace(stage.inputs, token=Secret(stage.github.token(write=False)))
+    assert stage.publish(signed(samples.PASS))[0] == 3
