@@ -28,7 +28,7 @@ class Figure:
     """One figure: a value for each round, and beside it what it was computed from. `goal` is the largest median that is good enough."""
 
     name: str
-    unit: str  # `ratio`, `MiB`, `GB/s`, `ms`
+    unit: str  # `ratio`, `MiB`, `GB/s`, `ms`, `s`
     values: tuple[float, ...]
     goal: float | None = None
     beside: Mapping[str, object] = field(default_factory=dict)
