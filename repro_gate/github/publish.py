@@ -22,10 +22,11 @@ from repro_gate.github.folder import MARKDOWN, PROBLEM, REPORT, SARIF, Problem, 
 from repro_gate.github.marker import key_for
 from repro_gate.github.model import Activity, Decision, Inputs, Job, Marker, Posted, PullRequest
 from repro_gate.github.relay import NothingToPost, bind, check
+from repro_gate.plain_log import guarded
 from repro_gate.redact import redact_document
 from repro_gate.report.annotations import Annotation
 from repro_gate.report.annotations import annotations as annotations_of
-from repro_gate.report.escape import for_markdown, for_terminal
+from repro_gate.report.escape import for_markdown, for_terminal, for_workflow_log
 from repro_gate.report.from_json import report_from
 from repro_gate.report.json_face import ReportError, load, to_json
 from repro_gate.report.markdown import Links, to_markdown, to_summary
@@ -97,6 +98,7 @@ def _tell_report(report: Report, inputs: Inputs, job: Job, decision: Decision, o
     links = links_of(job, report)
     posted = _comment(report, inputs, job, decision, links)
     relayed = decision.activity is Activity.COMMENT
+    _log(report, inputs, posted, out)
     if inputs.summary:
         _summary(job, to_summary(report, links=links), posted, out)
     if inputs.annotations and not relayed:
@@ -215,6 +217,20 @@ def links_of(job: Job | None, report: Report) -> Links:
     if job is None or report.origin is None:
         return Links()
     return Links(run_url=replace(job, run_id=report.origin.run_id).run_url)
+
+
+def _log(report: Report, inputs: Inputs, posted: Posted, out: TextIO) -> None:
+    """The report as a terminal shows it, for whoever opens the step's log, and where else it is to be found."""
+    from rich.console import Console
+
+    from repro_gate.report.terminal import render
+
+    with guarded(out):
+        render(report, Console(file=out, width=120, highlight=False, markup=False, color_system=None))
+    where = (
+        f"comment {posted.outcome}{f': {posted.url}' if posted.url else ''}" if inputs.comment != "never" else "no comment was asked for"
+    )
+    print(for_workflow_log(f"repro-gate: {report.verdict}; {where}; report: {inputs.report}"), file=out)
 
 
 def _summary(job: Job, markdown: str, posted: Posted, out: TextIO) -> None:

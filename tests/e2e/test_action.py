@@ -15,6 +15,7 @@ import pytest
 
 from tests.e2e.gating import ROOT, environment, training
 from tests.github.server import GitHub
+from tests.github.stage import obeyed
 from tests.repositories import git
 
 CLEAN = """
@@ -126,19 +127,6 @@ def check_out(runner: Runner, source: str) -> None:
         runner.variables["GITHUB_SHA"] = runner.head
 
 
-def commands(text: str) -> list[str]:
-    """The workflow commands that GitHub's runner would obey in a log."""
-    obeyed, stopped = [], ""
-    for line in text.splitlines():
-        if stopped:
-            stopped = "" if line.strip() == f"::{stopped}::" else stopped
-        elif line.startswith("::stop-commands::"):
-            stopped = line.removeprefix("::stop-commands::")
-        elif line.lstrip().startswith("::") or "##[" in line:
-            obeyed.append(line)
-    return obeyed
-
-
 def test_a_pull_request_is_gated_and_told_and_a_training_that_diverges_turns_it_red(runner: Runner) -> None:
     runner.pull_request()
     gated = runner.step("gate")
@@ -190,7 +178,7 @@ assert "GITHUB_OUTPUT" not in os.environ and "GITHUB_ENV" not in os.environ
     assert secret not in told.stdout + told.stderr + runner.summary
     for path in runner.workspace.rglob("repro-gate-report/*"):
         assert secret not in path.read_text()
-    for line in [*commands(told.stdout), *commands(told.stderr)]:
+    for line in [*obeyed(told.stdout), *obeyed(told.stderr)]:
         assert line.startswith(("::group::run", "::endgroup::", "::error ", "::warning ", "::notice ")), line
 
 

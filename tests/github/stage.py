@@ -137,3 +137,16 @@ def relay(stage: Stage, **changes: object) -> None:
     }
     stage.job = replace(stage.job, event_name="workflow_run", run_id=4800, event={"action": "completed", "workflow_run": run})
     stage.inputs = replace(stage.inputs, command="comment")
+
+
+def obeyed(text: str) -> list[str]:
+    """The workflow commands that GitHub's runner would obey in a log."""
+    found, stopped = [], ""
+    for line in text.splitlines():
+        if stopped:
+            stopped = "" if line.strip() == f"::{stopped}::" else stopped
+        elif line.startswith("::stop-commands::"):
+            stopped = line.removeprefix("::stop-commands::")
+        elif line.lstrip().startswith("::") or "##[" in line:
+            found.append(line)
+    return found

@@ -15,7 +15,7 @@ from repro_gate.github.model import Inputs, Posted, Secret
 from repro_gate.github.publish import outputs_of, place_of, state_of
 from repro_gate.report.model import Reason
 from tests.github.server import Answer
-from tests.github.stage import HEAD, ORIGIN, RUN, Stage, pull_request, signed
+from tests.github.stage import HEAD, ORIGIN, RUN, Stage, obeyed, pull_request, signed
 from tests.report import samples
 
 
@@ -87,7 +87,8 @@ def test_without_a_token_everything_but_the_comment_is_told(stage: Stage) -> Non
 def test_never_is_never(stage: Stage) -> None:
     stage.inputs = replace(stage.inputs, comment="never", summary=False, annotations=False)
     code, log = stage.publish(signed(samples.FAIL))
-    assert (code, log, stage.summary, stage.github.requests) == (1, "", "", [])
+    assert (code, obeyed(log), stage.summary, stage.github.requests) == (1, [], "", [])
+    assert "no comment was asked for" in log
 
 
 def test_a_problem_is_told_on_its_line(stage: Stage) -> None:
@@ -138,7 +139,7 @@ def test_nothing_that_a_stranger_names_becomes_a_command(stage: Stage) -> None:
     hostile = signed(samples.hostile())
     hostile = replace(hostile, reasons=(*hostile.reasons, replace(hostile.reasons[0], message=f"token {secret}")))
     _, log = stage.publish(hostile)
-    lines = log.splitlines()
+    lines = obeyed(log)
     assert lines and all(line.startswith(("::error ", "::warning ", "::notice ")) for line in lines)
     (posted,) = stage.github.comments(7)
     folder = stage.job.workspace / stage.inputs.report
@@ -266,3 +267,9 @@ def test_files_for_the_runner_belong_to_the_workspaces_owner(stage: Stage) -> No
     os.chown(stage.job.workspace, 1001, 1001)
     stage.publish(signed(samples.PASS))
     assert {path.stat().st_uid for path in stage.job.workspace.rglob("*")} == {1001}
+
+
+def test_the_log_holds_the_report_and_where_else_it_is(stage: Stage) -> None:
+    _, log = stage.publish(signed(samples.FAIL))
+    assert "parts at     step 3, gradient of blocks.3.attn.weight" in log
+    assert f"repro-gate: fail; comment created: {stage.github.comments(7)[0]['html_url']}; report: repro-gate-report" in log.splitlines()
