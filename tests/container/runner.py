@@ -1,0 +1,281 @@
+"""GitHub's runner, as far as a container action sees it: the same folders, mounts, variables, working directory and user.
+
+After `ContainerActionHandler.cs` of actions/runner and the `docker run` line that each job's log shows. `lay_out` makes what the runner has
+made before the action starts, `start` starts it and reads what it left. Called by `conftest` and the tests of this folder.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.container.attacks import FILE_COMMANDS, SUFFIX, TOKEN
+from tests.container.engine import Engine
+from tests.repositories import git
+
+RUNNER = 1001  # the user of GitHub's own runners; the action is root
+REPOSITORY, PULL, RUN_ID = "octo-org/trainer", 7, 4242
+INPUTS: Mapping[str, str] = {  # what action.yml gives where the workflow says nothing
+    "command": "run",
+    "spec": "repro.yml",
+    "working_directory": ".",
+    "token": TOKEN,
+    "comment": "always",
+    "fail_on": "fail, inconclusive",
+    "report": "repro-gate-report",
+    "policy": "",
+    "base": "",
+    "against": "",
+    "set": "",
+    "pull_request": "",
+    "allow_forks": "false",
+    "annotations": "true",
+    "summary": "true",
+    "cache": "",
+}
+_VARIABLES = {"set_output": "GITHUB_OUTPUT", "step_summary": "GITHUB_STEP_SUMMARY", "set_env": "GITHUB_ENV", "add_path": "GITHUB_PATH"}
+_VARIABLES |= {"save_state": "GITHUB_STATE"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The runner's folders on this machine. `head` is the commit that is checked out."""
+
+    root: Path
+    head: str
+
+    @property
+    def workspace(self) -> Path:
+        """The checkout."""
+        return self.root / "trainer"
+
+    @property
+    def temporary(self) -> Path:
+        """RUNNER_TEMP on the host."""
+        return self.root / "_temp"
+
+    def command_file(self, name: str) -> Path:
+        """One of the runner's file commands, such as `set_output`."""
+        return self.temporary / "_runner_file_commands" / f"{name}_{SUFFIX}"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What an action's step left: its exit code, its log as the runner reads it, what it wrote into the runner's files."""
+
+    exit_code: int
+    log: str
+    outputs: Mapping[str, str]
+    summary: str
+    seconds: float
+    layout: Layout = field(repr=False)
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """report.json, as a later step would upload it."""
+        document: dict[str, Any] = json.loads((self.layout.workspace / self.outputs["report"]).read_text(encoding="utf-8"))
+        return document
+
+
+def lay_out(root: Path, project: Mapping[str, str | Path]) -> Layout:
+    """A checkout of `project` ({path: content, or a folder or file to copy}) and everything beside it, all the runner's user's."""
+    workspace = root / "trainer"
+    workspace.mkdir(parents=True)
+    for name, content in project.items():
+        target = workspace / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, str):
+            target.write_text(content, encoding="utf-8")
+        elif content.is_dir():
+            shutil.copytree(content, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("out", "__pycache__"))
+        else:
+            shutil.copy(content, target)
+    git(workspace, "init", "-q")
+    git(workspace, "remote", "add", "origin", f"https://github.com/{REPOSITORY}")
+    git(workspace, "add", "-A")
+    git(workspace, "commit", "-qm", "what is tested")
+    layout = Layout(root, git(workspace, "rev-parse", "HEAD"))
+    _credentials(layout)
+    for name in ("_github_home", "_github_workflow", "_runner_file_commands"):
+        (layout.temporary / name).mkdir()
+    for name in FILE_COMMANDS:
+        layout.command_file(name).touch()
+    (layout.temporary / "_github_workflow/event.json").write_text(json.dumps(_event(layout.head)), encoding="utf-8")
+    if os.geteuid() == 0:
+        for path in [root, *root.rglob("*")]:
+            os.chown(path, RUNNER, RUNNER, follow_symlinks=False)
+    return layout
+
+
+def start(
+    engine: Engine,
+    image: str,
+    layout: Layout,
+    inputs: Mapping[str, str] | None = None,
+    *,
+    network: str = "none",
+    api_url: str = "https://api.github.com",
+    socket: Path | None = None,
+    more: tuple[str, ...] = (),
+    meanwhile: Callable[[str], None] = lambda name: None,
+    timeout: float = 900,
+) -> Ended:
+    """Start the action in its container and wait for its end. `socket` is the host's Docker socket, `more` further options of `run`.
+
+    `meanwhile` is called with the container's name once it has been started.
+    """
+    name = f"repro-gate-action-{secrets.token_hex(3)}"
+    given = {f"INPUT_{key.upper()}": value for key, value in {**INPUTS, **(inputs or {})}.items()}
+    environment = {**given, **_job(layout, api_url)}
+    command = [*engine.run, "--name", name, "--workdir", "/github/workspace", "--rm", f"--network={network}"]
+    command += [item for key in environment for item in ("-e", key)]
+    command += ["-e", "GITHUB_ACTIONS=true", "-e", "CI=true"]
+    command += [item for source, target in mounts(layout, socket) for item in ("-v", f"{source}:{target}")]
+    started = time.monotonic()
+    with subprocess.Popen(
+        [*command, *more, image],
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:
+        try:
+            meanwhile(name)
+            log, _ = process.communicate(timeout=timeout)
+        finally:
+            subprocess.run([*engine.client, "rm", "--force", name], capture_output=True, timeout=60, check=False)
+            process.kill()
+    seconds = time.monotonic() - started
+    return Ended(
+        process.returncode,
+        log.decode("utf-8", "replace"),
+        outputs_in(layout.command_file("set_output").read_text(encoding="utf-8")),
+        layout.command_file("step_summary").read_text(encoding="utf-8"),
+        seconds,
+        layout,
+    )
+
+
+def mounts(layout: Layout, socket: Path | None) -> Iterator[tuple[Path, str]]:
+    """(host, container) of what the runner mounts, in its order."""
+    if socket is not None:
+        yield socket, "/var/run/docker.sock"
+    yield layout.temporary, "/github/runner_temp"
+    yield layout.temporary / "_github_home", "/github/home"
+    yield layout.temporary / "_github_workflow", "/github/workflow"
+    yield layout.temporary / "_runner_file_commands", "/github/file_commands"
+    yield layout.workspace, "/github/workspace"
+
+
+def outputs_in(text: str) -> dict[str, str]:
+    """The outputs as the runner reads them: `name=value`, or `name<<DELIMITER`, lines, `DELIMITER`."""
+    found: dict[str, str] = {}
+    lines = iter(text.splitlines())
+    for line in lines:
+        if not line:
+            continue
+        heredoc = re.fullmatch(r"([^=<]+)<<(.+)", line)
+        if heredoc is None:
+            name, equals, value = line.partition("=")
+            assert equals, f"the runner refuses this line of GITHUB_OUTPUT: {line!r}"
+            found[name] = value
+            continue
+        value_lines = []
+        for part in lines:
+            if part == heredoc[2]:
+                break
+            value_lines.append(part)
+        else:
+            raise AssertionError(f"the runner finds no end of {heredoc[1]!r} in GITHUB_OUTPUT")
+        found[heredoc[1]] = "\n".join(value_lines)
+    return found
+
+
+def state_of(folder: Path, without: tuple[str, ...] = ()) -> dict[str, tuple[int, int, int, bytes]]:
+    """{path: (mode, user, group, content)} of everything in a folder, and of the folder itself."""
+    found = {}
+    for path in [folder, *sorted(folder.rglob("*"))]:
+        name = str(path.relative_to(folder))
+        if name.split("/")[0] in without:
+            continue
+        state = path.lstat()
+        content = path.read_bytes() if stat.S_ISREG(state.st_mode) else os.readlink(path).encode() if path.is_symlink() else b""
+        found[name] = (state.st_mode, state.st_uid, state.st_gid, content)
+    return found
+
+
+def _credentials(layout: Layout) -> None:
+    """The two places where actions/checkout has kept its token: the repository's configuration, and a file that this one includes."""
+    layout.temporary.mkdir()
+    header = f"AUTHORIZATION: basic {base64.b64encode(f'x-access-token:{TOKEN}'.encode()).decode()}"
+    git(layout.workspace, "config", "http.https://github.com/.extraheader", header)
+    apart = layout.temporary / f"git-credentials-{SUFFIX}.config"
+    apart.write_text(f'[http "https://github.com/"]\n\textraheader = {header}\n', encoding="utf-8")
+    git(layout.workspace, "config", "includeIf.gitdir:/github/workspace/.git.path", f"/github/runner_temp/{apart.name}")
+
+
+def _job(layout: Layout, api_url: str) -> dict[str, str]:
+    """The variables that the runner sets, with its secrets beside them."""
+    files = {variable: f"/github/file_commands/{name}_{SUFFIX}" for name, variable in _VARIABLES.items()}
+    return {
+        "HOME": "/github/home",
+        "GITHUB_JOB": "gate",
+        "GITHUB_REF": f"refs/pull/{PULL}/merge",
+        "GITHUB_SHA": layout.head,
+        "GITHUB_REPOSITORY": REPOSITORY,
+        "GITHUB_REPOSITORY_OWNER": REPOSITORY.split("/", maxsplit=1)[0],
+        "GITHUB_RUN_ID": str(RUN_ID),
+        "GITHUB_RUN_NUMBER": "12",
+        "GITHUB_RUN_ATTEMPT": "1",
+        "GITHUB_ACTOR": "octocat",
+        "GITHUB_WORKFLOW": "gate",
+        "GITHUB_HEAD_REF": "topic",
+        "GITHUB_BASE_REF": "main",
+        "GITHUB_EVENT_NAME": "pull_request",
+        "GITHUB_SERVER_URL": "https://github.com",
+        "GITHUB_API_URL": api_url,
+        "GITHUB_GRAPHQL_URL": f"{api_url}/graphql",
+        "GITHUB_WORKSPACE": "/github/workspace",
+        "GITHUB_ACTION": "__repro-gate_repro-gate",
+        "GITHUB_EVENT_PATH": "/github/workflow/event.json",
+        **files,
+        "RUNNER_OS": "Linux",
+        "RUNNER_ARCH": "X64",
+        "RUNNER_NAME": "GitHub Actions 1",
+        "RUNNER_ENVIRONMENT": "github-hosted",
+        "RUNNER_TOOL_CACHE": "/opt/hostedtoolcache",
+        "RUNNER_TEMP": "/github/runner_temp",
+        "RUNNER_WORKSPACE": "/home/runner/work/trainer",
+        "ACTIONS_RUNTIME_URL": "https://pipelines.actions.githubusercontent.com/abc/",
+        "ACTIONS_RUNTIME_TOKEN": f"runtime-{TOKEN}",
+        "ACTIONS_CACHE_URL": "https://artifactcache.actions.githubusercontent.com/abc/",
+    }
+
+
+def _event(head: str) -> dict[str, Any]:
+    """As much of a `pull_request` event as matters: a pull request of the repository's own."""
+    repository = {"id": 1296269, "full_name": REPOSITORY, "private": False}
+    return {
+        "action": "synchronize",
+        "number": PULL,
+        "pull_request": {
+            "number": PULL,
+            "state": "open",
+            "draft": False,
+            "head": {"ref": "topic", "sha": head, "repo": repository},
+            "base": {"ref": "main", "sha": "0" * 40, "repo": repository},
+        },
+        "repository": repository,
+        "sender": {"login": "octocat"},
+    }

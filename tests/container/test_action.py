@@ -1,0 +1,208 @@
+"""The action as the runner starts it, in the real image: the quickstart passes, its broken twin fails, and both say so where people look.
+
+The API is the strict server of `tests.github.server`, on this machine's loopback: the container shares its network. Figures of the action's
+own time are printed at the end; they are no test, since they depend on the machine.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.container.attacks import TOKEN
+from tests.container.conftest import FIGURES
+from tests.container.engine import Engine
+from tests.container.image import ROOT, Image
+from tests.container.runner import PULL, REPOSITORY, RUNNER, Ended, Layout, lay_out, start, state_of
+from tests.github.server import BOT, GitHub
+
+QUICKSTART = ROOT / "examples/quickstart"
+REPORT = "repro-gate-report"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One action's step: how it ended, what the workspace was before, and the pull request's conversation after."""
+
+    ended: Ended
+    before: Mapping[str, tuple[int, int, int, bytes]]
+    home: tuple[str, ...]
+    comments: tuple[Mapping[str, Any], ...]
+    faults: tuple[str, ...]
+
+
+def _step(engine: Engine, image: Image, layout: Layout, socket: Path, **inputs: str) -> Step:
+    before = state_of(layout.workspace)
+    with GitHub(REPOSITORY) as github:
+        github.token(BOT, value=TOKEN)
+        github.add_pull(PULL, layout.head)
+        ended = start(engine, image.name, layout, inputs, network="host", api_url=github.url, socket=socket)
+        home = tuple(sorted(item.name for item in (layout.temporary / "_github_home").rglob("*")))
+        return Step(ended, before, home, tuple(github.comments(PULL)), tuple(github.faults))
+
+
+@pytest.fixture(scope="module")
+def passing(engine: Engine, image: Image, docker_socket: Path, tmp_path_factory: pytest.TempPathFactory) -> Step:
+    """The quickstart."""
+    layout = lay_out(tmp_path_factory.mktemp("passing"), {".": QUICKSTART})
+    step = _step(engine, image, layout, docker_socket)
+    if step.ended.exit_code == 0:
+        runs = sum(run["seconds"] for run in step.ended.report["runs"])
+        gating = step.ended.report["seconds"]
+        FIGURES["action_seconds"] = round(step.ended.seconds, 2)
+        FIGURES["runs_seconds"] = round(runs, 2)
+        FIGURES["gate_seconds_around_the_runs"] = round(gating - runs, 2)
+        FIGURES["container_and_publishing_seconds"] = round(step.ended.seconds - gating, 2)
+    return step
+
+
+@pytest.fixture(scope="module")
+def broken(engine: Engine, image: Image, docker_socket: Path, tmp_path_factory: pytest.TempPathFactory) -> Step:
+    """Its broken twin, in a folder of its own, as `working_directory` names it."""
+    layout = lay_out(tmp_path_factory.mktemp("broken"), {"training": QUICKSTART / "broken"})
+    return _step(engine, image, layout, docker_socket, working_directory="training")
+
+
+def test_the_quickstart_passes(passing: Step) -> None:
+    outputs = passing.ended.outputs
+    assert passing.ended.exit_code == 0, passing.ended.log
+    assert (outputs["verdict"], outputs["identical"], outputs["exit_code"]) == ("pass", "true", "0")
+    assert outputs["first_divergence"] == outputs["cause"] == ""
+    assert float(outputs["determinism_cost_pct"]) > -100
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", outputs["config_hash"])
+
+
+def test_the_broken_twin_fails_and_says_where_and_why(broken: Step) -> None:
+    outputs = broken.ended.outputs
+    assert broken.ended.exit_code == 1, broken.ended.log
+    assert (outputs["verdict"], outputs["identical"], outputs["exit_code"]) == ("fail", "false", "1")
+    assert re.fullmatch(r'\{"step": -?\d+, "kind": "[a-z]+", "name": ".+"\}', outputs["first_divergence"])
+    assert outputs["cause"] == (broken.ended.report["diagnosis"] or {"cause": ""})["cause"]
+
+
+@pytest.mark.parametrize("which", ["passing", "broken"])
+def test_the_report_is_there_to_be_uploaded(which: str, request: pytest.FixtureRequest) -> None:
+    ended: Ended = request.getfixturevalue(which).ended
+    for name, kind in (("report", "json"), ("markdown", "md"), ("sarif", "sarif")):
+        assert ended.outputs[name] == f"{REPORT}/report.{kind}"
+        assert (ended.layout.workspace / ended.outputs[name]).stat().st_size > 0
+    assert ended.report["verdict"] == ended.outputs["verdict"]
+    assert ended.report["subject"]["isolation"] == "own-user"
+    assert ended.report["content_address"]["config_hash"] == ended.outputs["config_hash"]
+
+
+@pytest.mark.parametrize("which", ["passing", "broken"])
+def test_the_jobs_summary_says_it_first(which: str, request: pytest.FixtureRequest) -> None:
+    ended: Ended = request.getfixturevalue(which).ended
+    assert ended.outputs["verdict"] in ended.summary.splitlines()[0]
+    assert ended.layout.head[:12] in ended.summary
+
+
+@pytest.mark.parametrize("which", ["passing", "broken"])
+def test_the_pull_request_has_one_comment_by_the_tokens_owner(which: str, request: pytest.FixtureRequest) -> None:
+    step: Step = request.getfixturevalue(which)
+    assert step.faults == ()
+    (comment,) = step.comments
+    assert comment["user"]["login"] == BOT
+    assert step.ended.outputs["verdict"] in comment["body"]
+    assert step.ended.layout.head[:12] in comment["body"]
+    assert step.ended.outputs["comment_url"] == comment["html_url"]
+
+
+def test_a_failure_is_annotated_in_files_of_the_repository_and_a_pass_is_not(broken: Step, passing: Step) -> None:
+    found = re.findall(r"^::error .*file=([^,:]+)", broken.ended.log, re.MULTILINE)
+    assert found
+    assert all((broken.ended.layout.workspace / name).is_file() for name in found), found
+    assert not re.search(r"^::error", passing.ended.log, re.MULTILINE)
+
+
+@pytest.mark.parametrize("which", ["passing", "broken"])
+def test_the_log_gives_no_token_away_and_leaves_no_group_open(which: str, request: pytest.FixtureRequest) -> None:
+    log: str = request.getfixturevalue(which).ended.log
+    assert [line for line in log.splitlines() if TOKEN in line and not line.startswith("::add-mask::")] == []
+    assert log.count("::group::") == log.count("::endgroup::") > 0
+    stopped = re.findall(r"^::stop-commands::(\S+)$", log, re.MULTILINE)
+    assert stopped
+    assert len(set(stopped)) == len(stopped)
+    assert all(re.search(rf"^::{re.escape(token)}::$", log, re.MULTILINE) for token in stopped)
+
+
+@pytest.mark.parametrize("which", ["passing", "broken"])
+def test_the_workspace_is_as_it_was_but_for_the_report(which: str, request: pytest.FixtureRequest) -> None:
+    step: Step = request.getfixturevalue(which)
+    after = state_of(step.ended.layout.workspace, without=(REPORT,))
+    assert after.keys() == step.before.keys()
+    assert [name for name in after if after[name] != step.before[name]] == []
+
+
+@pytest.mark.parametrize("which", ["passing", "broken"])
+def test_nothing_of_roots_stays_where_the_next_checkout_has_to_remove_it(which: str, request: pytest.FixtureRequest) -> None:
+    layout: Layout = request.getfixturevalue(which).ended.layout
+    owners = {path.lstat().st_uid for path in [layout.workspace, *layout.workspace.rglob("*")]}
+    assert owners == {layout.root.stat().st_uid}
+
+
+@pytest.mark.parametrize("which", ["passing", "broken"])
+def test_the_runners_folders_have_their_modes_again_and_nothing_new(which: str, request: pytest.FixtureRequest) -> None:
+    step: Step = request.getfixturevalue(which)
+    temporary = step.ended.layout.temporary
+    assert step.home == ()  # no .gitconfig, no cache
+    for folder in (temporary, *(item for item in temporary.iterdir() if item.is_dir())):
+        assert folder.stat().st_mode & 0o777 == 0o755, folder
+    commands = {
+        path.name.partition("_5f1c")[0]: path.read_text(encoding="utf-8") for path in (temporary / "_runner_file_commands").iterdir()
+    }
+    assert commands.keys() == {"set_output", "step_summary", "set_env", "add_path", "save_state"}
+    assert (commands["set_env"], commands["add_path"], commands["save_state"]) == ("", "", "")
+
+
+def test_the_checkout_that_git_refuses_is_gated_all_the_same(passing: Step) -> None:
+    """It is another user's than the action's: without care, git says `dubious ownership`."""
+    if passing.ended.layout.workspace.stat().st_uid != RUNNER:
+        pytest.skip("the checkout is the engine's own user's here")
+    checklist = {item["id"]: item["status"] for item in passing.ended.report["checklist"]}
+    assert checklist["code/commit"] == checklist["code/clean"] == "pass"
+    assert passing.ended.report["subject"]["commit"] == passing.ended.layout.head
+    assert "dubious ownership" not in passing.ended.log
+
+
+def test_a_spec_that_is_not_there_is_a_usage_error_on_its_line(engine: Engine, image: Image, tmp_path: Path, docker_socket: Path) -> None:
+    layout = lay_out(tmp_path / "job", {"repro.yml": "version: 1\ntrain: {runs: python train.py}\n"})
+    ended = start(engine, image.name, layout, {"comment": "never"}, socket=docker_socket)
+    assert ended.exit_code == 2, ended.log
+    assert re.search(r"^::error .*file=repro\.yml,line=2.*::.*train", ended.log, re.MULTILINE), ended.log
+    assert ended.outputs["verdict"] == ""
+    assert ended.outputs["exit_code"] == "2"
+
+
+def test_a_job_that_is_cancelled_finds_its_folders_as_they_were(engine: Engine, image: Image, tmp_path: Path, docker_socket: Path) -> None:
+    """The runner interrupts the container and kills it some seconds later: by then every mode has been given back."""
+    layout = lay_out(tmp_path / "job", {".": QUICKSTART})
+    before = state_of(layout.root)
+
+    def cancel(name: str) -> None:
+        deadline = time.monotonic() + 120
+        while layout.workspace.stat().st_mode & 0o077 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not layout.workspace.stat().st_mode & 0o077, "the workspace was never closed"
+        engine.ask("kill", "--signal", "TERM", name)
+
+    ended = start(engine, image.name, layout, {"comment": "never"}, socket=docker_socket, meanwhile=cancel)
+    assert ended.exit_code not in (0, 1), ended.log
+    after = state_of(layout.root)
+    assert {name: after[name][:3] for name in before} == {name: state[:3] for name, state in before.items()}
+    assert {state[1] for state in after.values()} == {layout.root.stat().st_uid}
+
+
+def test_another_phase_than_the_actions_is_refused_by_the_entrypoint(engine: Engine, image: Image) -> None:
+    command = [*engine.run, "--rm", "--network=none", image.name, "deploy"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "deploy" in done.stdout + done.stderr

@@ -1,0 +1,120 @@
+"""What is in the image, and what is not: facts are gathered in one container, each claim is one test."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from typing import Any
+
+import pytest
+
+from repro_gate._version import __version__
+from repro_gate.isolation.model import GID, UID
+from tests.container.engine import Engine
+from tests.container.image import REVISION, ROOT, Image, default_base, suite
+
+_FACTS = ROOT / "tests/container/image_facts.py"
+
+
+@pytest.fixture(scope="module")
+def facts(engine: Engine, image: Image, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a program sees in the image. `/hostile` is a checkout that would like to be imported by the gate."""
+    hostile = tmp_path_factory.mktemp("hostile")
+    for name in ("yaml.py", "requests.py", "json.py", "sitecustomize.py"):
+        (hostile / name).write_text("raise SystemExit('the checkout was imported')\n", encoding="utf-8")
+    options = ["--rm", "--network=none", "-v", f"{hostile}:/hostile:ro", "-v", f"{_FACTS}:/facts.py:ro"]
+    command = [*engine.run, *options, "--entrypoint", "/opt/gate/bin/python", image.name, "-I", "/facts.py", str(UID)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def configuration(engine: Engine, image: Image) -> dict[str, Any]:
+    """The image's own configuration."""
+    found: dict[str, Any] = json.loads(engine.ask("image", "inspect", "--format", "{{json .Config}}", image.name))
+    return found
+
+
+def test_it_says_where_it_comes_from_and_what_it_stands_on(configuration: dict[str, Any], image: Image) -> None:
+    labels = {key.removeprefix("org.opencontainers.image."): value for key, value in configuration["Labels"].items()}
+    assert labels["title"] == "Repro Gate"
+    assert labels["description"]
+    assert labels["revision"] == REVISION
+    assert labels["version"] == "test"
+    assert labels["source"].startswith("https://github.com/")
+    assert labels["licenses"] == "Apache-2.0"
+    assert labels["base.name"] in image.base
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", labels["base.digest"])
+
+
+def test_the_base_of_a_release_is_named_by_digest_and_the_tests_stand_on_the_same_debian(facts: dict[str, Any]) -> None:
+    assert re.fullmatch(r"docker\.io/library/debian:[a-z0-9-]+@sha256:[0-9a-f]{64}", default_base())
+    assert f"VERSION_CODENAME={suite()}" in facts["release"]
+
+
+def test_its_first_process_is_root_and_the_gate(configuration: dict[str, Any], facts: dict[str, Any]) -> None:
+    assert configuration["Entrypoint"] == ["/entrypoint"]
+    assert facts["user"] == 0  # a container action must be: GitHub's documentation of Dockerfile instructions, USER
+    assert not configuration.get("User")
+    assert not configuration.get("Volumes")
+
+
+def test_the_training_has_a_user_with_a_name_and_nothing_else(facts: dict[str, Any]) -> None:
+    assert facts["training"] == ["training", GID, "/nonexistent", "/usr/sbin/nologin"]
+
+
+def test_there_is_nothing_to_build_with_and_nothing_to_install_with(facts: dict[str, Any]) -> None:
+    assert facts["builders"] == []
+
+
+def test_git_and_setpriv_are_there_and_python_is_the_trainings(facts: dict[str, Any]) -> None:
+    assert facts["missing"] == []
+    assert facts["python"] == "/opt/venv/bin/python"
+
+
+def test_no_file_gives_its_caller_another_user(facts: dict[str, Any]) -> None:
+    assert facts["raised"] == []
+
+
+def test_nothing_is_writable_to_everybody_but_temporary_folders(facts: dict[str, Any]) -> None:
+    assert facts["writable"] == []
+
+
+def test_no_cache_and_no_package_list_is_left(facts: dict[str, Any]) -> None:
+    assert facts["caches"] == []
+
+
+def test_the_gates_environment_has_neither_pip_nor_the_trainings_packages(facts: dict[str, Any]) -> None:
+    assert facts["gate_modules"] == ""
+    assert facts["gate_version"] == __version__
+
+
+def test_the_gate_is_compiled_so_that_no_start_has_to(facts: dict[str, Any]) -> None:
+    assert facts["gate_compiled"] == "True"
+
+
+def test_a_checkout_cannot_put_its_modules_before_the_gates(facts: dict[str, Any]) -> None:
+    assert facts["hostile"].startswith("usage: repro-gate"), facts["hostile"]
+
+
+def test_torch_is_the_locked_one_and_compiled(facts: dict[str, Any]) -> None:
+    torch, cuda, numpy, prefix, compiled = facts["training_modules"].split()
+    lock = (ROOT / "requirements/image-cpu.lock").read_text(encoding="utf-8")
+    assert f"\ntorch=={torch} " in lock
+    assert f"\nnumpy=={numpy} " in lock
+    assert (cuda, prefix, compiled) == ("none", "/opt/venv", "True")
+
+
+def test_nvidias_runtime_is_asked_for_and_isolation_is_on(facts: dict[str, Any]) -> None:
+    environment = facts["environment"]
+    assert environment["NVIDIA_VISIBLE_DEVICES"] == "all"
+    assert environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+    assert environment["REPRO_GATE_ISOLATION"] == "own-user"
+    assert environment["REPRO_GATE_CUDA"] == ""  # this one is built for the CPU
+
+
+def test_an_environment_of_the_users_can_be_made_on_top(facts: dict[str, Any]) -> None:
+    assert facts["environment_on_top"] == ""
