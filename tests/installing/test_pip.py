@@ -70,7 +70,7 @@ def test_everything_is_checked_by_hash_and_nothing_is_resolved_or_cached() -> No
     ],
 )
 def test_a_failure_has_a_name_and_a_remedy(line: str, reason: str) -> None:
-    error = explained(["Looking in indexes: https://pypi.org/simple", line], "installing a.lock")
+    error = explained(["Looking in indexes: https://index.example/simple", line], "installing a.lock")
     assert error.reason_id == reason and error.remedy and error.exit_code == 3
 
 
