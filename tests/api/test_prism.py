@@ -20,7 +20,7 @@ from tests.github.flaky_server import Reply, flaky_server
 pytestmark = pytest.mark.api
 
 SHA = "6dcb09b5b57875f334f61aebed695e2e4193db5e"
-COMMENT = Comment(1, "Me too", "octocat", "https://github.com/octocat/Hello-World/issues/1347#issuecomment-1", "2011-04-14T16:00:49Z")
+COMMENT = Comment(1, "Me too", "octocat", "https://github.com/octocat/Hello-World/issues/1347#issuecomment-1")
 # What GitHub's example of a pull request holds, in the description of every server.
 PULL = PullRequest(1347, "open", SHA, "new-topic", "octocat/Hello-World", "octocat/Hello-World", "master")
 CALLS: dict[str, tuple[Callable[[Api], object], object]] = {
