@@ -16,12 +16,13 @@ from repro_gate.addressing import judge_entry, unproven
 from repro_gate.analysis.compare import losses_of, processes
 from repro_gate.analysis.cost import measure_cost
 from repro_gate.analysis.fingerprint import fingerprint
+from repro_gate.analysis.model import Cost
 from repro_gate.analysis.noise import noise_floor
 from repro_gate.base import Judging
 from repro_gate.checks import run_checks
-from repro_gate.checks.interface import Evidence
+from repro_gate.checks.interface import CheckResult, Evidence
 from repro_gate.isolation.choosing import SAME_USER_REMEDY
-from repro_gate.lock.model import AgainstFinding, Entry
+from repro_gate.lock.model import AgainstFinding, Entry, LockFinding
 from repro_gate.options import Options
 from repro_gate.report.model import Reason, Report, RunSummary, SeedResult, Subject
 from repro_gate.runs.launch import Run
@@ -51,22 +52,7 @@ def make_report(options: Options, series: Series, found: Found, started: datetim
     cost = measure_cost(pairs, spec.train.warmup) if pairs else None
     defaults = series.default_pair()
     held = None if found.judged.lock is None or found.entry is None else judge_entry(found.judged.lock, found.entry)
-    findings = Findings(
-        spec,
-        comparisons,
-        tuple(series.runs),
-        checklist,
-        cost,
-        series.artifact_notes,
-        series.interrupted,
-        series.stopped_early,
-        None if options.locking else held,
-        found.against,
-        "" if options.locking else _not_held(found),
-        unproven(found.address),
-        (*found.judged.notes, *evidence.notes, *series.notes),
-    )
-    verdict, reasons, notes = decide(findings)
+    verdict, reasons, notes = decide(_findings(options, series, found, checklist, cost, held))
     weaker = tuple(Reason("isolation/same-user", note, SAME_USER_REMEDY) for note in options.isolation.notes)
     first = next(iter(series.pair()), None)
     report = Report(
@@ -93,6 +79,27 @@ def make_report(options: Options, series: Series, found: Found, started: datetim
         found.judged.base,
     )
     return replace(report, reproduce=_reproduce(options, report))
+
+
+def _findings(
+    options: Options, series: Series, found: Found, checklist: tuple[CheckResult, ...], cost: Cost | None, held: LockFinding | None
+) -> Findings:
+    """What the verdict is made of. What was recorded before does not judge what is to be recorded now."""
+    return Findings(
+        found.evidence.spec,
+        tuple(SeedResult(seed, comparison) for seed, comparison in series.comparisons.items()),
+        tuple(series.runs),
+        checklist,
+        cost,
+        series.artifact_notes,
+        series.interrupted,
+        series.stopped_early,
+        None if options.locking else held,
+        found.against,
+        "" if options.locking else _not_held(found),
+        unproven(found.address),
+        (*found.judged.notes, *found.evidence.notes, *series.notes),
+    )
 
 
 def _not_held(found: Found) -> str:
