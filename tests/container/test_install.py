@@ -1,0 +1,49 @@
+"""`env.install` in the real image: a lock on top of the image's torch, installed by the training's user, kept in the workspace's cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.container.engine import Engine
+from tests.container.image import Image
+from tests.container.runner import RUNNER, lay_out, start
+from tests.installing.wheels import wheel
+
+TRAINING = """\
+import os, tiny, torch
+assert tiny.VERSION == "1.0" and os.environ["VIRTUAL_ENV"] in tiny.__file__
+try:
+    open(tiny.__file__, "a")
+except OSError:
+    pass
+else:
+    raise SystemExit("a training can write to what later trainings import")
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).pow(2).mean().backward()
+    optimizer.step()
+"""
+SPEC = "version: 1\ntrain: {run: python train.py, timeout: 2m}\nenv: {lockfile: requirements.lock, install: true}\ncost: {measure: false}\n"
+
+
+def test_a_lock_is_installed_on_top_of_the_images_torch_and_kept_for_the_next_job(engine: Engine, image: Image, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    index = tmp_path / "index"
+    lock = wheel(index, "tiny", "1.0")
+    layout = lay_out(tmp_path / "job", {"train.py": TRAINING, "repro.yml": SPEC, "requirements.lock": lock})
+    inputs = {"comment": "never", "cache": ".cache/gate", "fail_on": "inconclusive"}  # torch is in no lock of this project's
+    more = ("-v", f"{index}:/wheels:ro", "-e", "PIP_NO_INDEX=1", "-e", "PIP_FIND_LINKS=/wheels")
+    first = start(engine, image.name, layout, inputs, more=more)
+    assert first.exit_code == 0, first.log
+    assert "installing what requirements.lock pins" in first.log
+    assert first.report["determinism"]["identical"] is True
+    assert {path.lstat().st_uid for path in layout.workspace.rglob("*")} == {RUNNER if layout.workspace.stat().st_uid == RUNNER else 0}
+
+    (index / "tiny-1.0-py3-none-any.whl").unlink()  # nothing is left to install from
+    second = start(engine, image.name, layout, inputs, more=more)
+    assert second.exit_code == 0, second.log
+    assert "installing" not in second.log
+    checklist = {item["id"]: item["status"] for item in second.report["checklist"]}
+    assert checklist["code/clean"] == "pass"  # the cache and the report in the workspace are not the checkout's
