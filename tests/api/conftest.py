@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -61,18 +62,15 @@ def prism(node_modules: Path, descriptions: Path, tmp_path_factory: pytest.TempP
     program = node_modules / "@stoplight" / "prism-cli" / "dist" / "index.js"
     command = [node, str(program), "mock", "--host", "127.0.0.1", "--port", str(port), str(descriptions / "api.github.com.json")]
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+        # a group of its own: the `node` of the wheel is a script that starts the program and does not pass a signal on
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
     try:
         url = f"http://127.0.0.1:{port}"
         _wait_for(url, process, log)
         yield url
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
