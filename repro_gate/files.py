@@ -1,7 +1,7 @@
-"""Copying one file and removing one tree, without ever following a link.
+"""Copying one file and removing one tree, without ever following a link; and where a link leads, for who follows one.
 
-Called by `workspace` and `trace.artifacts.collect`. Trees to be removed were written by the training: nested beyond any path length, with
-permissions taken away, full of links to elsewhere. Standard library only.
+Called by `workspace`, `trace.artifacts.collect` and the readers of a checkout's files. Trees to be removed were written by the training:
+nested beyond any path length, with permissions taken away, full of links to elsewhere. Standard library only.
 """
 
 from __future__ import annotations
@@ -40,6 +40,18 @@ def read_start(path: Path, most: int) -> bytes:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise NotRegular(f"{path} is no regular file")
         return file.read(most)
+
+
+def leads_out(path: Path, checkout: Path) -> str:
+    """Why the file that `path` leads to, links followed, is no content of the checkout at `checkout`, as a clause; empty where it is.
+
+    A stranger's link may lead to what only the gate can read: the job's event, a process's environment, the credential in `.git/config`.
+    """
+    real, top = os.path.realpath(path), os.path.realpath(checkout)
+    if real != top and not real.startswith(top.rstrip(os.sep) + os.sep):
+        return "lies outside the checkout"
+    inside = os.path.relpath(real, top).lower().split(os.sep)
+    return "belongs to git itself" if ".git" in inside else ""
 
 
 def copy_file(source: Path, target: Path, sight: Callable[[], AbstractContextManager[None]] = nullcontext) -> int:

@@ -12,20 +12,23 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from repro_gate.analysis.compare import Key, compare_runs, first_difference, key_of, losses_of, processes, with_distance
+from repro_gate.analysis.compare import compare_runs, processes, with_distance
 from repro_gate.analysis.model import Comparison, Divergence
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import copy_file
 from repro_gate.ground import Ground
 from repro_gate.isolation.handover import let_in
+from repro_gate.isolation.leftovers import MOST
 from repro_gate.isolation.sight import sight_of
+from repro_gate.live import LiveView, Progress
 from repro_gate.machine import other_gpu_processes
 from repro_gate.progress import Watch
 from repro_gate.runs import conditions
 from repro_gate.runs.launch import Plan, Run, Site, launch
+from repro_gate.spec.errors import escaped, shortened
 from repro_gate.spec.model import Spec
 from repro_gate.trace.artifacts import Artifact, LeafDifference, collect, compare_artifacts, read_leaves
-from repro_gate.trace.reader import Block, Trace, TraceError, trace_files
+from repro_gate.trace.reader import Trace, TraceError, trace_files
 from repro_gate.workspace import (
     changed_data,
     fresh_workspace,
@@ -129,7 +132,7 @@ class Series:
         before = self._run(Plan("default-1", off, keep_final=True)) if with_defaults else None
         if before is not None and not before.good:
             return False
-        live = _LiveView(self.watch, first.traces, self.fail_fast and self.spec.determinism.tolerance is None)
+        live = LiveView(self.watch, first.traces, self.fail_fast and self.spec.determinism.tolerance is None)
         second = self._run(Plan(f"{label}deterministic-2", on, keep_final=True, reference=first.traces), live)
         if live.found is not None and (live.fail_fast or (not second.good and self.spec.determinism.tolerance is None)):
             self.comparisons[seed] = _so_far(first, second, live.found)  # a run that ended because it had parted still proves that it had
@@ -146,7 +149,7 @@ class Series:
     def _control(self, seed: int, steps: int) -> None:
         self.control = self._run(Plan("reseeded", conditions.reseeded(seed, self._allow, steps)))
 
-    def _run(self, plan: Plan, live: _LiveView | None = None, record: bool = True) -> Run:
+    def _run(self, plan: Plan, live: LiveView | None = None, record: bool = True) -> Run:
         """One run in a fresh workspace; its artifacts are taken out before the workspace goes."""
         folder, place = self.spec.path.parent, self.ground.place / "run"
         remove_tree(place)  # whole, so that nothing one run leaves beside its workspace reaches the next
@@ -164,8 +167,9 @@ class Series:
             self._look_for_others()
         if record:
             self.watch.run_started(plan.name, len(self.runs) + 1, self._total, plan.condition.steps)
-        progress = _Progress(self.watch, live)
+        progress = Progress(self.watch, live)
         run = launch(self.spec, plan, site, progress.tick)
+        self._note_left(run)
         self._look_for_others()
         if record:
             self.runs.append(run)
@@ -173,6 +177,16 @@ class Series:
             self._collect(plan, cwd)
         self.changed_data = self.changed_data or changed_data(self._data_before, read_data_state(self.spec.data, self.spec.path.parent))
         return run
+
+    def _note_left(self, run: Run) -> None:
+        """Say what a run left outside its own places: it is gone, and what needs it finds nothing in any other clone either."""
+        left, named = run.left, ", ".join(shortened(escaped(path)) for path in run.left.removed[:3])
+        if left.removed:
+            more = f" and {len(left.removed) - 3} more" if len(left.removed) > 3 else ""
+            self.notes[f"{run.plan.name} left {named}{more} outside its own folders: removed, so that no other run finds it"] = None
+        if left.unsearched:
+            where = shortened(escaped(left.unsearched[0]))
+            self.notes[f"what {run.plan.name} left in {where} was not looked for: it holds more than {MOST:,} files of others"] = None
 
     def _look_for_others(self) -> None:
         """Whatever computes on a GPU while no run is going is not ours. Asked before the first and after each, where it costs none time."""
@@ -233,48 +247,6 @@ class Series:
                 (label, item.step, item.kind, item.name): item for label, trace in processes(b.traces).items() for item in trace.distances
             }
             self.comparisons[seed] = replace(comparison, first_divergence=with_distance(first, measured))
-
-
-class _LiveView:
-    """Holds the second deterministic run against the first while it is still going."""
-
-    def __init__(self, watch: Watch, first: Sequence[Trace], fail_fast: bool) -> None:
-        self.watch, self.fail_fast = watch, fail_fast
-        self.found: Divergence | None = None
-        alone = [trace for trace in first if trace.trained and sum(other.key == trace.key and other.trained for other in first) == 1]
-        self._first: dict[str, dict[Key, Block]] = {trace.key: {key_of(block): block for block in trace.blocks} for trace in alone}
-        self._taken: dict[Path, int] = {}
-
-    def look(self, traces: Sequence[Trace]) -> str | None:
-        """Compare what is new in processes whose key is theirs alone (the whole comparison takes in the others); a text ends the run."""
-        for trace in traces:
-            start = self._taken.get(trace.path, 0)
-            self._taken[trace.path] = len(trace.blocks)
-            if trace.key not in self._first or sum(other.key == trace.key and other.trained for other in traces) > 1:
-                continue
-            for block in trace.blocks[start:]:
-                if self.found is None:
-                    self.found = first_difference(trace.key, self._first[trace.key], block)
-                    if self.found is not None:
-                        self.watch.diverged(self.found)
-        return "it had parted from the first run" if self.found is not None and self.fail_fast else None
-
-
-class _Progress:
-    """Tells the watch how far the run in progress is."""
-
-    def __init__(self, watch: Watch, live: _LiveView | None) -> None:
-        self.watch, self.live = watch, live
-        self._step = -1
-
-    def tick(self, traces: Sequence[Trace]) -> str | None:
-        """Called a few times a second with the traces so far."""
-        main = next((trace for trace in traces if trace.steps), None)
-        if main is not None and len(main.steps) - 1 > self._step:
-            self._step = len(main.steps) - 1
-            losses = losses_of(replace(main, blocks=main.blocks[-200:]))
-            self.watch.advanced(self._step, losses[max(losses)] if losses else None)
-        return self.live.look(traces) if self.live is not None else None
 
 
 def as_divergence(item: LeafDifference, step: int) -> Divergence:

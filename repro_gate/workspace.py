@@ -7,6 +7,7 @@ nothing; a workspace is that snapshot at the same path for every run, with decla
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 _NOT_COPIED = {".git": "git folder", "__pycache__": "__pycache__", "node_modules": "node_modules", ".venv": "virtual environment"}
+_CREDENTIALS = re.compile(r"gha-creds-[0-9a-f]+\.json")  # google-github-actions/auth leaves its in the workspace, for later steps
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
@@ -77,7 +79,9 @@ def take_snapshot(checkout: Checkout, destination: Path, leave_out: Iterable[Pat
     copy = _Copy(root, destination, notes)
     for name in names:
         path = os.path.join(root, name)
-        if not any(path == other or path.startswith(other + os.sep) for other in kept):
+        if _CREDENTIALS.fullmatch(name):
+            notes.append(f"{name} was left out: a step of the job keeps its credential there")
+        elif not any(path == other or path.startswith(other + os.sep) for other in kept):
             copy.take(name)
     copy.finish()
     return Snapshot(destination, root, copy.files, copy.bytes, tuple(notes))

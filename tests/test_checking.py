@@ -90,3 +90,28 @@ def test_a_page_is_printed_and_a_wrong_name_is_mended(capsys: pytest.CaptureFixt
     assert "did you mean `data/checksums`?" in capsys.readouterr().err
     assert main(["explain"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [item.id for item in ALL]
+
+
+def test_what_links_of_a_checkout_lead_to_is_told_nowhere(checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each file that is read and told about in its own words, as a link to a secret that only the gate can read, in several forms."""
+    secret = tmp_path / "secret"
+    secret.write_text('{"words-of-somebody": "words-of-somebody"}\nwords-of-somebody @@ =\n  words-of-somebody: [words-of-somebody\n')
+    with open(checkout / ".git" / "config", "a") as config:
+        config.write('[http "https://words-of-somebody.example/"]\n\textraheader = words-of-somebody\n')
+    (checkout / ".github" / "workflows").mkdir(parents=True)
+    for target in (str(secret), ".git/config", "/proc/self/environ"):
+        up = target if target.startswith("/") else f"../../{target}"
+        links = {"a.csv.dvc": target, "requirements.lock": target, "uv.lock": target, "pyproject.toml": target}
+        links |= {"repro.lock": target, ".github/workflows/ci.yml": up, "action.yml": target, "LICENSE": target, "code.py": target}
+        for name, to in links.items():
+            (checkout / name).unlink(missing_ok=True)
+            (checkout / name).symlink_to(to)
+        for lock in ("requirements.lock", "uv.lock"):
+            data = f"data: [{{path: a.csv.dvc}}, {{path: code.py}}, {{path: {secret}}}]\n"
+            (checkout / "repro.yml").write_text(f"version: 1\ntrain: {{run: python train.py}}\nenv: {{lockfile: {lock}}}\n{data}")
+            git(checkout, "add", "-A")
+            git(checkout, "commit", "-qm", "links", "--allow-empty")
+            _, found = check(checkout, tmp_path)
+            said = "".join([*capsys.readouterr(), (tmp_path / "checks.json").read_text()])
+            assert "words-of-somebody" not in said and "XDG_CACHE_HOME" not in said, said
+            assert found["env/lockfile"] == "fail" and found["data/checksums"] == "fail"

@@ -190,3 +190,11 @@ def test_data_that_is_not_there_or_escapes_is_named(repo: Path, tmp_path: Path, 
     write(tmp_path, outside="x")
     with pytest.raises(error, match=said):
         fresh_workspace(snapshot_of(repo, tmp_path), tmp_path / "place", (DataItem(path),), repo)
+
+
+def test_a_credential_that_a_step_left_in_the_workspace_reaches_no_training(repo: Path, tmp_path: Path) -> None:
+    (repo / "gha-creds-0123abcd.json").write_text("secret")
+    (repo / "gha-creds-of-mine.json").write_text("a file of the project's")
+    snapshot = snapshot_of(repo, tmp_path)
+    assert "gha-creds-0123abcd.json" not in tree(snapshot.root) and "gha-creds-of-mine.json" in tree(snapshot.root)
+    assert snapshot.notes == ("gha-creds-0123abcd.json was left out: a step of the job keeps its credential there",)

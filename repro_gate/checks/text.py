@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from repro_gate.files import NotRegular, read_start
+from repro_gate.files import NotRegular, leads_out, read_start
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -29,10 +29,11 @@ def is_inside(path: Path, folder: Path) -> bool:
 
 
 def read_text(path: Path, within: Path, most: int) -> str:
-    """The UTF-8 text of `path`. Raises Unreadable where it is not there, not inside `within`, no regular file or over `most` bytes."""
+    """The UTF-8 text of `path`. Raises Unreadable where it is not there, not inside `within`, git's own, no regular file or over
+    `most` bytes."""
     try:
-        if not is_inside(path, within):
-            raise Unreadable("lies outside the checkout")
+        if why := leads_out(path, within):
+            raise Unreadable(why)
         content = read_start(path, most + 1)
     except FileNotFoundError:
         raise Unreadable("is not there") from None

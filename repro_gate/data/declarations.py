@@ -16,7 +16,7 @@ from repro_gate.data.croissant import read_croissant
 from repro_gate.data.declared import LEGACY, data_path
 from repro_gate.data.dvc import read_dvc
 from repro_gate.data.stated import Fault, Stated, quoted, wrong_digest
-from repro_gate.files import NotRegular, read_start
+from repro_gate.files import NotRegular, leads_out, read_start
 from repro_gate.spec.errors import escaped
 from repro_gate.spec.model import DataItem
 
@@ -79,7 +79,7 @@ def expand_items(
 def _expand(item: DataItem, expansion: _Expansion) -> None:
     path = data_path(item, expansion.spec_dir)
     if path.name.endswith(_DVC) and path.name != _DVC and not path.is_dir():
-        raw = _read_or_tell(item.path, path, MAX_DVC, expansion)
+        raw = _dvc(item.path, path, expansion)
         if raw is not None:
             _replace(item, path, raw, read_dvc(raw.decode("utf-8-sig", "replace")), expansion)
     elif path.name.lower().endswith(_JSON) and (found := _croissant(item, path, expansion)) is not None:
@@ -106,7 +106,7 @@ def _replace(item: DataItem, path: Path, raw: bytes, read: tuple[list[Stated], l
 def _adopt(item: DataItem, path: Path, expansion: _Expansion) -> None:
     """Take an item's digest from the `.dvc` file beside it."""
     name, file = item.path.rstrip("/") + _DVC, path.with_name(path.name + _DVC)
-    raw = _read_or_tell(name, file, MAX_DVC, expansion)
+    raw = _dvc(name, file, expansion)
     stated, faults = read_dvc(raw.decode("utf-8-sig", "replace")) if raw is not None else ([], [])
     expansion.problems += [_problem(name, fault) for fault in faults]
     own = next((one for one in stated if os.path.normpath(file.parent / one.path) == os.fspath(path)), None)
@@ -180,9 +180,18 @@ def _mentions_context(path: Path) -> bool:
         return False
 
 
-def _read_or_tell(name: str, path: Path, limit: int, expansion: _Expansion) -> bytes | None:
+def _dvc(name: str, path: Path, expansion: _Expansion) -> bytes | None:
+    """The bytes of a `.dvc` file; None, and a problem, where they cannot be had.
+
+    What is wrong with a file is told in its own words, so a link is not followed to a file that is not the checkout's; where the spec names
+    one elsewhere, not to what is no `.dvc` file.
+    """
+    inside = path.is_relative_to(expansion.root)
+    why = leads_out(path, expansion.root) if inside else "" if os.path.realpath(path).endswith(_DVC) else "is no `.dvc` file"
     try:
-        return _bytes(path, limit)
+        if why:
+            raise _Unreadable(f"is a link to a file that {why}: it is not read")
+        return _bytes(path, MAX_DVC)
     except _Unreadable as error:
         expansion.problems.append(DataProblem(escaped(name), str(error), "restore the file, or take it out of the spec"))
         return None

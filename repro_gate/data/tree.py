@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.data.reader import IDENTITY_BYTES, identity, parts_of, size_in
+from repro_gate.files import read_start
 
 MAX_FILES = 5_000_000  # half a gigabyte of listing
 MAX_FOLDERS = 1_000_000  # each counted as often as a path leads to it
@@ -210,8 +211,7 @@ def dvc_patterns(folder: Path) -> Path | None:
     """The `.dvcignore` above a folder, up to the repository's root, that has any pattern; with one, DVC may see fewer files."""
     for above in folder.parents:
         try:
-            with open(above / ".dvcignore", "rb") as file:
-                lines = file.read(_IGNORE_BYTES).splitlines()
+            lines = read_start(above / ".dvcignore", _IGNORE_BYTES).splitlines()
         except OSError:
             lines = []
         if any(line.strip() and not line.startswith(b"#") for line in lines):

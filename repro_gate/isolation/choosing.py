@@ -56,12 +56,29 @@ def _missing() -> str:
     lacking = [name for name, number in _NEEDED.items() if not _effective() >> number & 1]
     if lacking:
         return "the gate lacks " + ", ".join(f"CAP_{name}" for name in lacking)
+    if _in_own_namespace("setgroups").strip() == "deny":
+        return "this user namespace refuses setgroups, as rootless engines without subordinate groups do"
+    if not all(_is_mapped(number, kind) for number in (UID, UID + 1) for kind in ("uid_map", "gid_map")):
+        return f"user {UID} does not exist in this user namespace: it maps too few"
     return "" if setpriv() is not None else "there is no `setpriv`: install util-linux"
 
 
 def _effective() -> int:
     text = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
     return next((int(line.split()[1], 16) for line in text.splitlines() if line.startswith("CapEff:")), 0)
+
+
+def _is_mapped(number: int, kind: str) -> bool:
+    """Whether a user or group exists in this user namespace: lines of first inside, first outside, count; all do where that is not told."""
+    ranges = [list(map(int, line.split())) for line in _in_own_namespace(kind).splitlines()]
+    return not ranges or any(first <= number < first + count for first, _, count in ranges)
+
+
+def _in_own_namespace(name: str) -> str:
+    try:
+        return Path("/proc/self", name).read_text(encoding="ascii")
+    except OSError:  # a kernel without user namespaces
+        return ""
 
 
 def _weaker(environment: Mapping[str, str]) -> tuple[str, ...]:

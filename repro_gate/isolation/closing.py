@@ -17,6 +17,7 @@ from pathlib import Path
 
 from repro_gate.errors import Inconclusive
 from repro_gate.isolation.model import Isolation
+from repro_gate.isolation.start import processes_of
 
 GITHUB = Path("/github")  # where the runner mounts its folders into a container action
 FILE_COMMANDS = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
@@ -67,7 +68,7 @@ def surroundings(environment: Mapping[str, str], checkout: Path) -> tuple[Path, 
 
 @contextlib.contextmanager
 def closed(isolation: Isolation, roots: Iterable[Path], keep_open: Iterable[Path] = ()) -> Iterator[None]:
-    """Close `roots` to everybody but their owners; give every mode back at the end, whatever happens.
+    """Close `roots` to everybody but their owners; give every mode back at the end, whatever happens, unless the user still has processes.
 
     `keep_open` stays reachable where it lies inside a root, and is itself left as it is, but for `.git` folders in it. Where gate and
     training are one user nothing is done. Raises Inconclusive naming what cannot be closed, and at the end what cannot be given back.
@@ -84,7 +85,8 @@ def closed(isolation: Isolation, roots: Iterable[Path], keep_open: Iterable[Path
             closing.close(root, keep)
         yield
     finally:
-        closing.give_back()
+        if not processes_of(isolation.uid or 0):  # whatever could not be ended would read what is opened here
+            closing.give_back()
 
 
 class _Closing:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from repro_gate.errors import Inconclusive
 from repro_gate.isolation.closing import closed, surroundings
+from repro_gate.isolation.leftovers import sweep
 from repro_gate.isolation.model import Isolation
 from repro_gate.isolation.restart import hide_memory
 from repro_gate.isolation.start import end_all
@@ -37,16 +38,18 @@ def confined(
     if not isolation.own_user:
         yield
         return
-    roots = surroundings(environment, checkout)
+    roots, data = surroundings(environment, checkout), tuple(data)
     keep = [*within_reach, PACKAGE, *interpreters(environment)]
     keep += [path for path in data if _may_stay_open(path, checkout, roots)]
     with _alone(isolation), _process_state(), closed(isolation, roots, _apart(keep, roots)):
         hide_memory()
-        end_all(isolation)  # what a gate that was killed has left running
+        end_all(isolation)  # what a gate that was killed has left running, and left behind
+        sweep(isolation, data)
         try:
             yield
         finally:
             end_all(isolation)
+            sweep(isolation, data)
 
 
 def interpreters(environment: Mapping[str, str]) -> tuple[Path, ...]:

@@ -37,7 +37,7 @@ def start_anew(environment: Mapping[str, str], argv: Sequence[str] | None = None
     hide_memory()
     gone = taken_out(environment)
     values = {name: environment[name] for name in keep if name in gone}
-    rest = {name: value for name, value in environment.items() if name not in gone and name != HANDED}
+    rest = {name: value for name, value in environment.items() if name and name not in gone and name != HANDED}
     file = _unnamed(json.dumps(values).encode())
     sys.stdout.flush()
     sys.stderr.flush()

@@ -10,6 +10,15 @@ from collections.abc import Iterable
 
 SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH", re.IGNORECASE)
 
+# Beside these: personal access tokens, data source names, keys and passwords by the ends of names, and services' addresses, in which
+# passwords stand.
+_ENDS = re.compile(
+    r"_(?:PAT|DSN|PWD|PASS|KEY)$|PASSPHRASE|CONNECTION_?STRING|WEBHOOK"
+    r"|(?:^|_)(?:DATABASE|DB|REDIS|MONGO(?:DB)?|POSTGRES(?:QL)?|MYSQL|AMQP|RABBITMQ|BROKER)_UR[IL]$",
+    re.IGNORECASE,
+)
+_PUBLIC = frozenset({"GPG_KEY"})  # in images of Python: whose signature its source has
+
 # Not secrets by themselves, or named by the above and on every laptop: taken out where there is something to take out, never the reason to.
 _LEADS_THERE = frozenset(
     {
@@ -24,6 +33,7 @@ _LEADS_THERE = frozenset(
         "DOCKER_CERT_PATH",
         "KUBECONFIG",
         "NETRC",
+        "PGPASSFILE",
         "ACTIONS_CACHE_URL",
         "ACTIONS_RESULTS_URL",
         "ACTIONS_RUNTIME_URL",
@@ -35,8 +45,6 @@ _LEADS_THERE = frozenset(
         "SUDO_ASKPASS",
     }
 )
-# Secrets that their names do not tell: a URL with a password in it, an account that a name only hints at.
-_KNOWN = frozenset({"DATABASE_URL", "ACTIONS_ID_TOKEN_REQUEST_URL"})
 _PREFIXES = ("AWS_", "AZURE_", "ARM_CLIENT_", "GIT_CONFIG_VALUE_", "GIT_CONFIG_PARAMETERS")
 
 
@@ -51,4 +59,6 @@ def taken_out(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _is_secret(name: str) -> bool:
-    return name not in _LEADS_THERE and (name in _KNOWN or name.startswith(_PREFIXES) or SECRET.search(name) is not None)
+    if name in _LEADS_THERE or name in _PUBLIC:
+        return False
+    return name.startswith(_PREFIXES) or SECRET.search(name) is not None or _ENDS.search(name) is not None

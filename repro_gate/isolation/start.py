@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -21,14 +22,16 @@ from repro_gate.isolation.model import Isolation
 _SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"  # never the PATH that the gate was given: an earlier step may have written to it
 _END_WITHIN = 15.0  # seconds; a process inside a device driver's call ends only when that returns
 _ROUNDS_APART = 0.02
-# kill(-1) reaches every process that its sender may signal, forks under way included; sent by that user, it is exactly that user's. It is
-# sent by a process that changes its own user (an exec may fail where the training has used up its user's processes).
+_AT_ONCE_WITHIN = 3.0  # seconds
+# kill(-1) reaches every process that its sender may signal, forks under way included; sent with that user's rights, it is exactly that
+# user's. It is sent by a process that changes its own user (an exec may fail where the training has used up its user's processes), and
+# whose real and saved user are nobody's: the training could stop one that is wholly of its user before it gets to send anything.
 _KILL = """
 import os, sys
-uid, gid = map(int, sys.argv[1:])
+uid, gid, nobody = map(int, sys.argv[1:])
 os.setgroups([])
 os.setresgid(gid, gid, gid)
-os.setresuid(uid, uid, uid)
+os.setresuid(nobody, uid, nobody)
 try:
     os.kill(-1, 9)
 except ProcessLookupError:
@@ -88,20 +91,12 @@ def end_all(isolation: Isolation) -> None:
     uid, gid = _ids(isolation)
     deadline = time.monotonic() + _END_WITHIN
     while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(
-                [sys.executable, "-I", "-S", "-c", _KILL, str(uid), str(gid)],
-                env={},
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=_END_WITHIN,
-                check=False,
-            )
+        _kill_at_once(uid, gid)
         left = processes_of(uid, reap=True)
         if not left:
             return
+        for pid in left:
+            _kill_one(pid, uid)
         if time.monotonic() > deadline:
             raise Inconclusive(
                 f"processes of the training's user {uid} cannot be ended: {', '.join(map(str, left[:10]))}",
@@ -111,18 +106,37 @@ def end_all(isolation: Isolation) -> None:
         time.sleep(_ROUNDS_APART)
 
 
+def _kill_at_once(uid: int, gid: int) -> None:
+    """All in one call of the kernel's, so that none is forked meanwhile. Does nothing where the training has used up all processes."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _KILL, str(uid), str(gid), str(uid + 1)],
+            env={},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_AT_ONCE_WITHIN,
+            check=False,
+        )
+
+
+def _kill_one(pid: int, uid: int) -> None:
+    """Kill a process of that user, never another one that has got its number meanwhile."""
+    with contextlib.suppress(OSError):
+        handle = os.pidfd_open(pid)
+        try:
+            if _is_of(pid, uid):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)
+
+
 def processes_of(uid: int, *, reap: bool = False) -> list[int]:
     """Living processes that have `uid` as any of their users. `reap`: dead ones that fell to us are let go."""
     found = []
     for name in os.listdir("/proc"):
-        if not name.isdecimal():
-            continue
-        try:
-            text = Path("/proc", name, "status").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue  # it has ended
-        fields = {key: value.split() for key, _, value in (line.partition(":") for line in text.splitlines())}
-        if str(uid) not in fields.get("Uid", ()):
+        if not name.isdecimal() or not (fields := _status(int(name))) or str(uid) not in fields.get("Uid", ()):
             continue
         if fields["State"][0] not in "ZX":
             found.append(int(name))
@@ -130,6 +144,19 @@ def processes_of(uid: int, *, reap: bool = False) -> list[int]:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(int(name), os.WNOHANG)
     return found
+
+
+def _is_of(pid: int, uid: int) -> bool:
+    return str(uid) in _status(pid).get("Uid", ())
+
+
+def _status(pid: int) -> dict[str, list[str]]:
+    """What the kernel says of a process; nothing where it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    return {key: value.split() for key, _, value in (line.partition(":") for line in text.splitlines())}
 
 
 def _ids(isolation: Isolation) -> tuple[int, int]:

@@ -11,10 +11,11 @@ import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from repro_gate.isolation.handover import give, seal
+from repro_gate.isolation.leftovers import Left, sweep
 from repro_gate.isolation.model import Isolation
 from repro_gate.isolation.sight import sight_of
 from repro_gate.runs.conditions import VARIABLES, Condition
@@ -58,6 +59,7 @@ class Run:
     remedy: str = ""
     reason_id: str = ""
     folder: Path = field(default_factory=Path)
+    left: Left = field(default_factory=Left)  # what it left outside its own places, where it had a user of its own
 
     @property
     def good(self) -> bool:
@@ -92,22 +94,14 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     """Do one run. `tick(traces so far)` is called a few times a second; a text it returns ends the run."""
     folder = site.traces / plan.name
     folder.mkdir(parents=True)
-    give(
-        site.isolation, site.workspace, site.place / "home", site.place / "tmp"
-    )  # before the moment from which a changed inode is the run's
+    sweep(site.isolation, site.data)  # of what came before the first run: `env.install` starts strangers' code as well
+    # Before the moment from which a changed inode is the run's.
+    give(site.isolation, site.workspace, site.place / "home", site.place / "tmp")
     nonce = secrets.token_hex(16)
     _configure(spec, plan, site, folder, nonce)
     write_shims(site.place, spec.train.env.get("PATH", site.outer.get("PATH", os.defpath)))
     if not _may_enter(site):
-        ended = Ended(None, None, False, "", 0.0, (), 0, False)
-        return Run(
-            plan,
-            "crashed",
-            ended,
-            problem=f"train.working-directory {spec.train.working_directory!r} is not in the workspace",
-            remedy="name a folder that git tracks, relative to the folder that holds the spec",
-            reason_id="run/no-working-directory",
-        )
+        return _not_entered(spec, plan)
     give(site.isolation, folder)
     watcher = Watcher(folder, nonce, tick, site.isolation)
     with sight_of(site.isolation):
@@ -122,7 +116,7 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     watcher.look([])  # what came after the last tick
     run = _judge(spec, plan, folder, nonce, ended, watcher)
     seal(site.isolation, folder, KEPT)
-    return run
+    return replace(run, left=sweep(site.isolation, site.data))
 
 
 def _may_enter(site: Site) -> bool:
@@ -131,6 +125,17 @@ def _may_enter(site: Site) -> bool:
     if not site.cwd.is_dir():
         return False
     return not site.isolation.own_user or Path(os.path.realpath(site.cwd)).is_relative_to(os.path.realpath(site.workspace))
+
+
+def _not_entered(spec: Spec, plan: Plan) -> Run:
+    return Run(
+        plan,
+        "crashed",
+        Ended(None, None, False, "", 0.0, (), 0, False),
+        problem=f"train.working-directory {spec.train.working_directory!r} is not in the workspace",
+        remedy="name a folder that git tracks, relative to the folder that holds the spec",
+        reason_id="run/no-working-directory",
+    )
 
 
 def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> None:

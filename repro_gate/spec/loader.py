@@ -12,6 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from repro_gate.files import leads_out
 from repro_gate.spec.document import Document, parse
 from repro_gate.spec.errors import KeyPath, Problem, Refused, SpecError
 from repro_gate.spec.model import (
@@ -38,6 +39,7 @@ FILE_NAME = "repro.yml"
 MAX_BYTES = 1 << 20
 
 _CONFLICT = re.compile(r"^(<{7}|>{7}|\|{7}) ", re.MULTILINE)
+_LINKED = "let the link lead to a file of the checkout, or name the spec by its own path"
 _START_ONE = "write one with `repro-gate init`, or name the file: `repro-gate run path/to/repro.yml`"
 
 
@@ -98,6 +100,8 @@ def _loaded(text: str, source: str, path: Path, overrides: Sequence[str], seed: 
 def _text(file: Path) -> str:
     """The file's text. Never reads more than a spec may be, nor from what is no file (a pipe would hang, a device would not end)."""
     try:
+        if why := leads_out(file, _checkout_of(file)):
+            raise Refused(Problem(None, None, "", f"a link leads to a file that {why}: it is not read"), remedy=_LINKED)
         if not file.exists():
             raise Refused(Problem(None, None, "", _missing(file)), remedy=_START_ONE)
         if not file.is_file():
@@ -108,6 +112,15 @@ def _text(file: Path) -> str:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise Refused(Problem(None, None, "", f"cannot be read: {reason}")) from None
     return _decoded_whole(raw)
+
+
+def _checkout_of(file: Path) -> Path:
+    """The checkout that a spec belongs to, by the path that names it, for the file may be a link: the nearest folder above with a `.git`;
+    else the folder that the file lies in."""
+    folder = Path(os.path.abspath(file)).parent
+    above = [folder, *folder.parents]
+    above += Path(os.path.realpath(folder), "-").parents  # a path that leads into the checkout through a link above it
+    return next((place for place in above if os.path.lexists(place / ".git")), folder)
 
 
 def _decoded_whole(raw: bytes) -> str:

@@ -21,12 +21,17 @@ def test_what_is_no_file_of_the_checkout_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s")
     (inside / "link").symlink_to("../secret")
     (inside / "loop").symlink_to("loop")
+    (inside / ".git").mkdir()
+    (inside / ".git" / "config").write_text("extraheader = secret")
+    (inside / "credential").symlink_to(".git/config")
     os.mkfifo(inside / "pipe")
     (inside / "large").write_text("x" * 101)
     (inside / "bytes").write_bytes(b"a\xff")
     for name, said in {
         "link": "lies outside the checkout",
         "../secret": "lies outside the checkout",
+        ".git/config": "belongs to git itself",
+        "credential": "belongs to git itself",
         "gone": "is not there",
         "pipe": "is no regular file",
         ".": "cannot be read|no regular file",

@@ -265,3 +265,28 @@ def test_a_digest_that_cannot_be_one_is_told_of_plain_items_too(tmp_path: Path) 
     found, problems = expand_items(items, tmp_path)
     assert found == items
     assert [(problem.where, problem.kind) for problem in problems] == [("a", "digest"), ("b", "digest")]
+
+
+@pytest.mark.parametrize("target", ["../secret.yml", ".git/config"])
+def test_a_dvc_file_that_is_a_link_out_of_the_checkout_is_not_read(tmp_path: Path, target: str) -> None:
+    """What is wrong with one is told in its own words."""
+    secret = "outs:\n- path: words-of-somebody://x\n"
+    (tmp_path / "secret.yml").write_text(secret)
+    folder = tmp_path / "checkout"
+    (folder / ".git").mkdir(parents=True)
+    (folder / ".git" / "config").write_text(secret)
+    (folder / "a.csv").write_text("abc")
+    (folder / "a.csv.dvc").symlink_to(target)
+    for declared in ("a.csv.dvc", "a.csv", f"/proc/self/root{folder}/a.csv.dvc"):
+        (problem,) = expanded(folder, declared)[1]
+        assert "is a link to a file that" in problem.message and "of-somebody" not in str(problem), declared
+
+
+def test_a_dvc_file_may_be_a_link_inside_the_checkout_or_lie_outside_it(tmp_path: Path) -> None:
+    folder = tmp_path / "checkout"
+    (folder / ".git").mkdir(parents=True)
+    (folder / "real.dvc").write_text(f"outs:\n- path: a.csv\n  md5: {ABC_MD5}\n  hash: md5\n")
+    (tmp_path / "far.dvc").write_text(f"outs:\n- path: a.csv\n  md5: {ABC_MD5}\n  hash: md5\n")
+    (folder / "link.dvc").symlink_to("real.dvc")
+    items, problems = expanded(folder, "link.dvc", str(tmp_path / "far.dvc"))
+    assert not problems and [item.md5 for item in items] == [ABC_MD5, ABC_MD5]

@@ -115,6 +115,13 @@ def test_a_folder_that_dvc_sees_through_patterns_is_said_to_be_unverified(tmp_pa
     )
 
 
+def test_a_pipe_in_place_of_such_patterns_is_not_waited_for(tmp_path: Path) -> None:
+    write(tmp_path, data__a="foo")
+    os.mkfifo(tmp_path / ".dvcignore")
+    (wrong,) = verify_data((DataItem("data", None, "0" * 32 + ".dir"),), tmp_path)
+    assert "md5 expected" in wrong.mismatches[0]
+
+
 def test_a_file_that_changes_under_the_reader_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, data__a="1", data__sub__b="2", sound="3")
     listed = digests.list_files

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from repro_gate.isolation import closing, confinement
 from repro_gate.isolation.closing import closed, runner_files, surroundings
 from repro_gate.isolation.confinement import confined
 from repro_gate.isolation.model import UID
+from repro_gate.isolation.start import command
 from tests.isolation.starting import APPEND, LIST, OWN, READ, SAME, attempt, needs_own_user
 
 pytestmark = needs_own_user
@@ -219,3 +221,14 @@ def test_the_interpreters_of_path_stay_within_reach(runner: Path) -> None:
     with confined(OWN, given, runner / "workspace"):
         assert attempt(OWN, LIST, tools) == "1"
         assert attempt(OWN, READ, runner / "home/.netrc").startswith("PermissionError")
+
+
+def test_nothing_is_given_back_while_the_user_still_has_processes(runner: Path) -> None:
+    """What could not be ended would read the event and write the runner's commands."""
+    argv, environment = command(OWN, ["sleep", "300"], {"PATH": "/usr/bin:/bin"})
+    with subprocess.Popen(argv, env=environment) as process:
+        with closed(OWN, roots(runner)):
+            pass
+        assert attempt(OWN, READ, runner / "workflow" / "event.json").startswith("PermissionError")
+        process.kill()
+    assert stat.S_IMODE((runner / "workflow").stat().st_mode) == 0o700

@@ -262,3 +262,29 @@ def test_training_that_diverges_is_measured_by_witness_runs_as_with_one_user(tmp
     assert first["step"] == 1 and first["kind"] in ("loss", "gradient", "buffer")
     weights = report["determinism"]["weights"]
     assert any(item.get("l2") for item in weights), weights  # the second run read what the first one kept
+
+
+TELLS = """
+import os, sys
+from repro_gate import record, step
+if any(os.path.exists(place + "/told-by-an-earlier-run") for place in ("/tmp", "/var/tmp", "/dev/shm")):
+    sys.exit("told")
+for place in ("/tmp", "/var/tmp", "/dev/shm"):
+    open(place + "/told-by-an-earlier-run", "w").close()
+record("loss", 1.0)
+step()
+"""
+
+
+def test_a_run_tells_the_next_one_nothing_through_shared_places(tmp_path: Path) -> None:
+    checkout = project(tmp_path / "p", TELLS, "lock: {on-change: notice}\n")
+    try:
+        own = gate(checkout, "own-user")
+        assert [run["outcome"] for run in own["runs"]] == ["finished"] * 3, logs(own)
+        said = json.dumps(own["notes"])
+        assert "deterministic-1 left /tmp/told-by-an-earlier-run, /var/tmp/told-by-an-earlier-run" in said, said
+        same = gate(checkout, "same-user")
+        assert [run["outcome"] for run in same["runs"]] == ["finished", "crashed"] and "told" in logs(same)
+    finally:
+        for place in ("/tmp", "/var/tmp", "/dev/shm"):
+            Path(place, "told-by-an-earlier-run").unlink(missing_ok=True)

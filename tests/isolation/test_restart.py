@@ -132,8 +132,18 @@ def test_names_tell_secrets_from_the_rest() -> None:
         "GOOGLE_APPLICATION_CREDENTIALS",
         "AWS_PROFILE",
         "DATABASE_URL",
+        "CELERY_BROKER_URL",
+        "NPM_CONFIG__AUTH",
+        "GH_PAT",
+        "SENTRY_DSN",
+        "MYSQL_PWD",
+        "REDIS_PASS",
+        "KAGGLE_KEY",
+        "SSH_PASSPHRASE",
+        "SLACK_WEBHOOK_URL",
+        "AZ_CONNECTION_STRING",
     ]
-    leads = ["SSH_AUTH_SOCK", "DOCKER_HOST", "ACTIONS_CACHE_URL", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE"]
+    leads = ["KUBECONFIG", "PGPASSFILE", "SSH_AUTH_SOCK", "DOCKER_HOST", "ACTIONS_CACHE_URL", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE"]
     plain = [
         "PATH",
         "HOME",
@@ -143,6 +153,12 @@ def test_names_tell_secrets_from_the_rest() -> None:
         "INPUT_SPEC",
         "PIP_INDEX_URL",
         "CUDA_VISIBLE_DEVICES",
+        "PWD",
+        "OLDPWD",
+        "GPG_KEY",
+        "TRITON_DUMP_PASSES",
+        "GITHUB_SERVER_URL",
+        "LD_LIBRARY_PATH",
     ]
     assert secret_names([*secret, *leads, *plain]) == tuple(sorted(secret))
     assert taken_out([*secret, *leads, *plain]) == tuple(sorted([*secret, *leads]))

@@ -182,3 +182,46 @@ def test_a_supervised_command_runs_as_that_user_and_leaves_none_of_it(tmp_path: 
     )
     assert ended.exit_code == 0 and ended.tail == (f"{UID} m",) and ended.left_running == 1
     assert processes_of(UID) == []
+
+
+# Whoever runs stops, all the time, whatever else it may: a killer that is wholly of its user would be stopped before it kills.
+STOPS = """
+import os, signal, time
+os.fork()
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    try:
+        os.kill(-1, signal.SIGSTOP)
+    except OSError:
+        pass
+"""
+
+
+def test_one_that_stops_whoever_comes_to_end_it_is_ended() -> None:
+    for _ in range(3):
+        argv, environment = command(OWN, [python(), "-I", "-S", "-c", STOPS], {})
+        with subprocess.Popen(argv, env=environment, start_new_session=True) as process:
+            deadline = time.monotonic() + 20
+            while len(processes_of(UID)) < 2 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            end_all(OWN)
+            assert processes_of(UID) == []
+            process.wait(timeout=5)
+
+
+def test_where_no_process_can_be_started_they_are_ended_one_by_one(monkeypatch: pytest.MonkeyPatch, bystander: int) -> None:
+    made = escaped(2)
+    deadline = time.monotonic() + 20
+    while len(processes_of(UID)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "run", exhausted)
+        end_all(OWN)
+    assert processes_of(UID) == []
+    for process in made:
+        process.wait(timeout=5)
+    os.kill(bystander, 0)
+
+
+def exhausted(*_: object, **__: object) -> None:
+    raise BlockingIOError(11, "Resource temporarily unavailable")

@@ -12,7 +12,7 @@ import pytest
 
 from repro_gate.errors import UsageError
 from repro_gate.spec.errors import MAX_PRINTED, Problem, SpecError
-from repro_gate.spec.loader import load_spec
+from repro_gate.spec.loader import key_lines, load_spec
 from repro_gate.spec.model import AllowedFlag, DataItem, Tolerance, Waiver
 from tests.spec.reading import BASE, lines, load
 
@@ -233,3 +233,34 @@ def test_the_model_is_cheap_to_import() -> None:
     code = "import sys, repro_gate.spec.model; print({'yaml', 'jsonschema'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("target", ["../secret.json", ".git/config", "/proc/self/environ", "../nothing"])
+def test_a_link_to_what_is_not_the_checkouts_is_not_read(target: str) -> None:
+    """A stranger's checkout, a gate that can read more than the stranger: mistakes are told in the file's own words."""
+    Path("secret.json").write_text('{"token-of-somebody": "words-of-somebody"}')
+    checkout = Path("checkout")
+    (checkout / ".git").mkdir(parents=True)
+    (checkout / ".git" / "config").write_text("extraheader: words-of-somebody\n")
+    (checkout / "repro.yml").symlink_to(target)
+    with pytest.raises(SpecError, match="a link leads to a file that (lies outside the checkout|belongs to git itself)") as refused:
+        load_spec(checkout)
+    assert "of-somebody" not in refused.value.diagnostics() and "by its own path" in refused.value.diagnostics()
+    assert key_lines(checkout / "repro.yml") == {}
+
+
+def test_a_linked_folder_does_not_lead_out_either_and_links_inside_are_followed() -> None:
+    Path("elsewhere").mkdir()
+    Path("elsewhere/repro.yml").write_text(BASE)
+    checkout = Path("checkout")
+    (checkout / ".git").mkdir(parents=True)
+    (checkout / "common").mkdir()
+    (checkout / "common" / "gate.yml").write_text(BASE)
+    (checkout / "train").mkdir()
+    (checkout / "train" / "repro.yml").symlink_to("../common/gate.yml")
+    (checkout / "out").symlink_to("../elsewhere")
+    Path("train").symlink_to("checkout/train")
+    with pytest.raises(SpecError, match="lies outside the checkout"):
+        load_spec(checkout / "out")
+    assert load_spec(checkout / "train").train.run == "python t.py"
+    assert load_spec(Path("train")).train.run == "python t.py"  # reached through a link that is not the checkout's own
