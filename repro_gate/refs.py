@@ -43,9 +43,10 @@ def commit_of(root: Path, ref: str, option: str) -> str:
             raise GitFailed("no name of a commit", 1)
         return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}").strip().decode("ascii")
     except GitFailed:
+        name = ref.removeprefix("refs/remotes/").removeprefix("origin/")
         raise UsageError(
             f"{option} {ref}: no such commit in {root}",
-            remedy=f"fetch it first (`git fetch origin {ref.removeprefix('refs/remotes/').removeprefix('origin/')}`; in a workflow: actions/checkout with `fetch-depth: 0`)",
+            remedy=f"fetch it first (`git fetch origin {name}`; in a workflow: actions/checkout with `fetch-depth: 0`)",
             reason_id="usage/ref",
         ) from None
 

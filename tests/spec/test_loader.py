@@ -243,7 +243,7 @@ def test_a_link_to_what_is_not_the_checkouts_is_not_read(target: str) -> None:
     (checkout / ".git").mkdir(parents=True)
     (checkout / ".git" / "config").write_text("extraheader: words-of-somebody\n")
     (checkout / "repro.yml").symlink_to(target)
-    with pytest.raises(SpecError, match="a link leads to a file that (lies outside the checkout|belongs to git itself)") as refused:
+    with pytest.raises(SpecError, match=r"a link leads to a file that (lies outside the checkout|belongs to git itself)") as refused:
         load_spec(checkout)
     assert "of-somebody" not in refused.value.diagnostics() and "by its own path" in refused.value.diagnostics()
     assert key_lines(checkout / "repro.yml") == {}
