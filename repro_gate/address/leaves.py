@@ -28,6 +28,7 @@ def recipe_leaves(spec: Spec, code: str, data: Sequence[DataFinding], lockfile: 
         "code": code,
         **{f"data/{_path(item.path, folder)}": _found(item) for item in data},
         "lockfile": lockfile,
+        **({"install": True} if spec.env.install else {}),
         "seeds": list[Leaf](spec.random_state.seeds),
         "steps": spec.train.steps,
         "command": _bounded(spec.train.run) if spec.train.run is not None else {"snippet": _bounded(spec.train.snippet or "")},

@@ -311,7 +311,7 @@ def test_absolute_data_inside_the_checkout_is_no_code(checkout: Path) -> None:
 
 
 def test_hash_gives_the_address_that_a_run_gives(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "interpreter_facts", lambda spec, environment: FACTS)
+    monkeypatch.setattr(build, "interpreter_facts", lambda spec, environment, isolation: FACTS)
     monkeypatch.setattr(build, "read_machine", lambda: MACHINE)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
@@ -324,7 +324,7 @@ def test_hash_gives_the_address_that_a_run_gives(checkout: Path, tmp_path: Path,
 
 
 def test_there_is_no_address_without_the_data(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "interpreter_facts", lambda spec, environment: FACTS)
+    monkeypatch.setattr(build, "interpreter_facts", lambda spec, environment, isolation: FACTS)
     (checkout / "data/train.bin").unlink()
     with pytest.raises(Inconclusive, match=r"data/train\.bin") as caught:
         address_of_spec(load_spec(checkout / "repro.yml", ()), os.environ)

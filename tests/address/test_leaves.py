@@ -24,6 +24,7 @@ MOVING = {
     "random-state.seed": (["random-state.seed=7"], {"seeds"}),
     "random-state.seeds": (["random-state.seeds=[42, 7]"], {"seeds"}),
     "hardware.device": (["hardware.device=cpu"], {"hardware.device"}),
+    "env.install": (["env={lockfile: requirements.lock, install: true}"], {"install"}),
     **{
         f"determinism.allow {flag}": (
             [f"determinism.allow=[{{flag: {flag}, reason: r}}]"],
