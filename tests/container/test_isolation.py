@@ -7,12 +7,14 @@ open to everybody. What came of each attack leaves the container through `/resul
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from repro_gate.isolation.model import GID, UID
 from tests.container.attacks import NOTHING_THERE, TOKEN, attempts
 from tests.container.engine import Engine
 from tests.container.image import Image
@@ -127,9 +129,10 @@ def test_the_log_has_the_token_in_the_line_that_masks_it_and_nowhere_else(attack
 
 
 def _letter_box(root: Path) -> Path:
+    """A folder of the training's own user: what it leaves in one that is everybody's, the gate would remove before the next run."""
     box = root / "results"
-    box.mkdir()
-    box.chmod(0o1777)
+    box.mkdir(mode=0o700)
+    os.chown(box, UID, GID)
     return box
 
 
