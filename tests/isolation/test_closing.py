@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from repro_gate.isolation import closing, confinement
 from repro_gate.isolation.closing import closed, runner_files, surroundings
 from repro_gate.isolation.confinement import confined
 from repro_gate.isolation.model import UID
-from repro_gate.isolation.start import command
+from repro_gate.isolation.start import command, processes_of
 from tests.isolation.starting import APPEND, LIST, OWN, READ, SAME, attempt, needs_own_user
 
 pytestmark = needs_own_user
@@ -227,8 +228,13 @@ def test_nothing_is_given_back_while_the_user_still_has_processes(runner: Path) 
     """What could not be ended would read the event and write the runner's commands."""
     argv, environment = command(OWN, ["sleep", "300"], {"PATH": "/usr/bin:/bin"})
     with subprocess.Popen(argv, env=environment) as process:
-        with closed(OWN, roots(runner)):
-            pass
-        assert attempt(OWN, READ, runner / "workflow" / "event.json").startswith("PermissionError")
-        process.kill()
+        try:
+            deadline = time.monotonic() + 60
+            while process.pid not in processes_of(UID) and time.monotonic() < deadline:
+                time.sleep(0.01)  # until then it is root's: `setpriv` has not changed the user yet
+            with closed(OWN, roots(runner)):
+                pass
+            assert attempt(OWN, READ, runner / "workflow" / "event.json").startswith("PermissionError")
+        finally:
+            process.kill()
     assert stat.S_IMODE((runner / "workflow").stat().st_mode) == 0o700
