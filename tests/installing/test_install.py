@@ -198,12 +198,13 @@ from repro_gate.installing import installed
 from repro_gate.isolation.model import Isolation
 from tests.installing.wheels import checkout, outer
 there = Path({str(tmp_path)!r})
-spec = checkout(there / "c", (there / "c/requirements.lock").read_text())
-with installed(spec, there / "c", outer(there), Isolation(), cache_root=there / "cache", tell=print) as made:
+own = there / sys.argv[1]  # one checkout each, with the same lock
+spec = checkout(own, (there / "c/requirements.lock").read_text())
+with installed(spec, own, outer(there), Isolation(), cache_root=there / "cache", tell=print) as made:
     print(made["VIRTUAL_ENV"])
 """
     root = Path(__file__).resolve().parents[2]
-    both = [subprocess.Popen([sys.executable, "-c", program], cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [subprocess.Popen([sys.executable, "-c", program, name], cwd=root, stdout=subprocess.PIPE, text=True) for name in ("one", "two")]
     said = [process.communicate(timeout=120)[0].splitlines() for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert sorted(len(lines) for lines in said) == [1, 2] and said[0][-1] == said[1][-1]
