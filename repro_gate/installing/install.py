@@ -18,8 +18,9 @@ from repro_gate.installing.base import Base, base_of
 from repro_gate.installing.making import make
 from repro_gate.installing.pip import pip_environment
 from repro_gate.installing.requirements import Wanted, wanted
-from repro_gate.installing.seal import give, let_go, seal, shut
+from repro_gate.installing.seal import let_go, seal, shut
 from repro_gate.installing.store import Slot, environments_root, opened, prune
+from repro_gate.isolation.handover import give
 from repro_gate.isolation.model import Isolation
 from repro_gate.report.escape import for_terminal
 from repro_gate.spec.model import Spec
@@ -94,7 +95,7 @@ def _made(slot: Slot, lock: Wanted, base: Base, outer: Mapping[str, str], isolat
             place.mkdir()
             place.chmod(0o755)
             if place != slot.work:
-                give(place, isolation)
+                give(isolation, place)
         make(slot.folder, slot.work, lock, base, pip_environment(outer, slot.work), isolation)
         count = seal(slot.folder, isolation)
         slot.finish({"lock": lock.name, "python": base.version, "base": base.executable, "entries": count, "made": int(time.time())})

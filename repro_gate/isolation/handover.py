@@ -1,4 +1,4 @@
-"""Whose a folder is: given to the training before a run, taken back and sealed after it. Called by `runs.launch` and `address.ask`.
+"""Whose a folder is: given to the training before a run, taken back and sealed after it.
 
 Both change owners as root in trees that the training may have written to, so both are called only while no process of its user lives
 (`start.end_all`), and neither follows a link.

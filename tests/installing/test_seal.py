@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from repro_gate.errors import Inconclusive
-from repro_gate.installing.seal import give, let_go, seal, shut
+from repro_gate.installing.seal import let_go, seal, shut
+from repro_gate.isolation.handover import give
 from repro_gate.isolation.model import GID, OWN_USER, UID, Isolation
 
 SAME = Isolation()
@@ -70,9 +71,9 @@ def test_letting_go_follows_no_link_and_misses_nothing_that_is_gone(tmp_path: Pa
 @AS_ROOT
 def test_an_empty_folder_is_given_away_and_only_where_there_is_another_user(tmp_path: Path) -> None:
     (tmp_path / "e").mkdir()
-    give(tmp_path / "e", SAME)
+    give(SAME, tmp_path / "e")
     assert (tmp_path / "e").stat().st_uid == os.getuid()
-    give(tmp_path / "e", OWN)
+    give(OWN, tmp_path / "e")
     assert (tmp_path / "e").stat().st_uid == UID
 
 
