@@ -138,6 +138,7 @@ class Hooks:
         if not self.session.live:
             return
         roots = [tensors] if isinstance(tensors, self.torch.Tensor) else list(tensors or ())
+        self.session.trains()
         losses = [loss_of(root) for root in roots if isinstance(root, self.torch.Tensor) and root.numel() == 1 and root.is_floating_point()]
         with self.session.own_time():
             if self.session.wants():
@@ -154,6 +155,7 @@ class Hooks:
             return None
         self._release()
         self._capture()
+        self.session.trains()
         self.loaders.trained()
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if not callable(closure):
