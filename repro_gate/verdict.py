@@ -58,7 +58,8 @@ def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, .
 
 def _diverged(findings: Findings) -> list[Reason]:
     reasons = []
-    tolerance = findings.spec.determinism.tolerance
+    tolerance, off = findings.spec.determinism.tolerance, findings.spec.determinism.allow
+    flags = "every flag on" + (f" but {', '.join(item.flag for item in off)}" if off else "")
     for item in findings.comparisons:
         first = item.comparison.first_divergence
         if first is None:
@@ -67,7 +68,7 @@ def _diverged(findings: Findings) -> list[Reason]:
             reasons.append(
                 Reason(
                     "determinism/diverged",
-                    f"two runs with seed {item.seed} and every flag on part {place_of(first, item.comparison.steps)}",
+                    f"two runs with seed {item.seed} and {flags} diverge {place_of(first, item.comparison.steps)}",
                     "find what draws or orders differently there; docs/causes.md lists what to look for",
                 )
             )

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 KINDS = ("rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer", "artifact")
+STEPS = "steps"  # the name of a divergence in the number of optimizer steps
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from repro_gate.analysis.model import Comparison, Cost, Divergence, NoiseFloor
+from repro_gate.analysis.model import STEPS, Comparison, Cost, Divergence, NoiseFloor
 from repro_gate.report import figures
 from repro_gate.report.model import CATEGORIES, CheckResult, Report, RunSummary
 
@@ -87,6 +87,8 @@ def where(divergence: Divergence) -> Phrase:
     word = _KIND_WORDS.get(divergence.kind, divergence.kind)
     if divergence.name == divergence.kind:
         word = "the"
+    if divergence.kind == "optimizer" and divergence.name == STEPS:
+        word = "the number of"
     phrase: Phrase = (("figure", step), ("say", f", {word} "), ("name", divergence.name))
     return phrase if divergence.process == "main" else (*phrase, ("say", " in process "), ("name", divergence.process))
 
