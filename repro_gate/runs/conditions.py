@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 FlagValue = bool | str
 
+FILL = "torch.utils.deterministic.fill_uninitialized_memory"
 # Set by the probe in the process, right after torch came in.
 IN_PROCESS: Mapping[str, FlagValue] = {
     "torch.use_deterministic_algorithms": True,
-    "torch.utils.deterministic.fill_uninitialized_memory": True,
+    FILL: True,
     "torch.backends.cudnn.deterministic": True,
     "torch.backends.cudnn.benchmark": False,
     "torch.backends.mkldnn.deterministic": True,
