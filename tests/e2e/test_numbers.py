@@ -66,3 +66,11 @@ def test_losses_fail_where_none_is_finite_from_the_first_steps_on(line: str, fai
     assert gated.reason_ids == (["determinism/nonfinite"] if fails else [])
     if fails:
         assert "no loss is finite from step 1 to the last of 4 steps" in gated.report["reasons"][0]["message"]
+
+
+def test_a_flag_of_cudnn_on_a_cpu_is_no_failure(tmp_path: Path) -> None:
+    gated = gate(training(tmp_path / "code", "import torch\ntorch.backends.cudnn.benchmark = True\n" + FILLED, SPEC), out=tmp_path)
+    check = gated.check("random-state/flags")
+    assert gated.exit_code == 0 and check["status"] == "pass", gated.stdout
+    line = "torch.backends.cudnn.benchmark is True from step 0 on, set at train.py:2, and the gate wants False; no CUDA device was used"
+    assert check["evidence"] == [line]
