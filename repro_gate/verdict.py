@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro_gate.analysis.model import Cost
+from repro_gate.analysis.nonfinite import nonfinite
 from repro_gate.analysis.tolerance import outside_tolerance
 from repro_gate.checks import uncovered
 from repro_gate.checks.interface import CheckResult
 from repro_gate.lock.model import AgainstFinding, LockFinding
 from repro_gate.report.model import Reason, SeedResult
 from repro_gate.report.sentences import place_of
+from repro_gate.runs.conditions import FILL
 from repro_gate.runs.launch import Run
 from repro_gate.spec.model import Spec
 
@@ -44,7 +46,13 @@ class Findings:
 def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, ...]]:
     """(verdict, reasons, notes)."""
     failed = _failed_checks(findings.checklist)
-    failing = [*_diverged(findings), *(item for item in failed if item.id != REQUIRED_DEVICE), *_over_budget(findings), *_moved(findings)]
+    failing = [
+        *_diverged(findings),
+        *_nonfinite(findings),
+        *(item for item in failed if item.id != REQUIRED_DEVICE),
+        *_over_budget(findings),
+        *_moved(findings),
+    ]
     open_questions = [*_inconclusive(findings), *(item for item in failed if item.id == REQUIRED_DEVICE)]
     if findings.runs and not open_questions and not findings.stopped_early:
         failing += _uncovered(findings.checklist)
@@ -82,6 +90,17 @@ def _diverged(findings: Findings) -> list[Reason]:
                 for sentence in outside_tolerance(item.comparison, tolerance)
             ]
     return reasons
+
+
+def _nonfinite(findings: Findings) -> list[Reason]:
+    """Numbers that were never finite repeat whatever the training does: such a run shows nothing."""
+    if findings.spec.determinism.allow_nonfinite:
+        return []
+    runs = [run for run in findings.runs if run.good and run.plan.condition.name == "deterministic"]
+    default = next((run.traces for run in findings.runs if run.good and run.plan.condition.name == "default"), None)
+    found = (sentence for run in runs for sentence in nonfinite(run.traces, default, bool(run.plan.condition.flags.get(FILL))))
+    remedy = "initialize what is named (torch.empty only reserves memory), or allow it: `determinism: {allow-nonfinite: true}`"
+    return [Reason("determinism/nonfinite", sentence, remedy) for sentence in dict.fromkeys(found)]
 
 
 def _failed_checks(checklist: Sequence[CheckResult]) -> list[Reason]:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 FlagValue = bool | str
 
+FILL = "torch.utils.deterministic.fill_uninitialized_memory"
 # Set by the probe in the process, right after torch came in.
 IN_PROCESS: Mapping[str, FlagValue] = {
     "torch.use_deterministic_algorithms": True,
-    "torch.utils.deterministic.fill_uninitialized_memory": True,
+    FILL: True,
     "torch.backends.cudnn.deterministic": True,
     "torch.backends.cudnn.benchmark": False,
     "torch.backends.mkldnn.deterministic": True,
@@ -46,6 +47,20 @@ SAME_IN_ALL = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
 )  # set under every condition: they are part of the seed and the machine
+# What only a training on CUDA calls: cuDNN, cuBLAS, NCCL and libraries of CUDA kernels.
+CUDA_ONLY = frozenset(
+    {
+        "torch.backends.cudnn.deterministic",
+        "torch.backends.cudnn.benchmark",
+        "CUBLAS_WORKSPACE_CONFIG",
+        "NCCL_ALGO",
+        "NCCL_PROTO",
+        "FLASH_ATTENTION_DETERMINISTIC",
+        "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+        "MAMBA_DETERMINISTIC",
+        "CAUSAL_CONV1D_DETERMINISTIC",
+    }
+)
 WARN_ONLY = "torch.use_deterministic_algorithms.warn_only"
 FLAGS = (*IN_PROCESS, ONLY_READ, *IN_ENVIRONMENT, *SAME_IN_ALL)
 VARIABLES = (*IN_ENVIRONMENT, *SAME_IN_ALL)
@@ -107,6 +122,23 @@ def not_effective(settings: Mapping[str, object], condition: Condition) -> dict[
     if "TORCHINDUCTOR_DETERMINISTIC" in condition.environment and settings.get(ONLY_READ, True) is not True:
         wrong[ONLY_READ] = settings[ONLY_READ]
     return wrong
+
+
+def wanted(name: str, condition: Condition) -> FlagValue | None:
+    """The value that the condition has for a flag, or for what is read back in its place."""
+    derived = {WARN_ONLY: False, ONLY_READ: True}
+    return derived.get(name, condition.flags.get(name, condition.environment.get(name)))
+
+
+def moot(name: str, facts: Mapping[str, str], settings: Mapping[str, object]) -> str:
+    """Why a flag means nothing to a process with these facts and this reading; empty where its library was used, or may have been."""
+    if name in CUDA_ONLY and facts.get("device", "").startswith("cpu"):
+        return "no CUDA device was used"
+    if name.startswith("NCCL_") and facts.get("gpus") == "1" and facts.get("process") == "main":
+        return "one process used one GPU"
+    if name == "TORCHINDUCTOR_DETERMINISTIC" and ONLY_READ not in settings:
+        return "torch.compile was not used"
+    return ""
 
 
 def _seeded(seed: int, allow: frozenset[str]) -> dict[str, str]:

@@ -32,6 +32,8 @@ determinism:
   compare: bitwise
   # Determinism flags that are left off, each as {flag: …, reason: …}.
   allow: []
+  # Losses and parameters that are not finite from the first steps on fail, unless this is `true`.
+  allow-nonfinite: false
 
 capture:
   # Steps between digests: larger is faster, and finds a divergence less exactly.

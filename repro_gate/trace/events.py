@@ -14,7 +14,7 @@ from . import format as fmt
 from .fields import Row
 from .model import Block, Drawn, LoaderSeen, Measured, Opened, Records, StepMark, Trace, Undone
 
-MAX_UNDONE = MAX_NETWORK = MAX_NOTES = 1000  # of each, the first are kept
+MAX_UNDONE = MAX_NETWORK = MAX_NOTES = MAX_NONFINITE = 1000  # of each, the first are kept
 ROLES = ("train", "evaluation")
 
 
@@ -43,6 +43,7 @@ class Events:
             self._loader,
             self._records,
             self._variables,
+            self._nonfinite,
             self._note,
             self._end,
         ]
@@ -196,6 +197,12 @@ class Events:
     def _variables(self, event: Mapping[str, Any]) -> None:
         values = fields.mapping(event["values"], fmt.MAX_VARIABLES)
         self.trace.variables = {fields.text(name, 200): fields.text(value, fmt.MAX_NAME) for name, value in values.items()}
+
+    def _nonfinite(self, event: Mapping[str, Any]) -> None:
+        for kind, name, step, whole in fields.items(event["rows"], MAX_NONFINITE):
+            if len(self.trace.nonfinite) >= MAX_NONFINITE or not isinstance(whole, bool):
+                raise ValueError(f"more than {MAX_NONFINITE} tensors, or `whole` is no truth value")
+            self.trace.nonfinite.append((fields.kind(kind), fields.text(name, fmt.MAX_NAME), fields.integer(step, -1, fmt.MAX_STEP), whole))
 
     def _note(self, event: Mapping[str, Any]) -> None:
         if len(self.trace.notes) < MAX_NOTES:

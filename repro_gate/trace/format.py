@@ -19,6 +19,7 @@ Every line is a JSON object whose `e` names the event:
     loader    number, workers, base_seed, dataset: one torch DataLoader, at its first batch
     records   loader, role, digests (base64 of 8 bytes for each record), whole: what a DataLoader handed out, at the end
     variables values {name: value}: environment variables that torch or CUDA read, at the first step
+    nonfinite rows [[kind, name, step, whole], …]: tensors that held NaN at `step` and still do at the end; `whole`: in every element
     note      id, message: what the probe could not do
     end       reason (`steps`, `exit`, `exception`), steps: last line; a trace that trained and has none is truncated
 

@@ -135,6 +135,7 @@ class Trace:
     variables: dict[str, str] = field(
         default_factory=dict
     )  # environment variables that torch or CUDA read, as they stood at the first step
+    nonfinite: list[tuple[str, str, int, bool]] = field(default_factory=list)  # (kind, name, step, whole): NaN from `step` to the end
     notes: list[tuple[str, str]] = field(default_factory=list)
     end: str | None = None
 
