@@ -106,7 +106,8 @@ def _not_held(found: Found) -> str:
     """Why the lock says nothing, where there is one."""
     if found.judged.lock is None or found.entry is not None:
         return ""
-    return "repro.lock cannot be held against this gating: its runs were not compared, or are not the same bits"
+    why = "its runs were not compared, are not the same bits, or did not train the checkout's code"
+    return f"repro.lock cannot be held against this gating: {why}"
 
 
 def _subject(spec: Spec, options: Options, evidence: Evidence, runs: Sequence[Run]) -> Subject:

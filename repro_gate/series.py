@@ -162,7 +162,8 @@ class Series:
                 f"train.working-directory {self.spec.train.working_directory!r} leaves the checkout", remedy="name a folder inside it"
             )
         data = resolve_data(self.spec.data, folder)
-        site = Site(place, workspace.root, cwd, self.ground.place / "traces", self.ground.outer, data, self.ground.isolation)
+        ground = self.ground
+        site = Site(place, workspace.root, cwd, ground.place / "traces", ground.outer, data, ground.isolation, ground.original)
         if not self.runs:
             self._look_for_others()
         if record:

@@ -212,7 +212,11 @@ class Session:
                 if self.config.get("observe"):
                     from . import distributions
 
-                    self.event("distributions", versions=distributions.imported())
+                    original = next((item for item in OBSERVERS if hasattr(item, "has_copy")), None)
+                    versions, copies = distributions.imported(original)
+                    self.event("distributions", versions=versions)
+                    if copies:
+                        self.event("imports", modules=copies)
         self.flush(last=True)
         self._closed = True
         with self._guard():

@@ -12,7 +12,7 @@ from typing import Any
 from . import fields
 from . import format as fmt
 from .fields import Row
-from .model import Block, Drawn, LoaderSeen, Measured, Opened, Records, StepMark, Trace, Undone
+from .model import Block, Drawn, Imported, LoaderSeen, Measured, Opened, Records, StepMark, Trace, Undone
 
 MAX_UNDONE = MAX_NETWORK = MAX_NOTES = MAX_NONFINITE = 1000  # of each, the first are kept
 ROLES = ("train", "evaluation")
@@ -38,6 +38,7 @@ class Events:
             self._distance,
             self._network,
             self._opened,
+            self._imports,
             self._distributions,
             self._drawn,
             self._loader,
@@ -158,6 +159,13 @@ class Events:
             if len(self.trace.opened) >= fmt.MAX_OPENED:
                 raise ValueError(f"more than {fmt.MAX_OPENED} files")
             self.trace.opened.append(Opened(place, inside, fields.text(by, fmt.MAX_NAME)))
+
+    def _imports(self, event: Mapping[str, Any]) -> None:
+        for name, path, distribution in fields.items(event["modules"], fmt.MAX_IMPORTS):
+            if len(self.trace.imports) >= 2 * fmt.MAX_IMPORTS:
+                raise ValueError(f"more than {2 * fmt.MAX_IMPORTS} modules")
+            named = fields.text(name, fmt.MAX_NAME), fields.absolute_path(path), fields.text(distribution, 200)
+            self.trace.imports.append(Imported(*named))
 
     def _distributions(self, event: Mapping[str, Any]) -> None:
         if self.trace.distributions is not None:

@@ -20,7 +20,12 @@ from tests.e2e.gating import Gated, gate
 STRICT = ("--set", "checklist.profile=strict")
 NEED_GPU = {"env/cublas-workspace": "no deterministic run started CUDA", "hardware/alone": "training used no GPU"}
 WHERE_RUNS_PART = {"data/batches", "random-state/generators", "random-state/workers"}
-OTHERWISE = {"code/pristine-workspace", "env/versions", "hardware/same"}  # each fault has a test of its own below
+OTHERWISE = {
+    "code/imports-checkout",
+    "code/pristine-workspace",
+    "env/versions",
+    "hardware/same",
+}  # each fault has a test of its own below or in test_imports
 CONNECT = """
 import contextlib, socket
 with contextlib.closing(socket.socket()) as other, contextlib.suppress(OSError):
