@@ -66,7 +66,7 @@ def make_report(options: Options, series: Series, found: Found, started: datetim
         comparisons,
         _settings(first),
         _non_finite(first),
-        noise_floor(*defaults) if defaults else None,
+        series.floor or (noise_floor(*defaults) if defaults else None),
         cost,
         spec.cost.max_percent,
         checklist,

@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from repro_gate.analysis.compare import compare_runs, processes, with_distance
-from repro_gate.analysis.model import Comparison, Divergence
+from repro_gate.analysis.model import Comparison, Divergence, NoiseFloor
+from repro_gate.analysis.noise import noise_floor, recorded
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import copy_file
 from repro_gate.ground import Ground
@@ -57,6 +58,7 @@ class Series:
         self._allow = frozenset(item.flag for item in spec.determinism.allow)
         self._data_before = read_data_state(spec.data, spec.path.parent)
         self._total = 0
+        self.floor: NoiseFloor | None = None  # of the default runs, once both came to their end
         self.gpu_processes: tuple[str, ...] | None = None  # of others, seen before the runs; None: nobody could look
 
     def run_all(self, control_steps: int) -> None:
@@ -67,6 +69,7 @@ class Series:
         try:
             if self._gate_seed(first, steps, with_defaults):
                 self._control(first, min(control_steps, steps or control_steps))
+                self._measure_noise(first)
                 for seed in self.spec.random_state.seeds[1:]:
                     if not self._gate_seed(seed, steps, False):
                         break
@@ -125,7 +128,7 @@ class Series:
     def _gate_seed(self, seed: int, steps: int | None, with_defaults: bool, label: str = "") -> bool:
         """The deterministic pair of one seed, with the default pair between. False where the series has to end."""
         label += "" if seed == self.spec.random_state.seeds[0] else f"seed{seed}-"
-        on, off = conditions.deterministic(seed, self._allow, steps), conditions.default(seed, self._allow, steps)
+        on, off = conditions.deterministic(seed, self._allow, steps), conditions.default(seed, steps)
         first = self._run(Plan(f"{label}deterministic-1", on, keep_final=True, observe=not self.runs))
         if not first.good:
             return False
@@ -148,6 +151,22 @@ class Series:
 
     def _control(self, seed: int, steps: int) -> None:
         self.control = self._run(Plan("reseeded", conditions.reseeded(seed, self._allow, steps)))
+
+    def _measure_noise(self, seed: int) -> None:
+        """The noise floor. Where only the default runs diverge, and so early that the hash seed may be why, one more short run shows it:
+        without the flags, with `PYTHONHASHSEED` alone, it must record in that place what the deterministic runs recorded."""
+        defaults = self.default_pair()
+        if defaults is None:
+            return
+        self.floor = noise_floor(*defaults)
+        first, name = self.floor.first_divergence, conditions.HASH_SEED
+        fixed = name in self._allow or name in self.spec.train.env or name in self.ground.outer
+        if first is None or first.step > 0 or first.kind in ("gradient", "optimizer") or fixed or not self.comparisons[seed].identical:
+            return
+        run = self._run(Plan("pinned", conditions.pinned(seed, 1)), record=False)
+        wanted = recorded(self.pair()[0].traces, first)
+        if run.good and wanted and recorded(run.traces, first) == wanted:
+            self.floor = replace(self.floor, reproducible_by=name)
 
     def _run(self, plan: Plan, live: LiveView | None = None, record: bool = True) -> Run:
         """One run in a fresh workspace; its artifacts are taken out before the workspace goes."""

@@ -74,3 +74,34 @@ def test_a_flag_of_cudnn_on_a_cpu_is_no_failure(tmp_path: Path) -> None:
     assert gated.exit_code == 0 and check["status"] == "pass", gated.stdout
     line = "torch.backends.cudnn.benchmark is True from step 0 on, set at train.py:2, and the gate wants False; no CUDA device was used"
     assert check["evidence"] == [line]
+
+
+WORDS = """
+import torch
+words = "the cat sat on a mat and the dog ran to it over there with all of its heart".split()
+vocabulary = {word: number for number, word in enumerate(set(words))}
+ids = torch.tensor([vocabulary[word] for word in words])
+model = torch.nn.Sequential(torch.nn.Embedding(len(vocabulary), 8), torch.nn.Linear(8, len(vocabulary)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    loss = torch.nn.functional.cross_entropy(model(ids[:-1]), ids[1:])
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("fault", [True, False])
+def test_what_only_a_fixed_hash_seed_makes_reproducible_is_said_first(fault: bool, tmp_path: Path) -> None:
+    source = WORDS if fault else WORDS.replace("set(words)", "sorted(set(words))")
+    gated = gate(
+        training(tmp_path / "code", source, "version: 1\ntrain: {run: python train.py}\n"),
+        "--markdown",
+        str(tmp_path / "r.md"),
+        out=tmp_path,
+    )
+    assert gated.exit_code == 0 and gated.report["noise_floor"]["identical"] is not fault, gated.stdout
+    said = "without the flags they diverge at step 0, in loss, made reproducible by PYTHONHASHSEED"
+    assert (said in " ".join(gated.stdout.split())) is fault, gated.stdout
+    assert (said in (tmp_path / "r.md").read_text()) is fault
+    assert gated.report["noise_floor"]["reproducible_by"] == ("PYTHONHASHSEED" if fault else "")
