@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from repro_gate._version import DOCS_URL
 from repro_gate.analysis.model import STEPS, Comparison, Cost, Divergence, NoiseFloor
 from repro_gate.report import figures
 from repro_gate.report.model import CATEGORIES, CheckResult, Report, RunSummary
@@ -26,6 +27,7 @@ _KIND_WORDS = {
     "optimizer": "optimizer state of",
     "artifact": "artifact",
 }
+_UNDECLARED = {"env/image-digest": "image", "env/lockfile": "lockfile"}
 _ENDED_WELL = ("finished", "stopped")
 _MORE = re.compile(r"… and ([0-9]{1,9}) more")
 _WORST_FIRST = ("fail", "warn", "waived", "skip", "pass")
@@ -208,6 +210,17 @@ def coverage(checklist: Sequence[CheckResult]) -> tuple[tuple[str, int, int], ..
         return category, sum(item.status == "pass" for item in made), len(made)
 
     return tuple(tally(category) for category in CATEGORIES)
+
+
+def undeclared(checklist: Sequence[CheckResult]) -> str:
+    """`not declared: image, lockfile (https://…)`; empty where everything is declared that a check asks for."""
+    words = sorted(_UNDECLARED[item.id] for item in checklist if is_undeclared(item))
+    return f"not declared: {', '.join(words)} ({DOCS_URL}/checks/README.md)" if words else ""
+
+
+def is_undeclared(item: CheckResult) -> bool:
+    """Whether a check had nothing to look at because the spec never mentions it."""
+    return item.status == "skip" and item.id in _UNDECLARED
 
 
 def worst_first(checklist: Sequence[CheckResult]) -> list[CheckResult]:
