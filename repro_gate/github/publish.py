@@ -125,7 +125,7 @@ def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]
         "identical": _text(determinism.get("identical")),
         "first_divergence": _text(None if first is None else {key: first[key] for key in ("step", "kind", "name")}),
         "cause": _text(diagnosis.get("cause")),
-        "determinism_cost_pct": _text(cost.get("determinism_cost_pct")),
+        "determinism_cost_pct": _text(None if cost.get("steps_needed") else cost.get("determinism_cost_pct")),
         "determinism_cost_ci95": _text(cost.get("ci95")),
         "config_hash": _text(address.get("config_hash")),
         "lock": _text(lock.get("status")),

@@ -105,6 +105,8 @@ def _cost_details(report: Report, form: Form) -> list[Markup]:
     if price is None:
         return []
     lines = [Markup(sentences.step_times(price))]
+    if price.steps_needed is not None:
+        lines.append(Markup(f"too few steps for a figure: 95% interval {figures.interval(price.ci95)}"))
     if sentences.memory(price):
         lines.append(Markup(sentences.memory(price)))
     if price.suspicious is not None:

@@ -164,19 +164,21 @@ def noise(floor: NoiseFloor | None) -> Phrase:
 
 
 def cost(price: Cost | None, budget: float | None = None) -> Phrase:
-    """What the flags cost in time, with the interval. A negative cost is said as `faster`, an interval across zero as not measurable."""
+    """What the flags cost in time, with the interval. A negative cost is said as `faster`, an interval across zero as no measurable
+    difference; one that is too wide for any figure says how many steps would do."""
     if price is None:
         return (("say", "not measured"),)
     low, high = price.ci95
+    over = "" if budget is None else f"; {_budget(price, budget)}"
+    if price.steps_needed is not None:
+        timed = figures.count(price.timed_steps, "timed step")
+        return (("figure", f"not measurable in {timed}"), ("say", f"; needs train.steps of about {price.steps_needed:,}{over}"))
     if low <= 0 <= high:
         start = f"no measurable difference ({figures.percent(price.determinism_cost_pct)})"
     else:
         word = "slower" if price.determinism_cost_pct > 0 else "faster"
         start = f"{figures.percent(abs(price.determinism_cost_pct), signed=False)} {word} with the flags"
-    rest = f", 95% interval {figures.interval(price.ci95)}"
-    if budget is not None:
-        rest += f"; {_budget(price, budget)}"
-    return (("figure", start), ("say", rest))
+    return (("figure", start), ("say", f", 95% interval {figures.interval(price.ci95)}{over}"))
 
 
 def _budget(price: Cost, budget: float) -> str:

@@ -120,7 +120,7 @@ def _standing(status: str, phrase: Phrase, encoding: str) -> Text:
 def _figure_lines(report: Report, encoding: str) -> Iterator[tuple[str, Text]]:
     yield "noise floor", text(sentences.noise(report.noise_floor), encoding)
     yield "cost", text(sentences.cost(report.cost, report.cost_budget_pct), encoding)
-    if report.cost is not None:
+    if report.cost is not None and report.cost.steps_needed is None:
         yield "", say(sentences.step_times(report.cost), encoding)
         if sentences.memory(report.cost):
             yield "", say(sentences.memory(report.cost), encoding)

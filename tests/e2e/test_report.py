@@ -44,3 +44,16 @@ def test_what_was_never_declared_is_one_quiet_line_and_env_is_still_covered(pass
     assert passed.stdout.count("not declared: image, lockfile (https://") == 1
     assert {passed.check(name)["status"] for name in ("env/image-digest", "env/lockfile")} == {"skip"}
     assert any(item["category"] == "env" and item["status"] == "pass" for item in passed.report["checklist"])
+
+
+def test_a_cost_of_ten_tiny_steps_is_no_figure(passed: Gated) -> None:
+    """Steps of a tiny model take a few hundred microseconds: ten of them say nothing about a cost."""
+    cost = passed.report["cost"]
+    if cost["steps_needed"] is None:  # an uncommonly quiet machine: then the interval is narrow, and a figure may be told
+        low, high = cost["ci95"]
+        assert (100 + high) / (100 + low) <= (5 / 3) ** 0.25
+    else:
+        assert f"not measurable in {cost['timed_steps']} timed steps; needs train.steps of about {cost['steps_needed']:,}" in passed.stdout
+        assert (
+            cost["steps_needed"] >= 20 and f"{cost['determinism_cost_pct']:.0f}" not in passed.stdout.partition("cost ")[2].split("\n")[0]
+        )

@@ -96,6 +96,13 @@ def test_a_floor_of_zero_a_negative_cost_and_a_suspicion_are_said() -> None:
     assert "suspicious: -72" in text and "not finite: nan at step 7, inf at step 8" in text
 
 
+def test_a_cost_that_is_not_measurable_shows_no_figure_and_says_what_it_takes() -> None:
+    noise = replace(samples.COST, determinism_cost_pct=266.0, ci95=(-48.0, 2974.0), timed_steps=20, steps_needed=1300)
+    text = " ".join(_plain(replace(samples.PASS, cost=noise, cost_budget_pct=None)).split())
+    assert "cost not measurable in 20 timed steps; needs train.steps of about 1,300" in text
+    assert "266" not in text and "2,974" not in text and "a step against" not in text
+
+
 def test_a_cost_whose_interval_holds_zero_is_not_called_slower() -> None:
     text = _plain(replace(samples.PASS, cost=replace(samples.COST, determinism_cost_pct=0.7, ci95=(-92.0, 92.0)), cost_budget_pct=None))
     assert "no measurable difference (+0.7%)" in text and "slower" not in text
