@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from repro_gate._version import DOCS_URL
 from repro_gate.analysis.model import Cost
 from repro_gate.analysis.nonfinite import nonfinite
 from repro_gate.analysis.tolerance import outside_tolerance
@@ -18,6 +19,7 @@ from repro_gate.report.model import Reason, SeedResult
 from repro_gate.report.sentences import place_of
 from repro_gate.runs.conditions import FILL
 from repro_gate.runs.launch import Run
+from repro_gate.runs.raised import raised
 from repro_gate.spec.model import Spec
 
 _SHOWN = 3  # lines of a check's evidence in its reason
@@ -77,7 +79,7 @@ def _diverged(findings: Findings) -> list[Reason]:
                 Reason(
                     "determinism/diverged",
                     f"two runs with seed {item.seed} and {flags} diverge {place_of(first, item.comparison.steps)}",
-                    "find what draws or orders differently there; docs/causes.md lists what to look for",
+                    f"find what draws or orders differently there; {DOCS_URL}/causes.md lists what to look for",
                 )
             )
         else:
@@ -140,7 +142,7 @@ def _inconclusive(findings: Findings) -> list[Reason]:
     reasons = [Reason("run/interrupted", findings.interrupted, "run the gate again")] if findings.interrupted else []
     reasons += _unknown_standing(findings)
     reasons += [
-        Reason(run.reason_id, f"run {run.plan.name}: {run.problem}", run.remedy)
+        Reason(run.reason_id, f"run {run.plan.name}: {run.problem}{_raised(run)}", run.remedy)
         for run in findings.runs
         if not run.good and run.reason_id != "run/ended-early"
     ]
@@ -162,6 +164,11 @@ def _inconclusive(findings: Findings) -> list[Reason]:
         for note in findings.artifact_notes
     ]
     return reasons
+
+
+def _raised(run: Run) -> str:
+    text = raised(run.ended.tail) if run.outcome == "crashed" else ""
+    return f": {text}" if text else ""
 
 
 def _unknown_standing(findings: Findings) -> list[Reason]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from repro_gate._version import DOCS_URL
 from repro_gate.analysis.model import STEPS, Comparison, Cost, Divergence, NoiseFloor
 from repro_gate.report import figures
 from repro_gate.report.model import CATEGORIES, CheckResult, Report, RunSummary
@@ -26,6 +27,7 @@ _KIND_WORDS = {
     "optimizer": "optimizer state of",
     "artifact": "artifact",
 }
+_UNDECLARED = {"env/image-digest": "image", "env/lockfile": "lockfile"}
 _ENDED_WELL = ("finished", "stopped")
 _MORE = re.compile(r"… and ([0-9]{1,9}) more")
 _WORST_FIRST = ("fail", "warn", "waived", "skip", "pass")
@@ -175,19 +177,21 @@ def noise(floor: NoiseFloor | None) -> Phrase:
 
 
 def cost(price: Cost | None, budget: float | None = None) -> Phrase:
-    """What the flags cost in time, with the interval. A negative cost is said as `faster`, an interval across zero as not measurable."""
+    """What the flags cost in time, with the interval. A negative cost is said as `faster`, an interval across zero as no measurable
+    difference; one that is too wide for any figure says how many steps would do."""
     if price is None:
         return (("say", "not measured"),)
     low, high = price.ci95
+    over = "" if budget is None else f"; {_budget(price, budget)}"
+    if price.steps_needed is not None:
+        timed = figures.count(price.timed_steps, "timed step")
+        return (("figure", f"not measurable in {timed}"), ("say", f"; needs train.steps of about {price.steps_needed:,}{over}"))
     if low <= 0 <= high:
         start = f"no measurable difference ({figures.percent(price.determinism_cost_pct)})"
     else:
         word = "slower" if price.determinism_cost_pct > 0 else "faster"
         start = f"{figures.percent(abs(price.determinism_cost_pct), signed=False)} {word} with the flags"
-    rest = f", 95% interval {figures.interval(price.ci95)}"
-    if budget is not None:
-        rest += f"; {_budget(price, budget)}"
-    return (("figure", start), ("say", rest))
+    return (("figure", start), ("say", f", 95% interval {figures.interval(price.ci95)}{over}"))
 
 
 def _budget(price: Cost, budget: float) -> str:
@@ -221,6 +225,17 @@ def coverage(checklist: Sequence[CheckResult]) -> tuple[tuple[str, int, int], ..
         return category, sum(item.status == "pass" for item in made), len(made)
 
     return tuple(tally(category) for category in CATEGORIES)
+
+
+def undeclared(checklist: Sequence[CheckResult]) -> str:
+    """`not declared: image, lockfile (https://…)`; empty where everything is declared that a check asks for."""
+    words = sorted(_UNDECLARED[item.id] for item in checklist if is_undeclared(item))
+    return f"not declared: {', '.join(words)} ({DOCS_URL}/checks/README.md)" if words else ""
+
+
+def is_undeclared(item: CheckResult) -> bool:
+    """Whether a check had nothing to look at because the spec never mentions it."""
+    return item.status == "skip" and item.id in _UNDECLARED
 
 
 def worst_first(checklist: Sequence[CheckResult]) -> list[CheckResult]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from repro_gate._version import DOCS_URL
 from repro_gate.spec.document import scalar
 from repro_gate.spec.errors import shortened
 from repro_gate.spec.survey import MAX_HASHED_BYTES, MAX_LISTED, FoundData, data_files, dockerfiles, lockfiles, walk
@@ -15,8 +16,9 @@ from repro_gate.spec.training_script import TrainingScript, training_scripts
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+@%={} -]*")
 
-_HEAD = """\
-# repro.yml, drafted by `repro-gate init`. It says what trains and what has to repeat; every key is described in docs/repro-yml.md.
+_HEAD = f"""\
+# repro.yml, drafted by `repro-gate init`. It says what trains and what has to repeat; every key is described in
+# {DOCS_URL}/repro-yml.md
 # A line that is a comment and a key is a suggestion. For completion in an editor: `repro-gate schema > repro.schema.json`,
 # and as the first line here `# yaml-language-server: $schema=repro.schema.json`."""
 
