@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
 from repro_gate.analysis.beside import Beside, notices
 from repro_gate.analysis.compare import compare_runs, processes, with_distance
@@ -30,6 +31,7 @@ from repro_gate.runs.written import written_files
 from repro_gate.spec.errors import escaped, shortened
 from repro_gate.spec.model import Spec
 from repro_gate.trace.artifacts import Artifact, LeafDifference, collect, compare_artifacts, read_leaves
+from repro_gate.trace.artifacts.interface import MAX_SECONDS
 from repro_gate.trace.reader import Trace, TraceError, trace_files
 from repro_gate.workspace import (
     changed_data,
@@ -61,6 +63,7 @@ class Series:
         self._allow = frozenset(item.flag for item in spec.determinism.allow)
         self._data_before = read_data_state(spec.data, spec.path.parent)
         self._total = 0
+        self._reading_left = MAX_SECONDS
         self.gpu_processes: tuple[str, ...] | None = None  # of others, seen before the runs; None: nobody could look
 
     def run_all(self, control_steps: int) -> None:
@@ -208,7 +211,7 @@ class Series:
             found, unmatched = collect(cwd, self.spec.capture.artifacts, self.ground.place / "artifacts" / plan.name, sight)
             declared = {os.path.normpath(os.path.join(os.path.relpath(cwd, workspace), item.name)) for item in found}
             self.artifacts[plan.name] = {
-                item.name: Artifact("refused", note=item.note) if item.note else read_leaves(item.path) for item in found
+                item.name: Artifact("refused", note=item.note) if item.note else self._read(item.path) for item in found
             }
             for name, artifact in self.artifacts[plan.name].items():
                 if artifact.note:
@@ -219,6 +222,13 @@ class Series:
         if plan.condition.name == "deterministic" and self.runs[-1].good:
             files, cut = written_files(workspace, self.ground.snapshot.root, self.ground.isolation, declared)
             self._beside[plan.name] = Beside(files, cut, self.runs[-1].ended.tail)
+
+    def _read(self, path: Path) -> Artifact:
+        """One artifact. All of a gate run have one time together for a look inside."""
+        began = monotonic()
+        artifact = read_leaves(path, self._reading_left)
+        self._reading_left -= monotonic() - began
+        return artifact
 
     def compare_artifacts_with(self, other: Series) -> tuple[tuple[Divergence, ...], int]:
         """The artifacts of this series' first run against those of another's: what differs, and the number of leaves."""

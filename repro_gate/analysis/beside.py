@@ -61,7 +61,8 @@ def _words(text: str) -> frozenset[str]:
 
 _VOLATILE = _words(
     """time times timing timings elapsed remaining eta duration durations runtime took takes wall walltime clock dt latency overhead sec
-    secs second seconds ms msec milliseconds us usec ns mins minute minutes hour hours days speed throughput fps ips sps wps ups tps qps rps tgs
+    secs second seconds ms msec milliseconds us usec ns
+    mins minute minutes hour hours days speed throughput fps ips sps wps ups tps qps rps tgs
     mfu hfu flops tflops gflops bandwidth memory mem vram ram rss alloc allocated reserved cached usage util utilization utilisation cpu
     gpu gpus disk power watts temp pid ppid process tid thread port host hostname addr address uuid timestamp date fwd bwd forward backward
     comm io loading preprocess postprocess inference"""

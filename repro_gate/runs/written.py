@@ -92,7 +92,7 @@ def _read(path: Path, isolation: Isolation, size: int, most: int, until: float) 
             text += chunk if keep and len(text) < most else b""
     if path.suffix.lower() == ".npz" and size <= _MAX_ARCHIVE:
         with sight_of(isolation):
-            found = read_leaves(path)
+            found = read_leaves(path, until - time.monotonic())
         if found.format == "npz":
             digest = hashlib.sha256(repr(sorted((name, leaf.digest) for name, leaf in found.leaves.items())).encode())
     return Written(digest.hexdigest(), text if keep else None)

@@ -52,3 +52,31 @@ def test_times_alone_are_no_notice(tmp_path: Path) -> None:
     gated = gate(training(tmp_path / "code", SOURCE.replace("NOISE", "0.5"), SPEC), out=tmp_path)
     assert gated.exit_code == 0, gated.stdout + gated.stderr
     assert [item for item in gated.report["notes"] if item["id"].startswith("beside/")] == []
+
+
+HOSTILE = """
+import os, zipfile
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(2):
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+os.makedirs("out", exist_ok=True)
+for name in ("out/empty.npz", "out/empty.pt"):
+    with zipfile.ZipFile(name, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(""), b"x")
+open(os.fsdecode(b"out/\\xff.bin"), "wb").write(b"1")
+header = repr({"descr": "<f4", "fortran_order": False, "shape": (2**60, 0)}).encode().ljust(117) + b"\\n"
+open("out/huge.npy", "wb").write(b"\\x93NUMPY\\x01\\x00" + len(header).to_bytes(2, "little") + header)
+"""
+
+
+def test_artifacts_that_break_a_reader_still_give_a_report(tmp_path: Path) -> None:
+    spec = "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\ncapture: {artifacts: [out/*]}\n"
+    gated = gate(training(tmp_path / "code", HOSTILE, spec), out=tmp_path)
+    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    notes = " ".join(item["message"] for item in gated.report["notes"])
+    assert "artifact out/huge.npy: compared as a whole" in notes and "artifact out/empty.pt: compared as a whole" in notes
+    assert [run["artifacts"] for run in gated.report["runs"][:2]] == [4, 4]
