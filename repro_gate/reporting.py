@@ -98,6 +98,7 @@ def _findings(
         found.against,
         "" if options.locking else _not_held(found),
         unproven(found.address),
+        series.beside,
         (*found.judged.notes, *found.evidence.notes, *series.notes),
     )
 
