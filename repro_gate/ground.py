@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro_gate.ending import obeyed
 from repro_gate.isolation.confinement import confined
 from repro_gate.isolation.handover import let_in
 from repro_gate.isolation.model import Isolation
@@ -41,7 +42,8 @@ def open_ground(
     folder = spec.path.parent
     data = resolve_data(spec.data, folder)
     with taken_place(isolation) as place, confined(isolation, outer, checkout.root, data, [place, *within_reach]):
-        snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, folder) for item in spec.data])
+        with obeyed():
+            snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, folder) for item in spec.data])
         for name in ("traces", "artifacts"):
             (place / name).mkdir(mode=0o700)
         let_in(isolation, place / "traces")
