@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from repro_gate.ending import held
 from repro_gate.isolation.handover import give, seal
 from repro_gate.isolation.leftovers import Left, sweep
 from repro_gate.isolation.model import Isolation
@@ -126,8 +127,9 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     ended = supervise(command, cwd=site.cwd, env=environment, timeout=spec.train.timeout, tick=watcher.look, isolation=site.isolation)
     watcher.look([])  # what came after the last tick
     run = _judge(spec, plan, folder, nonce, ended, watcher)
-    seal(site.isolation, folder, KEPT)
-    return replace(run, left=sweep(site.isolation, site.data))
+    with held():
+        seal(site.isolation, folder, KEPT)
+        return replace(run, left=sweep(site.isolation, site.data))
 
 
 def _may_enter(site: Site) -> bool:
