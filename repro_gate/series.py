@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from repro_gate.analysis.compare import compare_runs, processes, with_distance
+from repro_gate.analysis.compare import beside, compare_runs, processes, with_distance
 from repro_gate.analysis.model import Comparison, Divergence
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import copy_file
@@ -142,6 +142,8 @@ class Series:
             return False
         differences, leaves = self._compare_artifacts(first.plan.name, second.plan.name)
         self.comparisons[seed] = compare_runs(first.traces, second.traces, differences, leaves)
+        if self.comparisons[seed].identical:
+            self._note_beside(beside(first.traces, second.traces))
         if before is not None:
             return self._run(Plan("default-2", off, keep_final=True, reference=before.traces)).good
         return True
@@ -177,6 +179,12 @@ class Series:
             self._collect(plan, cwd)
         self.changed_data = self.changed_data or changed_data(self._data_before, read_data_state(self.spec.data, self.spec.path.parent))
         return run
+
+    def _note_beside(self, names: Sequence[str]) -> None:
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            shown = ", ".join(shortened(escaped(name)) for name in names[:3])
+            self.notes[f"beside the training, which is the same, these differ between two runs: {shown}{more}"] = None
 
     def _note_left(self, run: Run) -> None:
         """Say what a run left outside its own places: it is gone, and what needs it finds nothing in any other clone either."""

@@ -43,8 +43,11 @@ class Events:
             self._loader,
             self._records,
             self._variables,
+            self._beside,
             self._note,
+            self._stopped,
             self._end,
+            self._resumed,
         ]
         self.handlers = {handler.__name__[1:]: handler for handler in handlers}
 
@@ -197,13 +200,30 @@ class Events:
         values = fields.mapping(event["values"], fmt.MAX_VARIABLES)
         self.trace.variables = {fields.text(name, 200): fields.text(value, fmt.MAX_NAME) for name, value in values.items()}
 
+    def _beside(self, event: Mapping[str, Any]) -> None:
+        rows = fields.items(event["rows"], fmt.MAX_BESIDE)
+        self.trace.beside = [
+            (fields.text(what, 20), fields.text(name, fmt.MAX_BESIDE_NAME), fields.text(digest, 32)) for what, name, digest in rows
+        ]
+
     def _note(self, event: Mapping[str, Any]) -> None:
         if len(self.trace.notes) < MAX_NOTES:
             self.trace.notes.append((fields.text(event["id"], 100), fields.text(event["message"], fmt.MAX_NAME)))
 
+    def _stopped(self, event: Mapping[str, Any]) -> None:
+        self._count(event)
+        self.trace.stopped = True
+
+    def _resumed(self, event: Mapping[str, Any]) -> None:
+        self._count(event)
+        self.trace.end = None
+
     def _end(self, event: Mapping[str, Any]) -> None:
         if event["reason"] not in fmt.END_REASONS:
             raise ValueError("unknown reason")
+        self._count(event)
+        self.trace.end = event["reason"]
+
+    def _count(self, event: Mapping[str, Any]) -> None:
         if fields.integer(event["steps"], 0, fmt.MAX_STEP) != len(self.trace.steps):
             raise ValueError(f"it counts {event['steps']} steps, the trace holds {len(self.trace.steps)}")
-        self.trace.end = event["reason"]

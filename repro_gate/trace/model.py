@@ -136,6 +136,8 @@ class Trace:
         default_factory=dict
     )  # environment variables that torch or CUDA read, as they stood at the first step
     notes: list[tuple[str, str]] = field(default_factory=list)
+    beside: list[tuple[str, str, str]] = field(default_factory=list)  # (`module` or `attribute`, name, digest)
+    stopped: bool = False  # the last wanted step was taken
     end: str | None = None
 
     @property
