@@ -36,6 +36,7 @@ def record(name: str, value: Any, kind: Optional[str] = None) -> None:
             "repro_gate.record: nothing in a %s can be compared; give a number, text, bytes, an array, a tensor or a nesting "
             "of these" % type(value).__name__
         )
+    current.explicit = True
     current.training_begins()
     with current.own_time():
         single = len(items) == 1 and isinstance(items[0][1], (int, float))
@@ -49,6 +50,7 @@ def record(name: str, value: Any, kind: Optional[str] = None) -> None:
 def step() -> None:
     """Close the step in progress: from here on `record` speaks of the next one."""
     current = session.current()
+    current.explicit = True
     if current.live and current.wants():
         current.training_begins()
         with current.own_time():
@@ -88,7 +90,7 @@ def _plain(name: str, value: Any) -> Tuple[Row, bytes]:
     if hasattr(value, "dtype") and not hasattr(value, "tobytes") and hasattr(value, "__array__"):  # a column of pandas
         value = value.__array__()
     if hasattr(value, "dtype") and hasattr(value, "tobytes"):  # numpy, and what follows its interface (jax)
-        row: Row = (name, str(value.dtype), tuple(int(size) for size in value.shape))
+        row: Row = (name, str(value.dtype)[:100], tuple(int(size) for size in value.shape))
         content = repr(value.tolist()).encode("utf-8", "replace") if value.dtype == object else value.tobytes()
     else:
         row = (name, type(value).__name__[:100], ())

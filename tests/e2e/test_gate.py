@@ -282,6 +282,6 @@ def test_transforms_that_are_modules_may_run_in_forked_workers(tmp_path: Path) -
     )
     gated = gate(training(tmp_path / "code", source), out=tmp_path)
     assert gated.exit_code == 0, gated.stdout + gated.stderr
-    assert gated.check("hardware/same")["message"].startswith("2 processes")
+    assert gated.check("hardware/same")["message"].startswith("3 processes")
     assert [run["outcome"] for run in gated.report["runs"]] == ["stopped"] * 3
     assert gated.report["determinism"]["by_kind"]["parameter"]["tensors"] == 6  # two of each layer, counted once
