@@ -51,16 +51,28 @@ def unsound(evidence: Evidence, runs: Sequence[Run]) -> str:
     """Why the results of these runs are not those of the code in their workspaces; empty where nothing says so."""
     found = imported_from_elsewhere(evidence, runs)
     wrong = (*found.copies, *found.others)
-    return f"training imported {wrong[0].module} from {wrong[0].path}, not from its own workspace" if wrong else ""
+    if wrong:
+        return f"training imported {wrong[0].module} from {wrong[0].path}, not from its own workspace"
+    left = next(iter(left_over(runs)), None)
+    return f"training read {left.path}, which an earlier run of this gate run made or changed" if left else ""
+
+
+def left_over(runs: Sequence[Run]) -> dict[Opened, list[str]]:
+    """The files that a run read and an earlier one had made or changed, with the names of the runs that read each."""
+    found: dict[Opened, list[str]] = {}
+    for run in runs:
+        for item in dict.fromkeys(item for trace in run.traces for item in trace.opened if item.left):
+            found.setdefault(item, []).append(run.plan.name)
+    return found
 
 
 def opened(evidence: Evidence) -> dict[str, Opened]:
-    """Each file that a run opened, by its path; one that a line of the workspace opened says which."""
+    """Each file that a run opened and no earlier run had made, by its path; one that a line of the workspace opened says which."""
     found: dict[str, Opened] = {}
     for run in evidence.runs:
         for trace in run.traces:
             for item in trace.opened:
-                if item.path not in found or not found[item.path].by:
+                if not item.left and (item.path not in found or not found[item.path].by):
                     found[item.path] = item
     return found
 
