@@ -18,7 +18,7 @@ from repro_gate.checks.interface import (
     shortened,
     skipped,
 )
-from repro_gate.checks.opened import declared_paths, is_source, left_over, opened, unlisted, with_line
+from repro_gate.checks.opened import declared_paths, folded, is_source, left_over, misplaced, opened, unlisted, with_line
 from repro_gate.checks.revisions import Found, find_revisions
 from repro_gate.checks.splits import splits_disjoint
 from repro_gate.data.declared import LEGACY, DataFinding
@@ -119,7 +119,7 @@ def no_undeclared_reads(evidence: Evidence) -> Outcome:
     if found:
         return missing(
             f"training read {len(found)} files outside the checkout that nothing declares",
-            (*shortened([with_line(item) for item in found]), *shortened(cut, 2)),
+            (*shortened(folded([(item, misplaced(evidence, item)) for item in found])), *shortened(cut, 2)),
             "declare each file, or the folder that holds them, under `data:` with its sha256, so that a rerun can tell if it has the same",
         )
     if cut:

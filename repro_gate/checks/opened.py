@@ -17,6 +17,9 @@ from repro_gate.trace.reader import Imported, Opened
 
 # Outside the checkout these are source or settings, which `code/opened-files` judges; any other file is data, for `data/undeclared-reads`.
 SOURCE = frozenset({".py", ".pyi", ".so", ".pyd", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh"})
+MOST_LINES = 20  # files that are named one by one
+ABSOLUTE = "opened in the original checkout, by an absolute path, instead of in the workspace"
+IGNORED = "in the original checkout, and git ignores it: no workspace has it"
 NOT_ALL = "opened-not-all"  # the probe's note where a process opened more files than it lists
 _WORKSPACE = re.compile(r"^/(?:.*?/)?repro-gate-[^/]+/(?:[^/]+/){0,2}?workspace/")  # in the temporary folder of one gating
 
@@ -97,6 +100,34 @@ def declared_paths(evidence: Evidence) -> Iterator[str]:
 def in_workspace(path: str) -> str:
     """The path without the temporary folder of the run's workspace in front; any other path as it is."""
     return _WORKSPACE.sub("", path)
+
+
+def misplaced(evidence: Evidence, item: Opened) -> str:
+    """What is wrong with where a file outside the workspace lies; empty where it lies outside the original checkout as well."""
+    inside = os.path.relpath(item.path, evidence.root)
+    if item.inside or inside.startswith(".."):
+        return ""
+    known = evidence.tracked is None or inside in evidence.tracked or inside in evidence.uncommitted
+    return ABSOLUTE if known else IGNORED
+
+
+def folded(files: Sequence[tuple[Opened, str]]) -> list[str]:
+    """A line for each file, with what is wrong with it; for many files a line for each of a few folders, with the number of files."""
+    groups = {(item.path, why): [item] for item, why in sorted(files, key=lambda one: one[0].path)}
+    level = max((item.path.count("/") for item, _ in files), default=0)
+    while len(groups) > MOST_LINES and level >= 0:
+        groups = {}
+        for item, why in sorted(files, key=lambda one: one[0].path):
+            folder = "/".join(posixpath.dirname(item.path).split("/")[: level + 1])
+            groups.setdefault((f"{folder or '.'}/", why), []).append(item)
+        level -= 1
+    lines = []
+    for (place, why), items in groups.items():
+        by = {item.by for item in items}
+        name = items[0].path if len(items) == 1 else f"{place}: {len(items)} files"
+        line = f"{name} (opened by {items[0].by})" if len(by) == 1 and items[0].by else name
+        lines.append(f"{line}: {why}" if why else line)
+    return lines
 
 
 def with_line(item: Opened) -> str:
