@@ -192,7 +192,9 @@ class Series:
             )
         data = resolve_data(self.spec.data, folder)
         ground = self.ground
-        site = Site(place, workspace.root, cwd, ground.place / "traces", ground.outer, data, ground.isolation, ground.original)
+        site = Site(
+            place, workspace.root, cwd, ground.place / "traces", ground.outer, data, ground.isolation, ground.original, ground.began
+        )
         if not self.runs:
             self._look_for_others()
         if record:

@@ -100,6 +100,7 @@ class Site:
     data: tuple[Path, ...] = ()
     isolation: Isolation = field(default_factory=Isolation)
     original: Original | None = None
+    began: float | None = None  # when the first run of the gate run may have begun, in seconds since 1970
 
 
 def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
@@ -169,6 +170,7 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
         "checkout": None if site.original is None else {**asdict(site.original), "root": os.path.realpath(site.original.root)},
         "own": [*(str(site.place / name) for name in ("home", "tmp", "bin", "probe.json")), str(site.traces)],
         "started": time.time(),
+        "began": site.began,
         "observe": plan.observe,
         "keep": {"final": plan.keep_final, "step": plan.keep_step, "reference": _reference(plan.reference)},
     }

@@ -155,13 +155,13 @@ class Events:
 
     def _opened(self, event: Mapping[str, Any]) -> None:
         for row in fields.items(event["files"], fmt.MAX_OPENED):
-            path, inside, by = row
-            if not isinstance(inside, bool):
-                raise ValueError("`inside` is no truth value")
+            path, inside, by, *left = row
+            if not isinstance(inside, bool) or left not in ([], [True], [False]):
+                raise ValueError("`inside` or `left` is no truth value")
             place = fields.relative_path(path) if inside else fields.absolute_path(path)
             if len(self.trace.opened) >= fmt.MAX_OPENED:
                 raise ValueError(f"more than {fmt.MAX_OPENED} files")
-            self.trace.opened.append(Opened(place, inside, fields.text(by, fmt.MAX_NAME)))
+            self.trace.opened.append(Opened(place, inside, fields.text(by, fmt.MAX_NAME), left == [True]))
 
     def _imports(self, event: Mapping[str, Any]) -> None:
         for name, path, distribution in fields.items(event["modules"], fmt.MAX_IMPORTS):

@@ -13,7 +13,8 @@ Every line is a JSON object whose `e` names the event:
     kept      step, file, rows: tensors kept for measuring distances
     distance  step, rows [[kind, name, dtype, shape, max_abs, max_ulp, l2, reference_l2], …]
     network   address: a connection that left the machine
-    opened    files [[path, inside, by], …]: files that were there before the run and were opened for reading
+    opened    files [[path, inside, by, left], …]: files that were there before the run and were opened for reading; `left`: an earlier
+              run of the same gate run made or changed it
     imports   modules [[name, path, distribution], …]: imported from the original checkout instead of the workspace, or from an installed
               copy of what the checkout holds (then `distribution` is its name)
     distributions  versions {name: version}: what of the installed distributions was imported

@@ -68,11 +68,12 @@ class Measured:
 class Opened:
     """A file that existed before the run and was opened for reading. `inside`: in the workspace, `path` relative to its root; else
     absolute, neither declared data nor part of the interpreter or the system. `by` is the nearest line of the workspace on the stack
-    (`train.py:12`), or empty."""
+    (`train.py:12`), or empty. `left`: it lies outside, holds something, and was made or changed after the gate run had begun."""
 
     path: str
     inside: bool
     by: str = ""
+    left: bool = False
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,7 @@ FAILING: dict[str, Callable[[Path], Evidence]] = {
     "data/digest-length": lambda _: evidence(spec=spec(data=(DataItem("a", "a" * 63),))),
     "data/unchanged": lambda _: replace(one(), spec=spec(data=(DataItem("a"),)), changed_data=("a",)),
     "data/undeclared-reads": lambda _: one(opened=[Opened("/opt/x.bin", False)]),
+    "data/leftovers": lambda _: one(opened=[Opened("/opt/x.bin", False, "", True)]),
     "data/no-network": lambda _: one(network=["192.0.2.1:443"]),
     "data/revisions": lambda folder: committed(folder, get_dot_py="from datasets import load_dataset\nload_dataset('a/b')\n"),
     "data/batches": lambda _: two("batch"),

@@ -82,7 +82,7 @@ def faulty(folder: Path) -> Faulty:
                 "fail",
                 rf"^extra\.json \(opened by {by['extra.json']}\): not tracked by git\n{library}/rescale\.py "
                 rf"\(opened by {by['rescale']}\): outside the checkout$",
-                "commit them",
+                "`git add` what is not tracked; install what lies outside",
             ),
             "data/unchanged": Fault("fail", "fail", r"^data\.bin$", "path of the run's own"),
             "data/undeclared-reads": Fault("warn", "fail", rf"^{outside} \(opened by {by['OUTSIDE']}\)$", "sha256"),

@@ -166,6 +166,8 @@ MALFORMED: Mapping[str, tuple[tuple[Mapping[str, Any], ...], Mapping[str, Any]]]
     "opened of two": ((HELLO,), {"e": "opened", "files": [["train.py", True]]}),
     "opened a number": ((HELLO,), {"e": "opened", "files": [1]}),
     "opened inside a text": ((HELLO,), {"e": "opened", "files": [["train.py", "yes", ""]]}),
+    "opened left a number": ((HELLO,), {"e": "opened", "files": [["train.py", True, "", 1.5]]}),
+    "opened of five": ((HELLO,), {"e": "opened", "files": [["train.py", True, "", True, True]]}),
     "opened inside and absolute": ((HELLO,), {"e": "opened", "files": [["/train.py", True, ""]]}),
     "opened inside and leaving": ((HELLO,), {"e": "opened", "files": [["../train.py", True, ""]]}),
     "opened inside and winding": ((HELLO,), {"e": "opened", "files": [["a/../../train.py", True, ""]]}),

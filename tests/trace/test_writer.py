@@ -49,7 +49,7 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
     writer.event("kept", step=steps - 1, file=f"{writer.stem}.final.parameter.safetensors")
     writer.event("distance", step=steps - 1, rows=[["parameter", "fc.weight", "float32", [2, 8], 0.5, 3, None, 2.0]])
     writer.event("network", address="192.0.2.1:443")
-    writer.event("opened", files=[["train.py", True, ""], ["/mnt/x.bin", False, "train.py:3"]])
+    writer.event("opened", files=[["train.py", True, ""], ["/mnt/x.bin", False, "train.py:3", True]])
     writer.event("imports", modules=[["pkg", "/src/pkg/__init__.py", ""], ["ops", "/venv/site-packages/ops.py", "ops"]])
     writer.event("distributions", versions={"torch": "2.13.0+cu128"})
     writer.event("nonfinite", rows=[["parameter", "fc.weight", -1, True]])
@@ -91,7 +91,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert trace.undone == [Undone("cudnn.benchmark", "True", "/w/train.py", 3, 0)]
     assert trace.distances == [Measured(1, "parameter", "fc.weight", "float32", (2, 8), 0.5, 3, None, 2.0)]
     assert trace.network == ["192.0.2.1:443"]
-    assert trace.opened == [Opened("train.py", True), Opened("/mnt/x.bin", False, "train.py:3")]
+    assert trace.opened == [Opened("train.py", True), Opened("/mnt/x.bin", False, "train.py:3", True)]
     assert trace.imports == [Imported("pkg", "/src/pkg/__init__.py"), Imported("ops", "/venv/site-packages/ops.py", "ops")]
     assert trace.distributions == {"torch": "2.13.0+cu128"}
     assert trace.nonfinite == [("parameter", "fc.weight", -1, True)]
