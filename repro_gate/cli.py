@@ -150,21 +150,21 @@ def _hash(options: argparse.Namespace) -> int:
 
 def _explain(options: argparse.Namespace) -> int:
     from repro_gate.checks import ALL
-    from repro_gate.checks.pages import page
+    from repro_gate.checks.pages import page, reasons
 
+    known = {**{item.id: item.title for item in ALL}, **reasons()}
     if options.id is None:
-        width = max(len(item.id) for item in ALL)
-        for item in ALL:
-            print(f"{item.id:<{width}}  {item.title}")
+        width = max(map(len, known))
+        for identifier, text in known.items():
+            print(f"{identifier:<{width}}  {text}")
         return 0
-    text = page(options.id)
-    if text is None:
-        close = difflib.get_close_matches(options.id, [item.id for item in ALL], 1)
+    if options.id not in known:
+        close = difflib.get_close_matches(options.id, known, 1)
         raise UsageError(
-            f"explain {options.id}: there is no such check" + (f", did you mean `{close[0]}`?" if close else ""),
+            f"explain {options.id}: there is no such id" + (f", did you mean `{close[0]}`?" if close else ""),
             remedy="`repro-gate explain` lists them all",
         )
-    print(text, end="")
+    print(page(options.id) or f"# {options.id}\n\n{known[options.id]}\n", end="")
     return 0
 
 
