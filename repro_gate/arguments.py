@@ -60,6 +60,7 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     _add_spec(run)
     run.add_argument("--json", metavar="FILE", type=Path, help="write report.json")
     run.add_argument("--markdown", metavar="FILE", type=Path, help="write the Markdown of the PR comment")
+    run.add_argument("--sarif", metavar="FILE", type=Path, help="write what is wrong as SARIF 2.1.0, for code scanning and editors")
     run.add_argument("--seed", metavar="N", type=int, help="random-state.seed instead of the spec's")
     run.add_argument("--steps", metavar="N", type=int, help="train.steps instead of the spec's")
     run.add_argument(
