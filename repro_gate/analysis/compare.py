@@ -201,6 +201,8 @@ def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tupl
             tally.differs(label, item)
             if not found:
                 found.append((place, item))
+            elif _read_before(item, found[0][1]):
+                found[0] = (found[0][0], item)
     extra: list[tuple[float, Divergence]] = []
     for place, block in enumerate(b.blocks):
         if key_of(block) in rest:
@@ -209,6 +211,12 @@ def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tupl
                 if not extra:
                     extra.append((place - 0.5, item))  # before the block that the first run has in its place
     return found + extra
+
+
+def _read_before(item: Divergence, first: Divergence) -> bool:
+    """Whether an optimizer's step read `item` before it wrote `first`: a learning rate is recorded after the parameters that it moved."""
+    number = item.kind == "optimizer" and item.values is not None and item.name.startswith("param_groups.")
+    return number and first.kind == "parameter" and not first.detail and item.step == first.step
 
 
 def _unequal_lengths(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> Iterator[tuple[int, float, Divergence]]:
@@ -324,13 +332,13 @@ def _replace_distance(divergence: Divergence, distance: Distance) -> Divergence:
 
 
 def _loss_distance(divergence: Divergence) -> Distance | None:
-    """|a - b| and ULP of two losses, given as hex floats of values of the loss's dtype."""
+    """|a - b| and ULP of two losses or numbers, given as hex floats of values of their dtype."""
     if divergence.values is None:
         return None
     a, b = (float.fromhex(value) for value in divergence.values)
     if not (math.isfinite(a) and math.isfinite(b)):
         return None
-    packing = {"float32": "f", "float64": "d", "float16": "e"}.get(divergence.dtype or "")
+    packing = {"float32": "f", "float64": "d", "float": "d", "float16": "e"}.get(divergence.dtype or "")
     try:
         ulp = None if packing is None else abs(_place(a, packing) - _place(b, packing))
     except OverflowError:  # a trace that states a value which its dtype cannot hold

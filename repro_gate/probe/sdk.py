@@ -86,6 +86,14 @@ def digest_leaves(items: List[Tuple[str, Any]]) -> Tuple[Tuple[Row, ...], bytes]
     return tuple(rows), b"".join(digests)
 
 
+def hex_values(items: List[Tuple[str, Any]]) -> Optional[List[str]]:
+    """The values of numbers as hex floats, for the report to show; None where one of them is no number."""
+    try:
+        return [float(value).hex() for _, value in items] if all(isinstance(value, (int, float)) for _, value in items) else None
+    except OverflowError:  # an integer beyond any float
+        return None
+
+
 def _plain(name: str, value: Any) -> Tuple[Row, bytes]:
     if hasattr(value, "dtype") and not hasattr(value, "tobytes") and hasattr(value, "__array__"):  # a column of pandas
         value = value.__array__()

@@ -263,7 +263,7 @@ class Hooks:
         self._tensors("optimizer", tensors)
         scalars = [(name, value) for name, value in items if not isinstance(value, self.torch.Tensor)]
         if scalars:
-            self.session.block("optimizer", *sdk.digest_leaves(scalars))
+            self.session.block("optimizer", *sdk.digest_leaves(scalars), sdk.hex_values(scalars))
 
     def _state_items(self, optimizer: Any) -> Iterator[Tuple[str, Any]]:
         """(name, value) of the state of each parameter and of the hyperparameters of each group."""

@@ -6,7 +6,7 @@ Every line is a JSON object whose `e` names the event:
     hello     first line: format, nonce of the run, pid, argv, process key, forked
     facts     what the process is: python, torch, devices, threads (before the first block; again what differs at the first step)
     table     id, kind, rows [[name, dtype, shape], …]: named once, referred to by blocks
-    block     step, kind, table, at, digests (base64 of 16 bytes for each row), values (hex floats, for losses)
+    block     step, kind, table, at, digests (base64 of 16 bytes for each row), values (hex floats, for losses and numbers of an optimizer)
     flags     id, settings {flag: value}: written when a reading differs from the last
     undone    flag, value, file, line, step: training code that set a determinism flag to another value
     step      step, ms, probe_ms, peak_bytes, flags: one for each optimizer step; closes the step

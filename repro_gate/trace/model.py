@@ -17,7 +17,8 @@ class TraceError(Exception):
 
 @dataclass(frozen=True)
 class Block:
-    """Digests of one kind at one moment: `digests` holds 16 bytes for each row of the table; `values` the losses as hex floats."""
+    """Digests of one kind at one moment: `digests` holds 16 bytes for each row of the table; `values` losses and the
+    numbers of an optimizer, as hex floats."""
 
     step: int
     kind: str

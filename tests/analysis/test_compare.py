@@ -172,6 +172,25 @@ def test_runs_of_unequal_length_differ_even_where_no_digest_tells() -> None:
     assert compare_runs([a], [b]).unmatched == found
 
 
+def test_a_learning_rate_that_differs_comes_before_the_parameters_that_it_moved() -> None:
+    def rate(value: float) -> Block:
+        rows = (("param_groups.0.lr", "float", ()),)
+        return block(1, "optimizer", rows, at=1, seed=value, values=(value,))
+
+    runs = []
+    for value in (1e-3, 1.5e-3):
+        trace = training(3)
+        place = place_of(trace, 1, "buffer")
+        runs.append(replace(trace, blocks=[*trace.blocks[:place], rate(value), *trace.blocks[place:]]))
+    runs[1] = changed(runs[1], place_of(runs[1], 1, "parameter"), flip(0))
+    found = compare_runs(*([item] for item in runs)).first_divergence
+    assert found is not None and (found.step, found.kind, found.name) == (1, "optimizer", "param_groups.0.lr")
+    assert found.values == ((1e-3).hex(), (1.5e-3).hex()) and found.distance is not None and found.distance.max_abs == 1.5e-3 - 1e-3
+    runs[1] = changed(runs[1], place_of(runs[1], 1, "gradient"), flip(0))
+    found = compare_runs(*([item] for item in runs)).first_divergence
+    assert found is not None and found.kind == "gradient"
+
+
 def test_steps_that_one_run_lacks_are_no_differences_of_tensors() -> None:
     comparison = compare_runs([training(5)], [training(8)])
     found = comparison.first_divergence
