@@ -20,6 +20,7 @@ from repro_gate.base import judging
 from repro_gate.checking import gather
 from repro_gate.checkout import Checkout
 from repro_gate.checks.opened import unsound
+from repro_gate.ending import obeyed
 from repro_gate.ground import Ground, open_ground
 from repro_gate.installing.install import installed
 from repro_gate.installing.store import environments_root
@@ -62,7 +63,7 @@ def gate(spec: Spec, options: Options, watch: Watch) -> Gating:
     evidence = gather(judged.spec, checkout, watch, options.environment, cached=options.cache)
     spec = evidence.spec
     other = other_ref(spec, checkout, options)
-    with _ground(spec, other, checkout, options, watch) as ground:
+    with _ground(spec, other, checkout, options, watch) as ground, obeyed():
         series = Series(spec, ground, watch, options.fail_fast)
         if all(item.actual is not None and item.matches is not False for item in evidence.data):
             series.run_all(CONTROL_STEPS)

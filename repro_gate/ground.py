@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 from repro_gate.checkout import ignored_files
 from repro_gate.checks.text import Unreadable, parse_toml, read_text
+from repro_gate.ending import obeyed
 from repro_gate.isolation.confinement import confined
 from repro_gate.isolation.handover import let_in
 from repro_gate.isolation.model import Isolation
@@ -54,7 +55,8 @@ def open_ground(
     folder = spec.path.parent
     data = resolve_data(spec.data, folder)
     with taken_place(isolation) as place, confined(isolation, outer, checkout.root, data, [place, *within_reach]):
-        snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, folder) for item in spec.data])
+        with obeyed():
+            snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, folder) for item in spec.data])
         for name in ("traces", "artifacts"):
             (place / name).mkdir(mode=0o700)
         let_in(isolation, place / "traces")

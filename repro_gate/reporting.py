@@ -66,7 +66,7 @@ def make_report(options: Options, series: Series, found: Found, started: datetim
         comparisons,
         _settings(first),
         _non_finite(first),
-        noise_floor(*defaults) if defaults else None,
+        series.floor or (noise_floor(*defaults) if defaults else None),
         cost,
         spec.cost.max_percent,
         checklist,
@@ -98,6 +98,7 @@ def _findings(
         found.against,
         "" if options.locking else _not_held(found),
         unproven(found.address),
+        series.beside,
         (*found.judged.notes, *found.evidence.notes, *series.notes),
     )
 

@@ -71,7 +71,8 @@ class Evidence:
 @dataclass(frozen=True)
 class Outcome:
     """What a check found. `kind`: `pass`; `fail` (declared and untrue, or shown to be broken: fails in every profile); `missing` (not
-    there: warns in basic, fails in strict); `notice` (worth knowing: warns in every profile); `skip` (nothing to look at)."""
+    there: warns in basic, fails in strict); `undeclared` (the spec never mentions it: skipped in basic, fails in strict); `notice` (worth
+    knowing: warns in every profile); `skip` (nothing to look at)."""
 
     kind: str
     message: str
@@ -92,6 +93,11 @@ def failed(message: str, evidence: Sequence[str] = (), remedy: str = "") -> Outc
 def missing(message: str, evidence: Sequence[str] = (), remedy: str = "") -> Outcome:
     """What a rerun needs is not there."""
     return Outcome("missing", message, tuple(evidence), remedy)
+
+
+def undeclared(message: str, evidence: Sequence[str] = (), remedy: str = "") -> Outcome:
+    """The spec never mentions what the check is about, which is nothing wrong unless the profile demands it."""
+    return Outcome("undeclared", message, tuple(evidence), remedy)
 
 
 def noticed(message: str, evidence: Sequence[str] = (), remedy: str = "") -> Outcome:
@@ -153,5 +159,8 @@ def bounded(items: Sequence[str]) -> tuple[str, ...]:
 def _status(kind: str, identifier: str, spec: Spec) -> str:
     if kind in ("pass", "skip"):
         return kind
-    profile = {"fail": "fail", "notice": "warn", "missing": "fail" if spec.checklist.profile == "strict" else "warn"}
+    strict = spec.checklist.profile == "strict"
+    waived = any(item.check == identifier for item in spec.checklist.waive)  # a waiver has something to say about a warning
+    undeclared = "fail" if strict else "warn" if waived else "skip"
+    profile = {"fail": "fail", "notice": "warn", "missing": "fail" if strict else "warn", "undeclared": undeclared}
     return spec.checklist.severity.get(identifier, profile[kind])

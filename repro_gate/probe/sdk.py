@@ -14,6 +14,7 @@ from ..trace.format import DIGEST_BYTES, KINDS
 from ..trace.writer import Row
 from . import seeds, session
 from .names import leaves
+from .process import prepares_data
 
 
 def record(name: str, value: Any, kind: Optional[str] = None) -> None:
@@ -24,6 +25,8 @@ def record(name: str, value: Any, kind: Optional[str] = None) -> None:
     current = session.current()
     if not current.live:
         current.insist()
+        if prepares_data():
+            current.note("record-in-worker", "repro_gate.record in a DataLoader's worker does nothing: record in the process that trains")
         return
     if callable(getattr(value, "state_dict", None)):
         value = value.state_dict()
@@ -33,19 +36,21 @@ def record(name: str, value: Any, kind: Optional[str] = None) -> None:
             "repro_gate.record: nothing in a %s can be compared; give a number, text, bytes, an array, a tensor or a nesting "
             "of these" % type(value).__name__
         )
+    current.explicit = True
     current.training_begins()
     with current.own_time():
         single = len(items) == 1 and isinstance(items[0][1], (int, float))
         kind = kind or ("loss" if single else "parameter")
         values = [float(item).hex() for _, item in items] if kind == "loss" and single else None
         rows, digests = digest_leaves(items)
-        current.block(kind, rows, digests, values)
         current.recorded()
+        current.block(kind, rows, digests, values)
 
 
 def step() -> None:
     """Close the step in progress: from here on `record` speaks of the next one."""
     current = session.current()
+    current.explicit = True
     if current.live and current.wants():
         current.training_begins()
         with current.own_time():
@@ -85,7 +90,7 @@ def _plain(name: str, value: Any) -> Tuple[Row, bytes]:
     if hasattr(value, "dtype") and not hasattr(value, "tobytes") and hasattr(value, "__array__"):  # a column of pandas
         value = value.__array__()
     if hasattr(value, "dtype") and hasattr(value, "tobytes"):  # numpy, and what follows its interface (jax)
-        row: Row = (name, str(value.dtype), tuple(int(size) for size in value.shape))
+        row: Row = (name, str(value.dtype)[:100], tuple(int(size) for size in value.shape))
         content = repr(value.tolist()).encode("utf-8", "replace") if value.dtype == object else value.tobytes()
     else:
         row = (name, type(value).__name__[:100], ())

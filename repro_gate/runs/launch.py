@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from repro_gate.ending import held
 from repro_gate.isolation.handover import give, seal
 from repro_gate.isolation.leftovers import Left, sweep
 from repro_gate.isolation.model import Isolation
@@ -127,8 +128,9 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     ended = supervise(command, cwd=site.cwd, env=environment, timeout=spec.train.timeout, tick=watcher.look, isolation=site.isolation)
     watcher.look([])  # what came after the last tick
     run = _judge(spec, plan, folder, nonce, ended, watcher)
-    seal(site.isolation, folder, KEPT)
-    return replace(run, left=sweep(site.isolation, site.data))
+    with held():
+        seal(site.isolation, folder, KEPT)
+        return replace(run, left=sweep(site.isolation, site.data))
 
 
 def _may_enter(site: Site) -> bool:
@@ -162,6 +164,7 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
         "variables": list(VARIABLES),
         "steps": steps,
         "every": spec.capture.every,
+        "artifacts": bool(spec.capture.artifacts),
         "workspace": str(site.workspace),
         "data": [str(path) for path in site.data],
         "checkout": None if site.original is None else {**asdict(site.original), "root": os.path.realpath(site.original.root)},
@@ -206,7 +209,8 @@ def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watch
         trace_problem = trace_problem or (f"{min(removed)}: was removed during the run" if removed else None)
     except TraceError as error:
         trace_problem = trace_problem or str(error)
-    steps_done = bool(traces) and any(trace.trained for trace in traces) and all(trace.end == "steps" for trace in traces if trace.trained)
+    _only_artifacts(spec, traces)
+    steps_done = bool(traces) and any(trace.trained for trace in traces) and all(trace.stopped for trace in traces if trace.trained)
     if ended.timed_out:
         return bad(
             "timed-out",
@@ -239,9 +243,20 @@ def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watch
             "untraced",
             "run/nothing-recorded",
             _nothing(traces),
-            "train with a torch optimizer, or call `from repro_gate import record, step`",
+            "train with a torch optimizer or backward(), name what it writes under capture.artifacts, or call "
+            "`from repro_gate import record, step`",
         )
     return Run(plan, "stopped" if steps_done else "finished", ended, tuple(traces), folder=folder)
+
+
+def _only_artifacts(spec: Spec, traces: Sequence[Trace]) -> None:
+    """A process that took no step counts only where no process took one and the spec names artifacts to compare."""
+    whole = [trace for trace in traces if any(identifier == fmt.WHOLE_RUN for identifier, _ in trace.notes)]
+    if len(whole) < sum(trace.trained for trace in traces) or not spec.capture.artifacts:
+        for trace in whole:
+            trace.steps.clear()
+            trace.blocks.clear()
+            trace.notes = [note for note in trace.notes if note[0] != fmt.WHOLE_RUN]
 
 
 def _crash(ended: Ended) -> tuple[str, str, str, str] | None:
@@ -283,7 +298,7 @@ def _crash(ended: Ended) -> tuple[str, str, str, str] | None:
 def _nothing(traces: Sequence[Trace]) -> str:
     if not traces:
         return "no Python process of it could be traced"
-    return "no torch optimizer took a step, and nothing was recorded through repro_gate.record and step"
+    return "no torch optimizer took a step, no gradient was taken, and nothing was recorded through repro_gate.record and step"
 
 
 def _trace_remedy(problem: str) -> str:

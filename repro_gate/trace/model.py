@@ -147,7 +147,10 @@ class Trace:
     variables: dict[str, str] = field(
         default_factory=dict
     )  # environment variables that torch or CUDA read, as they stood at the first step
+    nonfinite: list[tuple[str, str, int, bool]] = field(default_factory=list)  # (kind, name, step, whole): NaN from `step` to the end
     notes: list[tuple[str, str]] = field(default_factory=list)
+    beside: list[tuple[str, str, str]] = field(default_factory=list)  # (`module` or `attribute`, name, digest)
+    stopped: bool = False  # the last wanted step was taken
     end: str | None = None
 
     @property

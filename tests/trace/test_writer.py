@@ -52,6 +52,7 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
     writer.event("opened", files=[["train.py", True, ""], ["/mnt/x.bin", False, "train.py:3", True]])
     writer.event("imports", modules=[["pkg", "/src/pkg/__init__.py", ""], ["ops", "/venv/site-packages/ops.py", "ops"]])
     writer.event("distributions", versions={"torch": "2.13.0+cu128"})
+    writer.event("nonfinite", rows=[["parameter", "fc.weight", -1, True]])
     writer.event("drawn", source="uuid.uuid4", file="train.py", line=3)
     writer.event("loader", number=0, workers=2, base_seed=-5, dataset=3)
     writer.event("loader", number=1, workers=0, base_seed=None, dataset=None)
@@ -93,6 +94,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert trace.opened == [Opened("train.py", True), Opened("/mnt/x.bin", False, "train.py:3", True)]
     assert trace.imports == [Imported("pkg", "/src/pkg/__init__.py"), Imported("ops", "/venv/site-packages/ops.py", "ops")]
     assert trace.distributions == {"torch": "2.13.0+cu128"}
+    assert trace.nonfinite == [("parameter", "fc.weight", -1, True)]
     assert trace.drawn == [Drawn("uuid.uuid4", "train.py", 3)]
     assert trace.loaders == [LoaderSeen(0, 2, -5, 3), LoaderSeen(1, 0)]
     assert trace.records == [Records(1, "evaluation", bytes(range(16)), False)]
