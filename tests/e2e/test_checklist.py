@@ -25,7 +25,7 @@ OTHERWISE = {
     "code/pristine-workspace",
     "env/versions",
     "hardware/same",
-}  # each fault has a test of its own below or in test_imports
+}  # each fault has a test of its own below, or in test_imports and test_leftovers
 CONNECT = """
 import contextlib, socket
 with contextlib.closing(socket.socket()) as other, contextlib.suppress(OSError):
