@@ -44,6 +44,8 @@ def open_ground(
     with taken_place(isolation) as place, confined(isolation, outer, checkout.root, data, [place, *within_reach]):
         with obeyed():
             snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, folder) for item in spec.data])
+        if isolation.own_user:
+            snapshot.root.chmod(0o700)  # it has the mode of the checkout, which is closed to the training or lies in a folder that is
         for name in ("traces", "artifacts"):
             (place / name).mkdir(mode=0o700)
         let_in(isolation, place / "traces")

@@ -216,12 +216,25 @@ def test_two_gates_with_one_training_user_do_not_run_at_once(runner: Path) -> No
 def test_the_interpreters_of_path_stay_within_reach(runner: Path) -> None:
     tools = runner / "home/venv/bin"
     tools.mkdir(parents=True)
+    (runner / "home").chmod(0o711)
     os.symlink("/usr/bin/env", tools / "python")
     given = {**variables(runner), "PATH": f"{tools}:/usr/bin"}
     assert tools.parent in confinement.interpreters(given)
     with confined(OWN, given, runner / "workspace"):
         assert attempt(OWN, LIST, tools) == "1"
         assert attempt(OWN, READ, runner / "home/.netrc").startswith("PermissionError")
+
+
+def test_a_private_home_is_never_opened_for_the_interpreter_in_it(runner: Path) -> None:
+    """Not even for a moment: a gate that is killed gives nothing back."""
+    tools = runner / "home/venv/bin"
+    tools.mkdir(parents=True)
+    os.symlink("/usr/bin/env", tools / "python")
+    (runner / "home").chmod(0o700)
+    with confined(OWN, {**variables(runner), "PATH": f"{tools}:/usr/bin"}, runner / "workspace"):
+        assert stat.S_IMODE((runner / "home").stat().st_mode) == 0o700
+        assert attempt(OWN, LIST, tools).startswith("PermissionError")
+    assert stat.S_IMODE((runner / "home").stat().st_mode) == 0o700
 
 
 def test_nothing_is_given_back_while_the_user_still_has_processes(runner: Path) -> None:
