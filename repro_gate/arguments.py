@@ -46,6 +46,10 @@ def parser() -> argparse.ArgumentParser:
     init = commands.add_parser("init", help="write a commented repro.yml for this checkout")
     init.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=Path("."))
     init.add_argument("--stdout", action="store_true", help="print it instead of writing FOLDER/repro.yml")
+    init.add_argument(
+        "--script", metavar="PATH", type=Path, help="the script that trains; without it, the likeliest is taken, or asked for"
+    )
+    init.add_argument("--force", action="store_true", help="write it anew where there is one")
     init.set_defaults(command="init")
     schema = commands.add_parser("schema", help="print the JSON Schema of repro.yml (or, with --report, of report.json)")
     schema.add_argument("--report", action="store_true", help="the schema of report.json")
@@ -79,6 +83,7 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     run.add_argument("--fail-fast", action="store_true", help="stop at the first divergence; noise floor and cost are then not measured")
     run.add_argument("--keep-traces", metavar="FOLDER", type=Path, help="keep the traces of all runs there, for `repro-gate compare`")
+    _add_verbose(run)
     _add_quiet(run)
     run.set_defaults(command="run")
 
@@ -111,6 +116,7 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _add_lock(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     lock = commands.add_parser("lock", help="gate the training and record its address and its bits in repro.lock")
     _add_spec(lock)
+    _add_verbose(lock)
     _add_quiet(lock)
     lock.set_defaults(command="lock")
 
@@ -128,6 +134,10 @@ def _add_spec(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "spec", metavar="SPEC", nargs="?", default="repro.yml", help="repro.yml, or the folder that holds it (default: repro.yml)"
     )
+
+
+def _add_verbose(command: argparse.ArgumentParser) -> None:
+    command.add_argument("-v", "--verbose", action="store_true", help="also the checks with nothing to look at, and every run")
 
 
 def _add_quiet(command: argparse.ArgumentParser) -> None:

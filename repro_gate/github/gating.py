@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from repro_gate._version import DOCS_URL
 from repro_gate.ending import obeyed
 from repro_gate.errors import GateError, UsageError
 from repro_gate.github.cache import lent
@@ -92,7 +93,7 @@ def write_report(folder: Folder, report: Report, known: Sequence[str] = (), serv
     clean = report_from(document)
     folder.write(REPORT, to_text(document))
     folder.write(MARKDOWN, to_summary(clean))
-    folder.write(SARIF, to_text(to_sarif(clean, server_url=server_url)))
+    folder.write(SARIF, to_text(to_sarif(clean, server_url=server_url, docs_url=DOCS_URL)))
 
 
 def _options(name: str, inputs: Inputs, cache: Path | None, environment: Mapping[str, str]) -> Options:
