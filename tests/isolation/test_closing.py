@@ -205,10 +205,13 @@ def test_secrets_that_a_container_engine_mounted_are_on_the_list(runner: Path, m
     assert runner / "secrets" not in surroundings(variables(runner), runner / "workspace")
 
 
-def test_two_gates_with_one_training_user_do_not_run_at_once(runner: Path) -> None:
-    first, second = (confined(OWN, variables(runner), runner / "workspace") for _ in range(2))
+def test_two_gates_with_one_training_user_do_not_run_at_once(runner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confinement, "WAIT_SECONDS", 1.0)
+    told: list[str] = []
+    first, second = (confined(OWN, variables(runner), runner / "workspace", tell=told.append) for _ in range(2))
     with first, pytest.raises(Inconclusive, match="another gate on this machine"), second:
         pytest.fail("it went on")
+    assert len(told) == 1 and told[0].startswith("waiting for another gate")
     with confined(OWN, variables(runner), runner / "workspace"):
         assert os.getgroups() == [] and os.umask(0o022) == 0o022
 

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import textwrap
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,15 @@ def test_the_verdict_is_that_of_one_user_with_artifacts_and_data_inside_and_outs
     assert list((tmp_path / "p" / "tmp").iterdir()) == [] and processes_of(UID) == []
     kept = [path for path in (tmp_path / "p" / "traces-own-user").rglob("*") if path.is_file()]
     assert kept and {(path.stat().st_mode & 0o777, path.stat().st_uid) for path in kept} == {(0o644, 0)}
+
+
+def test_two_gates_at_once_wait_for_each_other(tmp_path: Path) -> None:
+    """Each ends every process of the training's user: at once they would kill each other's runs."""
+    slow = RECORDED.replace("    step()", "    step()\n    __import__('time').sleep(0.5)")
+    checkouts = [project(tmp_path / name, slow) for name in "ab"]
+    with ThreadPoolExecutor(2) as pool:
+        reports = list(pool.map(lambda checkout: gate(checkout, "own-user"), checkouts))
+    assert [report["verdict"] for report in reports] == ["pass", "pass"], reports
 
 
 @pytest.mark.parametrize("named", [True, False])
