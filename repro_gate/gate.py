@@ -94,7 +94,7 @@ def _ground(spec: Spec, other: Other | None, checkout: Checkout, options: Option
     installs = spec.env.install or (other is not None and other.spec.env.install)
     reach = [environments_root(options.environment, options.cache_root, options.isolation)] if installs else []
     with (
-        open_ground(spec, checkout, options.environment, options.isolation, reach) as ground,
+        open_ground(spec, checkout, options.environment, options.isolation, reach, watch.said) as ground,
         installed(spec, checkout.root, options.environment, options.isolation, cache_root=options.cache_root, tell=watch.said) as outer,
     ):
         yield replace(ground, outer=outer, began=time())

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import secrets
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -31,6 +32,11 @@ SNIPPET = "_repro_gate_snippet.py"
 KEPT = ".safetensors"  # what `probe/keep.py` leaves for the second run of a pair
 _ACCOUNT = "training"  # what a training with a user of its own is told that it is called
 _SIMPLE = re.compile(r"(?:python[\d.]*|torchrun|accelerate|bash|sh|[\w.-]*/[\w./-]+) [^;&|<>()`\n#]*")
+_KILLED = {  # by what the kernel's own count of out-of-memory kills on this machine says
+    "none": "the kernel killed nothing for want of memory meanwhile: see who else ends processes here (a job, a time limit, a person)",
+    "some": "the kernel killed for want of memory on this machine meanwhile, whom is in `dmesg`: lower the batch size if it was this run",
+    "unknown": "whether memory was short cannot be read here: see `dmesg` on the host, and who else ends processes there",
+}
 _NO_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementation")
 
 
@@ -265,16 +271,13 @@ def _crash(ended: Ended) -> tuple[str, str, str, str] | None:
         return (
             "out-of-memory",
             "run/out-of-memory",
-            "the kernel killed it for want of memory",
+            "the kernel killed it, or a process of it, for want of memory (counted in its control group)",
             "lower the batch size or train.steps, or use a larger machine",
         )
+    if ended.signal == signal.SIGKILL:
+        return ("killed", "run/killed", "it was killed by signal 9 from outside the gate", _KILLED[_known(ended.machine_kills)])
     if ended.signal is not None:
-        return (
-            "killed",
-            "run/killed",
-            f"it was ended by signal {ended.signal}",
-            "signal 9 is most often the kernel's answer to too little memory: see `dmesg`" if ended.signal == 9 else "see the log's end",
-        )
+        return ("killed", "run/killed", f"it was ended by signal {ended.signal}", "see the log's end")
     if not ended.exit_code:
         return None
     blocked = next((found.group(1) for line in reversed(ended.tail) if (found := _NO_DETERMINISTIC.search(line))), None)
@@ -293,6 +296,10 @@ def _crash(ended: Ended) -> tuple[str, str, str, str] | None:
     elif any("No module named 'torch'" in line for line in ended.tail):
         remedy = "the `python` on PATH has no torch: activate the environment that you train in"
     return "crashed", "run/crashed", f"it exited with status {ended.exit_code}", remedy
+
+
+def _known(kills: int | None) -> str:
+    return "unknown" if kills is None else "some" if kills else "none"
 
 
 def _nothing(traces: Sequence[Trace]) -> str:
