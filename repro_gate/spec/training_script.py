@@ -121,14 +121,8 @@ class _Source:
                 continue
             texts = [node.value for node in call.args if isinstance(node, ast.Constant) and isinstance(node.value, str)]
             name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-            if (
-                name in _READERS
-                and texts[:1]
-                and texts[0] in self.paths
-                and "." in texts[0]
-                and texts[1:2] < ["w"]
-                and texts[1:2] not in (["a"], ["ab"])
-            ):
+            reads = name in _READERS and not any(re.fullmatch(r"[wax][bt+]*", text) for text in texts[1:2])
+            if reads and texts and texts[0] in self.paths and "." in texts[0]:
                 read.append(texts[0])
             else:
                 written.update(texts)
@@ -379,6 +373,8 @@ def _preparations(source: _Source, known: Readmes, chosen: Shown | None, paths: 
         return
     absent = any(_absent(source, name, paths) for name in source.opened)
     for item in known.commands[: known.commands.index(chosen)]:
+        if not re.search(_PREPARES, PurePosixPath(item.script).stem):
+            continue
         home = PurePosixPath(item.script).parent.as_posix()
         made = any(path.startswith(f"{home}/") and is_data(path) for path in paths) if home != source.folder else not absent
         if (
