@@ -83,6 +83,7 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     run.add_argument("--fail-fast", action="store_true", help="stop at the first divergence; noise floor and cost are then not measured")
     run.add_argument("--keep-traces", metavar="FOLDER", type=Path, help="keep the traces of all runs there, for `repro-gate compare`")
+    _add_verbose(run)
     _add_quiet(run)
     run.set_defaults(command="run")
 
@@ -115,6 +116,7 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _add_lock(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     lock = commands.add_parser("lock", help="gate the training and record its address and its bits in repro.lock")
     _add_spec(lock)
+    _add_verbose(lock)
     _add_quiet(lock)
     lock.set_defaults(command="lock")
 
@@ -132,6 +134,10 @@ def _add_spec(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "spec", metavar="SPEC", nargs="?", default="repro.yml", help="repro.yml, or the folder that holds it (default: repro.yml)"
     )
+
+
+def _add_verbose(command: argparse.ArgumentParser) -> None:
+    command.add_argument("-v", "--verbose", action="store_true", help="also the checks with nothing to look at, and every run")
 
 
 def _add_quiet(command: argparse.ArgumentParser) -> None:

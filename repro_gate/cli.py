@@ -7,7 +7,7 @@ import contextlib
 import difflib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,7 +111,7 @@ def _check(options: argparse.Namespace) -> int:
     if options.json is not None:
         _write(options.json, to_text(checklist_json(results, options.spec, NEED_TRAINING, tool_version=__version__)))
     with plain_log(os.environ):
-        render_checklist(results, _console(), NEED_TRAINING)
+        _print(lambda console: render_checklist(results, console, NEED_TRAINING))
     return 1 if any(item.status == "fail" for item in results) else 0
 
 
@@ -122,7 +122,7 @@ def _lock(options: argparse.Namespace) -> int:
     with _watch(options) as watch:
         gating, path = lock(Path(options.spec), options.spec, watch, cached=not options.no_cache)
     with plain_log(os.environ):
-        _render(gating.report)
+        _render(gating.report, options.verbose)
     code = EXIT_CODES[gating.report.verdict]
     if path is not None:
         print(_printable(f"wrote {path}: review it and commit it"))
@@ -179,17 +179,30 @@ def _show(report: Report, options: argparse.Namespace) -> None:
 
         _write(options.markdown, to_markdown(report))
     with plain_log(os.environ):
-        _render(report)
+        _render(report, options.verbose)
 
 
-def _render(report: Report) -> None:
+def _render(report: Report, verbose: bool) -> None:
     from repro_gate.report.terminal import render
 
-    render(report, _console())
+    _print(lambda console: render(report, console, verbose))
+
+
+def _print(show: Callable[[Console], None]) -> None:
+    from repro_gate.report.layout import unwrapped
+
+    console = _console()
+    if sys.stdout.isatty():
+        show(console)
+    else:
+        unwrapped(console, lambda: show(console))
 
 
 def _console() -> Console:
+    """Standard output; where it is no terminal, a line is as wide as it needs to be."""
     from rich.console import Console
+
+    from repro_gate.report.layout import WIDE
 
     class Piped(Console):
         """A closed pipe is the caller's to tell: rich's own way exits 1, which would read as a verdict."""
@@ -197,7 +210,8 @@ def _console() -> Console:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
-    return Piped(highlight=False, markup=False)
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDE
+    return Piped(highlight=False, markup=False, width=width)
 
 
 def _watch(options: argparse.Namespace) -> contextlib.AbstractContextManager[Watch]:

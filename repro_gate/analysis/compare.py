@@ -10,11 +10,12 @@ import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 
-from repro_gate.analysis.model import Comparison, Distance, Divergence, Tally
+from repro_gate.analysis.model import STEPS, Comparison, Distance, Divergence, Tally
 from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.reader import Block, Measured, Trace
 
 Key = tuple[int, str, int]
+_WITHIN_A_STEP = ("rng", "batch", "loss", "gradient")  # recorded before the optimizer's step; the rest may be the state at the end
 ONLY_FIRST, ONLY_SECOND = "recorded in the first run only", "recorded in the second run only"
 
 
@@ -33,9 +34,9 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
             tally.unmatched = tally.unmatched or missing
             continue
         found += ((item.step, place, item) for place, item in _compare_process(label, first[label], second[label], tally))
-    if not found:
-        found += _unequal_lengths(first, second)
-        tally.unmatched = next((item for _, _, item in found), None)
+    lengths = list(_unequal_lengths(first, second))
+    found += lengths
+    tally.unmatched = tally.unmatched or next((item for _, _, item in lengths), None)
     steps = max((len(trace.steps) for trace in [*first.values(), *second.values()]), default=0)
     found += [(steps, place, item) for place, item in enumerate(artifacts)]
     earliest = min(found, key=lambda item: item[:2])[2] if found else None
@@ -149,10 +150,22 @@ class _Tally:
 
 
 def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tuple[float, Divergence]]:
-    """The first difference of each of the two ways they can part (a differing row; a block without its twin), counting all on the way."""
-    rest = {key_of(block): block for block in b.blocks}
+    """The first difference of each of the two ways they can part (a differing row; a block without its twin), counting all on the way.
+
+    Steps that one process took and the other did not are no differences of tensors: `_unequal_lengths` tells of them."""
+    common, unequal = min(len(a.steps), len(b.steps)), len(a.steps) != len(b.steps)
+    twins = {key_of(block) for block in a.blocks} & {key_of(block) for block in b.blocks} if unequal else set()
+
+    def counts(block: Block) -> bool:
+        if not unequal or block.step < common:
+            return True
+        return block.step == common and block.kind in _WITHIN_A_STEP and key_of(block) in twins
+
+    rest = {key_of(block): block for block in b.blocks if counts(block)}
     found: list[tuple[float, Divergence]] = []
     for place, block in enumerate(a.blocks):
+        if not counts(block):
+            continue
         twin = rest.pop(key_of(block), None)
         tally.saw(label, block)
         if twin is None:
@@ -176,12 +189,17 @@ def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tupl
 
 
 def _unequal_lengths(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> Iterator[tuple[int, float, Divergence]]:
-    """Processes that took more steps in one run than in the other, of which no digest tells (between two steps of `capture.every`)."""
-    for label, trace in first.items():
-        counts = len(trace.steps), len(second[label].steps)
+    """Processes that took more steps in one run than in the other: after whatever differs in the steps that both took."""
+    for label in first.keys() & second.keys():
+        counts = len(first[label].steps), len(second[label].steps)
         if counts[0] != counts[1]:
-            detail = f"{counts[0]} optimizer steps in the first run, {counts[1]} in the second"
-            yield min(counts), 0, Divergence(min(counts), "optimizer", "steps", label, detail=detail)
+            yield min(counts), math.inf, unequal_length(*counts, label)
+
+
+def unequal_length(first: int, second: int, label: str = "main") -> Divergence:
+    """The divergence of a process that took more steps in one run than in the other."""
+    detail = f"{first} optimizer steps in the first run, {second} in the second"
+    return Divergence(min(first, second), "optimizer", STEPS, label, detail=detail)
 
 
 def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:

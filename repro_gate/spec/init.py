@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
+from repro_gate._version import DOCS_URL
 from repro_gate.spec.document import scalar
 from repro_gate.spec.errors import shortened
 from repro_gate.spec.survey import MAX_HASHED_BYTES, MAX_LISTED, FoundData, Tree, data_files, dockerfiles, lockfiles, training_reads
@@ -16,9 +17,9 @@ from repro_gate.spec.training_script import TrainingScript
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+@%={} -]*")
 
-_HEAD = """\
-# repro.yml, drafted by `repro-gate init`. It says what trains and what has to repeat; every key is described at
-# https://github.com/repro-gate/repro-gate/blob/main/docs/repro-yml.md.
+_HEAD = f"""\
+# repro.yml, drafted by `repro-gate init`. It says what trains and what has to repeat; every key is described in
+# {DOCS_URL}/repro-yml.md
 # A line that is a comment and a key is a suggestion. For completion in an editor: `repro-gate schema > repro.schema.json`,
 # and as the first line here `# yaml-language-server: $schema=repro.schema.json`."""
 
@@ -34,6 +35,8 @@ determinism:
   compare: bitwise
   # Determinism flags that are left off, each as {flag: …, reason: …}.
   allow: []
+  # Losses and parameters that are not finite from the first steps on fail, unless this is `true`.
+  allow-nonfinite: false
 
 capture:
   # Steps between digests: larger is faster, and finds a divergence less exactly.

@@ -172,6 +172,26 @@ def test_runs_of_unequal_length_differ_even_where_no_digest_tells() -> None:
     assert compare_runs([a], [b]).unmatched == found
 
 
+def test_steps_that_one_run_lacks_are_no_differences_of_tensors() -> None:
+    comparison = compare_runs([training(5)], [training(8)])
+    found = comparison.first_divergence
+    assert found is not None and comparison.unmatched is not None and not comparison.identical
+    assert (found.step, found.name, found.detail) == (5, "steps", "5 optimizer steps in the first run, 8 in the second")
+    assert (comparison.differing, comparison.by_step) == (0, ())
+    longer = training(8)
+    differing = compare_runs([training(5)], [changed(longer, place_of(longer, 3, "loss"), flip(0))])
+    assert differing.first_divergence is not None and (differing.first_divergence.step, differing.first_divergence.kind) == (3, "loss")
+    assert differing.by_step == ((3, 1),)
+
+
+def test_what_differs_in_the_step_that_one_run_did_not_end_comes_before_the_number_of_steps() -> None:
+    longer = training(8)
+    short = training(5)
+    short.blocks += [flip(0)(block(5, "batch")), block(5, "parameter", seed="state at the end")]
+    found = compare_runs([short], [longer]).first_divergence
+    assert found is not None and (found.step, found.kind) == (5, "batch")
+
+
 def test_processes_of_one_key_are_numbered_by_their_start() -> None:
     traces = [training(seed=seed) for seed in (1, 2)] + [training(key="rank10"), training(key="rank2")]
     assert {label: trace is traces[index] for index, (label, trace) in zip((0, 1, 3, 2), processes(traces).items(), strict=True)} == {
