@@ -58,7 +58,7 @@ class Readmes:
                 named, weight = PurePosixPath(script).name, 8
             else:
                 continue
-            if match := re.search(rf"(?<![\w.-]){re.escape(named)}", text):
+            if named in text and (match := re.search(rf"(?<![\w.-]){re.escape(named)}", text)):
                 shown = [number for number, item in enumerate(self.commands) if (item.readme, item.script) == (readme, script)]
                 points += weight * (2 if shown else 1)
                 place = shown[0] if shown else AT_ROOT // 2 + match.start()  # what it runs goes before what it only speaks of

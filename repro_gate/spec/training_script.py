@@ -158,8 +158,10 @@ def training_scripts(root: Path, tree: Tree, only: str | None = None) -> list[Tr
     for name in names:
         source = _Source(root, name)
         try:
-            score, (points, first) = _score(source), known.points(name)
-            if score > 0 and score + points // 2 >= ENOUGH:
+            if not (score := _score(source)):
+                continue
+            points, first = known.points(name)
+            if score + points // 2 >= ENOUGH:
                 ranked.append((score + points + _gaps(source, paths), first, source))
         except RecursionError:  # no script of a person is nested so deep
             continue
@@ -175,8 +177,6 @@ def _score(source: _Source) -> int:
     """How much a script looks like training, by its own name, folders and text. 0 for what is none."""
     path = PurePosixPath(source.path)
     by_content = sum(points for _, points, reason in _SIGNS if reason in source.reasons)
-    if _NOT_SCRIPTS.fullmatch(path.name) or by_content + 50 < ENOUGH:
-        return 0
     by_name = next((points for pattern, points in _NAMES if re.fullmatch(pattern, path.stem.lower())), 0)
     folders = [folder.lower() for folder in path.parts[:-1]]
     against = sum(points for pattern, points in _FOLDERS if any(re.fullmatch(pattern, folder) for folder in folders))
@@ -185,9 +185,9 @@ def _score(source: _Source) -> int:
     against += sum(points for pattern, points in _WORDS if any(re.fullmatch(pattern, word) for word in words))
     against += sum(points for pattern, points in _SOURCES if re.search(pattern, source.text, re.MULTILINE))
     against += 8 if _ON_CUDA_ALONE.search(source.text) and "is_available" not in source.text else 0
-    if by_name + by_content - against < 1 or not source.is_script or (by_name < ENOUGH and not _TRAINS & set(source.reasons)):
-        return 0
-    return by_name + by_content - against - 4 * len(folders)
+    score = by_name + by_content - against - 4 * len(folders)
+    trains = by_name >= ENOUGH or _TRAINS & set(source.reasons)
+    return score if score > 0 and trains and not _NOT_SCRIPTS.fullmatch(path.name) and source.is_script else 0
 
 
 def _gaps(source: _Source, paths: set[str]) -> int:
