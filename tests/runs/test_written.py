@@ -12,7 +12,9 @@ import pytest
 
 from repro_gate.isolation.model import Isolation
 from repro_gate.runs import written
+from repro_gate.runs.process import TAIL_BYTES, TAIL_LINES
 from repro_gate.runs.written import written_files
+from repro_gate.trace.artifacts.interface import MAX_SECONDS
 
 SAME = Isolation()
 
@@ -100,3 +102,10 @@ def test_ten_thousand_small_files_take_seconds(snapshot: Path) -> None:
     begun = time.monotonic()
     found, cut = written_files(root, snapshot, SAME, ())
     assert len(found) == 10_000 and "only 10,000 files" in cut and time.monotonic() - begun < 30
+
+
+def test_the_page_on_what_a_pass_does_not_cover_states_these_limits() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/what-a-pass-does-not-cover.md").read_text(encoding="utf-8")
+    limits = f"Up to {written.MAX_FILES:,} files, {written.MAX_BYTES // 2**30} GiB and\n  {written.MAX_SECONDS:g} seconds for a run"
+    assert limits in page and f"the last {TAIL_LINES} lines ({TAIL_BYTES // 1024} KiB)" in page
+    assert MAX_SECONDS == 600 and "more than ten minutes (all of a gate run together)" in page
