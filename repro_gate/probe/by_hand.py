@@ -47,6 +47,7 @@ class ByHand:
         self._nested = {}
         if self.over or not leaves or (by == GRAD and self.by == BACKWARD):
             return
+        due = False  # should what follows fail
         with session.own_time():
             due = bool(self.items) and by == self.by and (not self.hooks.made or self._updated())
             self._fresh = self._fresh or (bool(self.items) and by == GRAD and self.items[0][1] is not leaves[0])
@@ -107,8 +108,8 @@ class ByHand:
 
     def optimizer_steps(self) -> None:
         """An optimizer makes the steps from here on."""
-        self.over, self.items = True, []
-        self._witness = ([], b"")
+        if not self.over:
+            self.over, self.items, self._nested, self._witness = True, [], {}, ([], b"")
 
     def outermost(self, create_graph: bool) -> bool:
         """Whether a call of `autograd.grad` can be a step: not one that only makes a graph, nor one inside another of torch.func's."""
@@ -166,7 +167,9 @@ def leaves_of(roots: Sequence[Any]) -> Iterator[Any]:
 
 def plain(torch: Any, values: Any) -> List[Any]:
     """The tensors among `values` (a tensor, a sequence or a mapping), out of the wrappers of torch.func's transforms."""
-    values = [values] if isinstance(values, torch.Tensor) else list(values.values() if isinstance(values, dict) else values or ())
+    if isinstance(values, dict):
+        values = list(values.values())
+    values = values if isinstance(values, (list, tuple)) else [values]
     return [_unwrapped(torch, value) for value in values if isinstance(value, torch.Tensor)]
 
 

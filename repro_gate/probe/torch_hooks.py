@@ -141,8 +141,11 @@ class Hooks:
             self._keep("batch", [(name, item) for name, item in names.leaves(value) if isinstance(item, self.torch.Tensor)])
 
     def _backward(self, tensors: Any) -> None:
-        roots = plain(self.torch, tensors)
-        self.by_hand.enters(BACKWARD, [] if self.by_hand.over else list(leaves_of(roots)))
+        roots, leaves = plain(self.torch, tensors), []
+        if not self.by_hand.over:
+            with self.session.own_time():
+                leaves = list(leaves_of(roots))
+        self.by_hand.enters(BACKWARD, leaves)
         self._loss(roots)
         self.by_hand.uncompared(roots)
 
@@ -357,12 +360,16 @@ class Hooks:
     def _wrap_backward(self) -> None:
         torch, autograd = self.torch, self.torch.autograd
         original, original_grad = autograd.backward, autograd.grad
+        compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
         task = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # not -1 inside a backward pass: what it calls is part of it
 
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if hasattr(tensors, "__next__"):
+                tensors = tuple(tensors)
             if task() != -1:
-                self.by_hand.nests(plain(torch, tensors))
+                with contextlib.suppress(Exception):
+                    self.by_hand.nests(plain(torch, tensors))
                 return original(tensors, *args, **kwargs)
             if self.session.live:
                 self._backward(tensors)
@@ -374,8 +381,10 @@ class Hooks:
 
         @functools.wraps(original_grad)
         def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or task() != -1:
+            if compiling() or task() != -1:
                 return original_grad(outputs, inputs, *args, **kwargs)
+            if hasattr(inputs, "__next__"):  # `net.parameters()` can be read once
+                inputs = tuple(inputs)
             return self._grad(original_grad, outputs, inputs, args, kwargs)
 
         autograd.backward, autograd.grad = backward, grad

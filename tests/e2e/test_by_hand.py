@@ -138,3 +138,32 @@ def test_what_differs_beside_the_training_is_one_notice_and_no_failure(tmp_path:
     assert "module AveragedModel (no optimizer)" in told and "attribute Net.cache" in told
     assert not said(good, "beside/modules")
     assert not said(good, "probe/state-not-kept")  # two optimizers have a file each
+
+
+def test_names_of_any_kind_and_length_are_reported(tmp_path: Path) -> None:
+    source = (
+        HEAD
+        + """
+from repro_gate import record
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_parameter("w\\\\ud800", nn.Parameter(torch.ones(4, 1)))
+        self.register_parameter("n" * 10_000, nn.Parameter(torch.ones(1)))
+    def forward(self, x):
+        first, second = self.parameters()
+        return x @ first + second
+net = Net()
+optimizer = torch.optim.Adam(net.parameters())
+for step in range(6):
+    optimizer.zero_grad()
+    net(data()[0]).mean().backward()
+    optimizer.step()
+    record("r" * 10_000, 1.0)
+    with torch.no_grad():
+        next(net.parameters()).add_(1.0{0})
+"""
+    )
+    bad, good = both(tmp_path, source.replace("\\\\", "\\"), " + noise()")
+    assert bad.exit_code == 1 and bad.first["name"] == "w\\ud800", bad.stdout + bad.stderr
+    assert good.exit_code == 0, good.stdout + good.stderr

@@ -50,7 +50,7 @@ def grad():
     for _ in range(3):
         x = data().requires_grad_()
         slope, = torch.autograd.grad(net(x).square().mean(), x, create_graph=True)  # a penalty: no step
-        update(net.parameters(), torch.autograd.grad(loss_of(net) + net(x + slope).mean(), list(net.parameters())))
+        update(net.parameters(), torch.autograd.grad(loss_of(net) + net(x + slope).mean(), net.parameters()))
 
 def func():
     net = nn.Linear(4, 1)

@@ -34,7 +34,7 @@ ROWS = (("fc.weight", "float32", (2, 8)), ("blocks.0.café\n", "bfloat16", ()))
 
 
 def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
-    """One event of every kind, and `steps` steps."""
+    """One event of every kind but those of a run that was stopped, and `steps` steps."""
     writer = TraceWriter(str(folder), HELLO)
     writer.event("facts", facts={"torch": "2.13.0", "process": "rank0"})
     writer.block(-1, "parameter", ROWS, bytes(range(32)))
@@ -58,6 +58,7 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
     writer.event("loader", number=1, workers=0, base_seed=None, dataset=None)
     writer.event("records", loader=1, role="evaluation", digests=base64.b64encode(bytes(range(16))).decode(), whole=False)
     writer.event("variables", values={"OMP_NUM_THREADS": "2"})
+    writer.event("beside", rows=[["module", "EMA", "ab" * 16]])
     writer.event("note", id="state-not-kept", message="too little room")
     writer.event("end", reason="exit", steps=steps)
     return writer
@@ -101,6 +102,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert trace.variables == {"OMP_NUM_THREADS": "2"}
     assert trace.notes == [("state-not-kept", "too little room")]
     assert trace.kept[0][0] == 1
+    assert trace.beside == [("module", "EMA", "ab" * 16)]
 
 
 def test_names_are_written_once(tmp_path: Path) -> None:
