@@ -46,6 +46,10 @@ def parser() -> argparse.ArgumentParser:
     init = commands.add_parser("init", help="write a commented repro.yml for this checkout")
     init.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=Path("."))
     init.add_argument("--stdout", action="store_true", help="print it instead of writing FOLDER/repro.yml")
+    init.add_argument(
+        "--script", metavar="PATH", type=Path, help="the script that trains; without it, the likeliest is taken, or asked for"
+    )
+    init.add_argument("--force", action="store_true", help="write it anew where there is one")
     init.set_defaults(command="init")
     schema = commands.add_parser("schema", help="print the JSON Schema of repro.yml (or, with --report, of report.json)")
     schema.add_argument("--report", action="store_true", help="the schema of report.json")

@@ -255,24 +255,11 @@ def _comment(options: argparse.Namespace) -> int:
 
 
 def _init(options: argparse.Namespace) -> int:
-    from repro_gate.spec.init import draft_spec
+    from repro_gate.drafting import init
 
     if not options.folder.is_dir():
         raise UsageError(f"{options.folder}: is no folder", remedy="name the folder of the checkout")
-    text = draft_spec(options.folder)
-    if options.stdout:
-        print(text, end="")
-        return 0
-    target = options.folder / "repro.yml"
-    try:
-        with target.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise UsageError(f"{target}: is there already", remedy="remove it first, or see a draft with `repro-gate init --stdout`") from None
-    except OSError as error:
-        raise UsageError(f"{target}: cannot be written: {error.strerror}") from None
-    print(f"wrote {target}; next: repro-gate run {options.folder}")
-    return 0
+    return init(options.folder, options.script, to_stdout=options.stdout, force=options.force)
 
 
 def _schema(options: argparse.Namespace) -> int:

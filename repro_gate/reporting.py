@@ -66,7 +66,7 @@ def make_report(options: Options, series: Series, found: Found, started: datetim
         comparisons,
         _settings(first),
         _non_finite(first),
-        noise_floor(*defaults) if defaults else None,
+        series.floor or (noise_floor(*defaults) if defaults else None),
         cost,
         spec.cost.max_percent,
         checklist,
@@ -98,6 +98,7 @@ def _findings(
         found.against,
         "" if options.locking else _not_held(found),
         unproven(found.address),
+        series.beside,
         (*found.judged.notes, *found.evidence.notes, *series.notes),
     )
 
@@ -106,7 +107,8 @@ def _not_held(found: Found) -> str:
     """Why the lock says nothing, where there is one."""
     if found.judged.lock is None or found.entry is not None:
         return ""
-    return "repro.lock cannot be held against this gating: its runs were not compared, or are not the same bits"
+    why = "its runs were not compared, are not the same bits, or did not train the checkout's code"
+    return f"repro.lock cannot be held against this gating: {why}"
 
 
 def _subject(spec: Spec, options: Options, evidence: Evidence, runs: Sequence[Run]) -> Subject:

@@ -11,9 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
+from repro_gate.analysis.beside import Beside, notices
 from repro_gate.analysis.compare import compare_runs, processes, with_distance
-from repro_gate.analysis.model import Comparison, Divergence
+from repro_gate.analysis.model import Comparison, Divergence, NoiseFloor
+from repro_gate.analysis.noise import noise_floor, recorded
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import copy_file
 from repro_gate.ground import Ground
@@ -25,9 +28,11 @@ from repro_gate.machine import other_gpu_processes
 from repro_gate.progress import Watch
 from repro_gate.runs import conditions
 from repro_gate.runs.launch import Plan, Run, Site, launch
+from repro_gate.runs.written import written_files
 from repro_gate.spec.errors import escaped, shortened
 from repro_gate.spec.model import Spec
 from repro_gate.trace.artifacts import Artifact, LeafDifference, collect, compare_artifacts, read_leaves
+from repro_gate.trace.artifacts.interface import MAX_SECONDS
 from repro_gate.trace.reader import Trace, TraceError, trace_files
 from repro_gate.workspace import (
     changed_data,
@@ -51,12 +56,16 @@ class Series:
         self.artifacts: dict[str, dict[str, Artifact]] = {}
         self.artifact_notes: tuple[str, ...] = ()
         self.notes: dict[str, None] = dict.fromkeys(ground.snapshot.notes)  # what the workspaces do not hold, what could not be read
+        self.beside: dict[str, tuple[str, str]] = {}  # id of a notice -> message and remedy
+        self._beside: dict[str, Beside] = {}  # run name -> what it left beside its training
         self.changed_data: tuple[str, ...] = ()
         self.interrupted = ""
         self.stopped_early = False
         self._allow = frozenset(item.flag for item in spec.determinism.allow)
         self._data_before = read_data_state(spec.data, spec.path.parent)
         self._total = 0
+        self.floor: NoiseFloor | None = None  # of the default runs, once both came to their end
+        self._reading_left = MAX_SECONDS
         self.gpu_processes: tuple[str, ...] | None = None  # of others, seen before the runs; None: nobody could look
 
     def run_all(self, control_steps: int) -> None:
@@ -67,6 +76,7 @@ class Series:
         try:
             if self._gate_seed(first, steps, with_defaults):
                 self._control(first, min(control_steps, steps or control_steps))
+                self._measure_noise(first)
                 for seed in self.spec.random_state.seeds[1:]:
                     if not self._gate_seed(seed, steps, False):
                         break
@@ -125,7 +135,7 @@ class Series:
     def _gate_seed(self, seed: int, steps: int | None, with_defaults: bool, label: str = "") -> bool:
         """The deterministic pair of one seed, with the default pair between. False where the series has to end."""
         label += "" if seed == self.spec.random_state.seeds[0] else f"seed{seed}-"
-        on, off = conditions.deterministic(seed, self._allow, steps), conditions.default(seed, self._allow, steps)
+        on, off = conditions.deterministic(seed, self._allow, steps), conditions.default(seed, steps)
         first = self._run(Plan(f"{label}deterministic-1", on, keep_final=True, observe=not self.runs))
         if not first.good:
             return False
@@ -142,12 +152,30 @@ class Series:
             return False
         differences, leaves = self._compare_artifacts(first.plan.name, second.plan.name)
         self.comparisons[seed] = compare_runs(first.traces, second.traces, differences, leaves)
+        if self.comparisons[seed].identical and not self.beside:  # else what lies beside only follows
+            self.beside = notices(self._beside[first.plan.name], self._beside[second.plan.name])
         if before is not None:
             return self._run(Plan("default-2", off, keep_final=True, reference=before.traces)).good
         return True
 
     def _control(self, seed: int, steps: int) -> None:
         self.control = self._run(Plan("reseeded", conditions.reseeded(seed, self._allow, steps)))
+
+    def _measure_noise(self, seed: int) -> None:
+        """The noise floor. Where only the default runs diverge, and so early that the hash seed may be why, one more short run shows it:
+        without the flags, with `PYTHONHASHSEED` alone, it must record in that place what the deterministic runs recorded."""
+        defaults = self.default_pair()
+        if defaults is None:
+            return
+        self.floor = noise_floor(*defaults)
+        first, name = self.floor.first_divergence, conditions.HASH_SEED
+        fixed = name in self._allow or name in self.spec.train.env or name in self.ground.outer
+        if first is None or first.step > 0 or first.kind in ("gradient", "optimizer") or fixed or not self.comparisons[seed].identical:
+            return
+        run = self._run(Plan("pinned", conditions.pinned(seed, 1)), record=False)
+        wanted = recorded(self.pair()[0].traces, first)
+        if run.good and wanted and recorded(run.traces, first) == wanted:
+            self.floor = replace(self.floor, reproducible_by=name)
 
     def _run(self, plan: Plan, live: LiveView | None = None, record: bool = True) -> Run:
         """One run in a fresh workspace; its artifacts are taken out before the workspace goes."""
@@ -162,7 +190,8 @@ class Series:
                 f"train.working-directory {self.spec.train.working_directory!r} leaves the checkout", remedy="name a folder inside it"
             )
         data = resolve_data(self.spec.data, folder)
-        site = Site(place, workspace.root, cwd, self.ground.place / "traces", self.ground.outer, data, self.ground.isolation)
+        ground = self.ground
+        site = Site(place, workspace.root, cwd, ground.place / "traces", ground.outer, data, ground.isolation, ground.original)
         if not self.runs:
             self._look_for_others()
         if record:
@@ -174,7 +203,7 @@ class Series:
         if record:
             self.runs.append(run)
             self.watch.run_ended(run)
-            self._collect(plan, cwd)
+            self._collect(plan, cwd, workspace.root)
         self.changed_data = self.changed_data or changed_data(self._data_before, read_data_state(self.spec.data, self.spec.path.parent))
         return run
 
@@ -195,12 +224,14 @@ class Series:
             if seen is not None:
                 self.gpu_processes = tuple(dict.fromkeys((*(self.gpu_processes or ()), *seen)))
 
-    def _collect(self, plan: Plan, cwd: Path) -> None:
+    def _collect(self, plan: Plan, cwd: Path, workspace: Path) -> None:
+        declared: set[str] = set()
         if self.spec.capture.artifacts and plan.condition.name == "deterministic" and cwd.is_dir():
             sight = partial(sight_of, self.ground.isolation)
             found, unmatched = collect(cwd, self.spec.capture.artifacts, self.ground.place / "artifacts" / plan.name, sight)
+            declared = {os.path.normpath(os.path.join(os.path.relpath(cwd, workspace), item.name)) for item in found}
             self.artifacts[plan.name] = {
-                item.name: Artifact("refused", note=item.note) if item.note else read_leaves(item.path) for item in found
+                item.name: Artifact("refused", note=item.note) if item.note else self._read(item.path) for item in found
             }
             for name, artifact in self.artifacts[plan.name].items():
                 if artifact.note:
@@ -208,6 +239,16 @@ class Series:
             if unmatched and self.runs[-1].good:
                 stopped = f" (the training was stopped after {self.spec.train.steps} steps)" if self.runs[-1].outcome == "stopped" else ""
                 self.artifact_notes = tuple(f"no file matches capture.artifacts {pattern!r} after a run{stopped}" for pattern in unmatched)
+        if plan.condition.name == "deterministic" and self.runs[-1].good:
+            files, cut = written_files(workspace, self.ground.snapshot.root, self.ground.isolation, declared)
+            self._beside[plan.name] = Beside(files, cut, self.runs[-1].ended.tail)
+
+    def _read(self, path: Path) -> Artifact:
+        """One artifact. All of a gate run have one time together for a look inside."""
+        began = monotonic()
+        artifact = read_leaves(path, self._reading_left)
+        self._reading_left -= monotonic() - began
+        return artifact
 
     def compare_artifacts_with(self, other: Series) -> tuple[tuple[Divergence, ...], int]:
         """The artifacts of this series' first run against those of another's: what differs, and the number of leaves."""

@@ -5,17 +5,19 @@ A proof that training is not reproducible outranks a run that could not be had: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from repro_gate._version import DOCS_URL
 from repro_gate.analysis.model import Cost
+from repro_gate.analysis.nonfinite import nonfinite
 from repro_gate.analysis.tolerance import outside_tolerance
 from repro_gate.checks import uncovered
 from repro_gate.checks.interface import CheckResult
 from repro_gate.lock.model import AgainstFinding, LockFinding
 from repro_gate.report.model import Reason, SeedResult
 from repro_gate.report.sentences import place_of
+from repro_gate.runs.conditions import FILL
 from repro_gate.runs.launch import Run
 from repro_gate.runs.raised import raised
 from repro_gate.spec.model import Spec
@@ -40,13 +42,20 @@ class Findings:
     against: AgainstFinding | None = None
     not_held: str = ""  # why a lock that is there says nothing about this gating
     unproven: str = ""  # why the content address does not stand for its leaves, where it does not
+    beside: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # id of a notice -> message and remedy
     remarks: tuple[str, ...] = ()  # what the workspaces do not hold, what could not be read, and why
 
 
 def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, ...]]:
     """(verdict, reasons, notes)."""
     failed = _failed_checks(findings.checklist)
-    failing = [*_diverged(findings), *(item for item in failed if item.id != REQUIRED_DEVICE), *_over_budget(findings), *_moved(findings)]
+    failing = [
+        *_diverged(findings),
+        *_nonfinite(findings),
+        *(item for item in failed if item.id != REQUIRED_DEVICE),
+        *_over_budget(findings),
+        *_moved(findings),
+    ]
     open_questions = [*_inconclusive(findings), *(item for item in failed if item.id == REQUIRED_DEVICE)]
     if findings.runs and not open_questions and not findings.stopped_early:
         failing += _uncovered(findings.checklist)
@@ -84,6 +93,17 @@ def _diverged(findings: Findings) -> list[Reason]:
                 for sentence in outside_tolerance(item.comparison, tolerance)
             ]
     return reasons
+
+
+def _nonfinite(findings: Findings) -> list[Reason]:
+    """Numbers that were never finite repeat whatever the training does: such a run shows nothing."""
+    if findings.spec.determinism.allow_nonfinite:
+        return []
+    runs = [run for run in findings.runs if run.good and run.plan.condition.name == "deterministic"]
+    default = next((run.traces for run in findings.runs if run.good and run.plan.condition.name == "default"), None)
+    found = (sentence for run in runs for sentence in nonfinite(run.traces, default, bool(run.plan.condition.flags.get(FILL))))
+    remedy = "initialize what is named (torch.empty only reserves memory), or allow it: `determinism: {allow-nonfinite: true}`"
+    return [Reason("determinism/nonfinite", sentence, remedy) for sentence in dict.fromkeys(found)]
 
 
 def _failed_checks(checklist: Sequence[CheckResult]) -> list[Reason]:
@@ -198,6 +218,7 @@ def _notes(findings: Findings) -> tuple[Reason, ...]:
     notes: dict[Reason, None] = {Reason("gate/remark", note): None for note in findings.remarks}
     if findings.not_held and findings.spec.lock.on_change != "fail":
         notes[Reason("lock/not-held", findings.not_held)] = None
+    notes |= {Reason(name, message, remedy): None for name, (message, remedy) in findings.beside.items()}
     for run in findings.runs:
         if run.ended.left_running:
             notes[Reason("run/left-running", f"run {run.plan.name} left {run.ended.left_running} processes running; they were ended")] = (

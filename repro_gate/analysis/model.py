@@ -89,6 +89,7 @@ class NoiseFloor:
     first_step: int | None
     first_divergence: Divergence | None = None
     losses: tuple[tuple[int, float, float], ...] = ()  # (step, loss of the first run, loss of the second)
+    reproducible_by: str = ""  # the one variable that was shown to make the first divergence go away
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,10 @@ bad that is: the profile, the severities of the spec and the waivers decide, her
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from repro_gate.analysis.model import Comparison, Divergence, Tally
 from repro_gate.checkout import Checkout
@@ -59,6 +61,11 @@ class Evidence:
     data_problems: tuple[DataProblem, ...] = ()  # of the files that declare data
     gpu_processes: tuple[str, ...] | None = None  # other processes seen on the GPUs during the timed runs; None: nobody looked
     notes: tuple[str, ...] = ()  # what could not be used on the way, and why
+
+    @property
+    def root(self) -> Path:
+        """The checkout's root, or the spec's folder where the evidence has none."""
+        return Path(os.path.realpath(self.checkout.root if self.checkout else self.spec.path.parent))
 
 
 @dataclass(frozen=True)

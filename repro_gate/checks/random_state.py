@@ -9,7 +9,7 @@ from repro_gate.analysis.compare import first_difference, key_of, processes
 from repro_gate.checks.interface import Check, Evidence, Outcome, check, failed, missing, noticed, parted_before, passed, shortened, skipped
 from repro_gate.checks.loaders import by_loader
 from repro_gate.checks.opened import in_workspace
-from repro_gate.runs.conditions import WARN_ONLY, not_effective
+from repro_gate.runs.conditions import WARN_ONLY, moot, not_effective, wanted
 from repro_gate.runs.launch import Run
 from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.reader import Block, LoaderSeen, Trace
@@ -26,12 +26,12 @@ def flags_effective(evidence: Evidence) -> Outcome:
     readings = sum(len(trace.steps) for run in runs for trace in run.traces)
     if not readings:
         return skipped("no step was taken under the flags")
-    lines = undone_lines(runs)
+    lines, moot_lines = undone_lines(runs)
     if lines:
         return failed(
-            "training code switched a determinism flag off",
+            "training code changed a determinism flag",
             shortened(lines),
-            "remove the line; if the flag must stay off, name it under determinism.allow with a reason",
+            "remove the line; if the flag must stay as it is there, name it under determinism.allow with a reason",
         )
     if not any(settings for run in runs for trace in run.traces for settings in trace.settings):
         return skipped("the training does not use torch, so no flag of torch was read back")
@@ -42,28 +42,32 @@ def flags_effective(evidence: Evidence) -> Outcome:
             for trace in run.traces
             if trace.trained
             for item in trace.undone
-            if item.step >= 0
+            if item.step >= 0 and not moot(item.flag, trace.facts, {})
         }
     )
     if for_a_while:
-        message = "training code switched a determinism flag off and on again within a step"
-        return noticed(message, shortened(for_a_while), "leave the flag on, or name it under determinism.allow with a reason")
-    return passed(f"every flag read back as set, at each of {readings} steps")
+        message = "training code changed a determinism flag and set it back within a step"
+        return noticed(message, shortened(for_a_while), "leave the flag alone, or name it under determinism.allow with a reason")
+    return passed(f"every flag that counts here read back as set, at each of {readings} steps", shortened(moot_lines))
 
 
-def undone_lines(runs: Sequence[Run]) -> tuple[str, ...]:
-    """`flag is VALUE from step N: file:line` for each flag that a reading showed at another value."""
+def undone_lines(runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A line for each flag that a reading showed at another value: (those that count, those of libraries that the training did not use)."""
     lines: dict[str, None] = {}
+    moot_lines: dict[str, None] = {}
     for run in runs:
         for trace in run.traces:
-            first: dict[str, tuple[int, object]] = {}
+            first: dict[str, tuple[int, object, str]] = {}
             for mark in trace.steps:
-                for flag, value in not_effective(trace.settings[mark.flags], run.plan.condition).items():
-                    first.setdefault(flag, (mark.step, value))
-            for flag, (step, value) in first.items():
-                where = [f"{item.file}:{item.line}" for item in trace.undone if flag.startswith(item.flag)]
-                lines[f"{flag} is {value} from step {step} on" + (f", set at {where[0]}" if where else "")] = None
-    return tuple(lines)
+                settings = trace.settings[mark.flags]
+                for flag, value in not_effective(settings, run.plan.condition).items():
+                    first.setdefault(flag, (mark.step, value, moot(flag, trace.facts, settings)))
+            for flag, (step, value, why) in first.items():
+                at = next((f", set at {item.file}:{item.line}" for item in trace.undone if flag.startswith(item.flag)), "")
+                line = f"{flag} is {'not set' if value is None else value} from step {step} on{at}, and the gate wants "
+                line += f"{wanted(flag, run.plan.condition)}"
+                (moot_lines if why else lines)[f"{line}; {why}" if why else line] = None
+    return tuple(lines), tuple(moot_lines)
 
 
 @check("random-state/generators", "The states of all generators were equal in both runs, from the start to the end.")

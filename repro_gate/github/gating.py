@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from repro_gate._version import DOCS_URL
+from repro_gate.ending import obeyed
 from repro_gate.errors import GateError, UsageError
 from repro_gate.github.cache import lent
 from repro_gate.github.folder import MARKDOWN, REPORT, SARIF, Folder, Problem, open_folder
@@ -61,7 +62,7 @@ def _gated(inputs: Inputs, job: Job, environment: Mapping[str, str]) -> Report:
     spec = load_spec(Path(name), inputs.overrides)
     cache = None if inputs.cache is None else job.workspace / inputs.cache
     environment = environment if cache is None else {**environment, "XDG_CACHE_HOME": str(cache / "digests")}
-    with lent(cache, job.workspace), watching(sys.stderr, terminal=False, github=True, quiet=False) as watch:
+    with lent(cache, job.workspace), obeyed(), watching(sys.stderr, terminal=False, github=True, quiet=False) as watch:
         return run_gate(spec, _options(name, inputs, cache, environment), watch)
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.data.cache import default_cache_path
+from repro_gate.ending import obeyed
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import read_start, remove_tree
 from repro_gate.isolation.model import Isolation
@@ -155,7 +156,8 @@ class Slot:
         while not _locked(self._descriptor, kind):
             if waited >= _WAIT_SECONDS:
                 raise _unusable(f"{self.root / self.key} is held by another gate for {_WAIT_SECONDS / 60:g} minutes")
-            self._sleep(_TICK)
+            with obeyed():
+                self._sleep(_TICK)
             waited += _TICK
 
 

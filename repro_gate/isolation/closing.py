@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro_gate.ending import held
 from repro_gate.errors import Inconclusive
 from repro_gate.isolation.model import Isolation
 from repro_gate.isolation.start import processes_of
@@ -71,7 +72,8 @@ def closed(isolation: Isolation, roots: Iterable[Path], keep_open: Iterable[Path
     """Close `roots` to everybody but their owners; give every mode back at the end, whatever happens, unless the user still has processes.
 
     `keep_open` stays reachable where it lies inside a root, and is itself left as it is, but for `.git` folders in it. Where gate and
-    training are one user nothing is done. Raises Inconclusive naming what cannot be closed, and at the end what cannot be given back.
+    training are one user nothing is done. Signals wait inside. Raises Inconclusive naming what cannot be closed, and at the end what cannot
+    be given back.
     """
     if not isolation.own_user:
         yield
@@ -80,13 +82,14 @@ def closed(isolation: Isolation, roots: Iterable[Path], keep_open: Iterable[Path
     outermost = [path for path in real if not any(other in path.parents for other in real)]
     keep = [Path(os.path.realpath(path)) for path in keep_open]
     closing = _Closing(isolation)
-    try:
-        for root in outermost:
-            closing.close(root, keep)
-        yield
-    finally:
-        if not processes_of(isolation.uid or 0):  # whatever could not be ended would read what is opened here
-            closing.give_back()
+    with held():
+        try:
+            for root in outermost:
+                closing.close(root, keep)
+            yield
+        finally:
+            if not processes_of(isolation.uid or 0):  # whatever could not be ended would read what is opened here
+                closing.give_back()
 
 
 class _Closing:

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from repro_gate.ending import held
 from repro_gate.errors import Inconclusive
 from repro_gate.isolation.closing import closed, surroundings
 from repro_gate.isolation.leftovers import sweep
@@ -33,7 +34,8 @@ def confined(
     """Everything that must hold while the training's user has processes; undone at the end, whatever happens.
 
     `data` are the declared data's paths, which a stranger's spec names: inside a closed folder only what lies in the checkout, outside any
-    `.git`, stays open. `within_reach` are the gate's own choice: its temporary folder, installed environments. Raises Inconclusive.
+    `.git`, stays open. `within_reach` are the gate's own choice: its temporary folder, installed environments. Signals wait inside. Raises
+    Inconclusive.
     """
     if not isolation.own_user:
         yield
@@ -41,7 +43,7 @@ def confined(
     roots, data = surroundings(environment, checkout), tuple(data)
     keep = [*within_reach, PACKAGE, *interpreters(environment)]
     keep += [path for path in data if _may_stay_open(path, checkout, roots)]
-    with _alone(isolation), _process_state(), closed(isolation, roots, _apart(keep, roots)):
+    with held(), _alone(isolation), _process_state(), closed(isolation, roots, _apart(keep, roots)):
         hide_memory()
         end_all(isolation)  # what a gate that was killed has left running, and left behind
         sweep(isolation, data)

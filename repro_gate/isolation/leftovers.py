@@ -115,7 +115,9 @@ def _objects(isolation: Isolation) -> tuple[str, ...]:
         return ()
     command = [sys.executable, "-I", "-S", "-c", _REMOVE, str(isolation.uid), str(isolation.gid), *found]
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        subprocess.run(command, env={}, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False)
+        subprocess.run(
+            command, env={}, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False, start_new_session=True
+        )
     left = _listed(isolation)
     if left:
         raise Inconclusive(

@@ -14,6 +14,7 @@ from ..trace.format import DIGEST_BYTES, KINDS
 from ..trace.writer import Row
 from . import seeds, session
 from .names import leaves
+from .process import prepares_data
 
 
 def record(name: str, value: Any, kind: Optional[str] = None) -> None:
@@ -24,6 +25,8 @@ def record(name: str, value: Any, kind: Optional[str] = None) -> None:
     current = session.current()
     if not current.live:
         current.insist()
+        if prepares_data():
+            current.note("record-in-worker", "repro_gate.record in a DataLoader's worker does nothing: record in the process that trains")
         return
     if callable(getattr(value, "state_dict", None)):
         value = value.state_dict()
@@ -39,8 +42,8 @@ def record(name: str, value: Any, kind: Optional[str] = None) -> None:
         kind = kind or ("loss" if single else "parameter")
         values = [float(item).hex() for _, item in items] if kind == "loss" and single else None
         rows, digests = digest_leaves(items)
-        current.block(kind, rows, digests, values)
         current.recorded()
+        current.block(kind, rows, digests, values)
 
 
 def step() -> None:

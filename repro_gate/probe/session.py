@@ -11,13 +11,15 @@ import os
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from ..trace.format import MAX_NAME
 from ..trace.writer import Row, TraceFailed, TraceWriter
 from . import facts
-from .process import arguments, process_key, resident_peak
+from .process import arguments, prepares_data, process_key, resident_peak
 
+_NOTES = 1_000
+_HELD = 1_000  # blocks before the first gradient or step
 EX_IOERR = 74  # the exit status of a process whose trace could not be written (sysexits.h)
 OBSERVERS: List[Any] = []  # what collects through the life of a process: `opened.Opened`, `entropy.Draws`; its `flush(session)` writes
 _CURRENT: List["Session"] = []
@@ -45,6 +47,7 @@ class Session:
         self._writer: Optional[TraceWriter] = None
         self._said: Dict[str, str] = {}  # the facts that are written
         self._introduced = False
+        self._held: Optional[List[Tuple[int, str, Sequence[Row], bytes, Optional[List[str]]]]] = []  # blocks; None once they are written
         self._closed = False
         self._steps = 0
         self._stops = 0
@@ -54,6 +57,7 @@ class Session:
         self._recorded = False  # something is recorded through the SDK that no step has closed yet
         self._depth = 0
         self._connections: Dict[str, None] = {}
+        self._noted: Set[Tuple[str, str]] = set()
 
     def start(self, forked: bool = False) -> None:
         """Open the trace of this process."""
@@ -75,7 +79,9 @@ class Session:
     @property
     def live(self) -> bool:
         """Whether there is still something to record."""
-        return not (self.stopped or self.broken or self._closed) and self._writer is not None
+        if self.stopped or self.broken or self._closed or self._writer is None:
+            return False
+        return self._introduced or not prepares_data()
 
     @contextlib.contextmanager
     def own_time(self) -> Iterator[None]:
@@ -98,10 +104,23 @@ class Session:
             self._own += time.perf_counter() - began
 
     def block(self, kind: str, rows: Sequence[Row], digests: bytes, values: Optional[List[str]] = None) -> None:
-        """Write the digests of one kind at this moment. Called inside `own_time`."""
-        if rows and self._writer is not None:
-            self._introduce()
+        """Write the digests of one kind at this moment, or hold them until the process is known to train. Called inside `own_time`."""
+        if not rows or self._writer is None:
+            return
+        if self._held is None:
             self._writer.block(self.step, kind, rows, digests, values)
+        elif len(self._held) < _HELD:
+            self._held.append((self.step, kind, rows, digests, values))
+
+    def trains(self) -> None:
+        """A gradient, a step, something recorded: this process trains, and what was held is written. A forward pass alone is none of these:
+        workers of every kind (a `Pool`'s, say) call modules too."""
+        if self._held is not None and self._writer is not None:
+            with self.own_time():
+                self._introduce()
+                held, self._held = self._held, None
+                for block in held:
+                    self._writer.block(*block)
 
     def training_begins(self) -> None:
         """The initial state is recorded: step 0 starts now."""
@@ -115,6 +134,7 @@ class Session:
             self.insist()
             return
         self.training_begins()
+        self.trains()
         with self.own_time():
             elapsed = time.perf_counter() - self._mark
             self._write_step(elapsed)
@@ -153,7 +173,9 @@ class Session:
 
     def note(self, identifier: str, message: str) -> None:
         """Something the probe could not do, in words."""
-        self._event("note", id=identifier, message=message[:MAX_NAME])
+        if (identifier, message) not in self._noted and len(self._noted) < _NOTES:
+            self._noted.add((identifier, message))
+            self._event("note", id=identifier, message=message[:MAX_NAME])
 
     def event(self, name: str, **fields: Any) -> None:
         """Write an event of the format's. Called inside `own_time`."""
@@ -161,7 +183,8 @@ class Session:
             self._writer.event(name, **fields)
 
     def recorded(self) -> None:
-        """Something was recorded through the SDK: a step that closes it is owed."""
+        """Something is recorded through the SDK: a step that closes it is owed."""
+        self.trains()
         self._recorded = True
 
     @property
@@ -189,7 +212,11 @@ class Session:
                 if self.config.get("observe"):
                     from . import distributions
 
-                    self.event("distributions", versions=distributions.imported())
+                    original = next((item for item in OBSERVERS if hasattr(item, "has_copy")), None)
+                    versions, copies = distributions.imported(original)
+                    self.event("distributions", versions=versions)
+                    if copies:
+                        self.event("imports", modules=copies)
         self.flush(last=True)
         self._closed = True
         with self._guard():

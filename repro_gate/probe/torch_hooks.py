@@ -15,6 +15,7 @@ from ..trace.writer import Row
 from . import device, facts, flags, keep, names, sdk, seeds
 from .digest import describe, digest_all
 from .loaders import Loaders
+from .nonfinite import NonFinite
 from .patch import loss_of, remember_unscaled, wrap
 from .session import Session
 
@@ -65,6 +66,7 @@ class Hooks:
         session.peak_bytes, session.reset_peak = lambda: device.peak_bytes(torch), lambda: device.reset_peak(torch)
         session.facts.update(facts.facts(torch))
         self.loaders = Loaders(torch, session)
+        self.nonfinite = NonFinite(torch)
         session.at_close.append(self._end)
 
     def attach(self) -> None:
@@ -105,6 +107,7 @@ class Hooks:
             self.session.block("rng", *seeds.rng_digests())
             self._tensors("parameter", self.names.parameters, "initial")
             self._buffers()
+            self._look_for_nan()
         self.session.training_begins()
         with self.session.own_time():
             for kind, rows, digests in self.pending:
@@ -138,6 +141,7 @@ class Hooks:
         if not self.session.live:
             return
         roots = [tensors] if isinstance(tensors, self.torch.Tensor) else list(tensors or ())
+        self.session.trains()
         losses = [loss_of(root) for root in roots if isinstance(root, self.torch.Tensor) and root.numel() == 1 and root.is_floating_point()]
         with self.session.own_time():
             if self.session.wants():
@@ -154,6 +158,7 @@ class Hooks:
             return None
         self._release()
         self._capture()
+        self.session.trains()
         self.loaders.trained()
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if not callable(closure):
@@ -200,6 +205,9 @@ class Hooks:
                     self._optimizer_state(optimizer)
                     self._buffers()
                     session.block("rng", *seeds.rng_digests())
+            if session.step == 1:
+                with session.own_time():
+                    self._look_for_nan()
         session.end_step()
 
     # Recording
@@ -242,6 +250,13 @@ class Hooks:
     def _buffers(self) -> None:
         self._tensors("buffer", [(name, holder[key]) for name, holder, key in self.names.buffers if holder.get(key) is not None])
 
+    def _look_for_nan(self) -> None:
+        """Which parameters that an optimizer updates, and which buffers, hold NaN now: before the first step, and once after the second."""
+        moved = {id(parameter) for optimizer in self.made for parameter in _moved(optimizer)}
+        self.nonfinite.look("parameter", [item for item in self.names.parameters if id(item[1]) in moved], self.session.step)
+        buffers = [(name, holder[key]) for name, holder, key in self.names.buffers if holder.get(key) is not None]
+        self.nonfinite.look("buffer", buffers, self.session.step)
+
     def _name(self, optimizers: List[Any]) -> None:
         if not all(self.names.knows(optimizer) for optimizer in optimizers):
             everyone = [*self.made, *(item for item in optimizers if item not in self.made)]
@@ -258,6 +273,9 @@ class Hooks:
     def _end(self, reason: str) -> None:
         """Parameters, optimizer state and buffers as they stand at the end: digested, for what changed after the last step; and kept."""
         self.loaders.write()
+        lasting = self.nonfinite.lasting()
+        if lasting:
+            self.session.event("nonfinite", rows=lasting)
         if reason == "exit" and self.used:
             self._tensors("parameter", self.names.parameters, "final")
             for optimizer, _ in self.used.values():

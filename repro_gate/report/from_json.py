@@ -151,6 +151,7 @@ def _noise(given: Mapping[str, Any]) -> NoiseFloor:
         first_step=None if step is None else _int(step),
         first_divergence=_divergence(given.get("first_divergence")),
         losses=_losses(given.get("losses", ())),
+        reproducible_by=given.get("reproducible_by", ""),
     )
 
 

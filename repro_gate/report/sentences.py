@@ -44,7 +44,7 @@ _WORST_FIRST = ("fail", "warn", "waived", "skip", "pass")
 
 
 def headline(report: Report) -> Phrase:
-    """The verdict's one sentence. It holds no text from outside."""
+    """The verdict's one sentence. The only text from outside is the name of what diverges without the flags."""
     found = report.determinism
     if report.verdict == "inconclusive":
         return (("say", "the question could not be answered"),)
@@ -57,7 +57,17 @@ def headline(report: Report) -> Phrase:
     same += f"seed {found.seed}" if seeds == 1 else figures.count(seeds, "seed")
     if report.verdict == "fail":
         return (("say", same + "; yet it fails, see why"),)
-    return (("say", same),)
+    floor = report.noise_floor
+    if floor is None or floor.identical or floor.first_divergence is None:
+        return (("say", same),)
+    return (("say", same + "; without the flags they diverge "), *_without_flags(floor, floor.first_divergence))
+
+
+def _without_flags(floor: NoiseFloor, first: Divergence) -> Phrase:
+    """Where two default runs diverge, and what alone makes them repeat, where that was shown."""
+    named: Phrase = () if first.name == first.kind else (("say", " "), ("name", first.name))
+    by = f", made reproducible by {floor.reproducible_by}" if floor.reproducible_by else ""
+    return (("say", f"{moment(first, first.step + 1)}, in {first.kind}"), *named, *((("say", by),) if by else ()))
 
 
 def _differing_headline(report: Report) -> Phrase:
@@ -176,15 +186,18 @@ def noise(floor: NoiseFloor | None) -> Phrase:
         return (("say", "not measured"),)
     if floor.identical:
         return (("say", "zero: this workload repeats its bits here without the flags"),)
-    step = floor.first_step
-    start = "two runs drift apart" + ("" if step is None else " before the first step" if step < 0 else f" from step {step} on")
+    first, step = floor.first_divergence, floor.first_step
+    when = "" if step is None else " before the first step" if step < 0 else f" from step {step} on"
+    start: Phrase = (("say", "two runs diverge" + when),)
+    if first is not None:
+        start = (("say", "two runs diverge "), *_without_flags(floor, first))
     found = (
         None if floor.loss_gap is None else f"loss gap {figures.small(floor.loss_gap)}",
         None if floor.weight_l2 is None else f"weights {figures.small(floor.weight_l2)} apart (L2)",
         None if floor.weight_relative_l2 is None else f"relative {figures.small(floor.weight_relative_l2)}",
     )
     figures_found = ", ".join(text for text in found if text is not None)
-    return (("say", start + (": " if figures_found else "")), ("figure", figures_found))
+    return (*start, *((("say", ": "), ("figure", figures_found)) if figures_found else ()))
 
 
 def cost(price: Cost | None, budget: float | None = None) -> Phrase:

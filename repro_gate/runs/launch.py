@@ -11,9 +11,10 @@ import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from repro_gate.ending import held
 from repro_gate.isolation.handover import give, seal
 from repro_gate.isolation.leftovers import Left, sweep
 from repro_gate.isolation.model import Isolation
@@ -78,6 +79,16 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Original:
+    """The checkout that the workspaces are copies of. `ignored` are its modules, and whole folders, that git ignores; `projects` the
+    canonical names of the distributions that it makes."""
+
+    root: Path
+    ignored: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Site:
     """Where runs take place: the same paths for each. `cwd` lies in the workspace, `traces` holds one folder for each run."""
 
@@ -88,6 +99,7 @@ class Site:
     outer: Mapping[str, str]  # the environment that the gate itself was started in
     data: tuple[Path, ...] = ()
     isolation: Isolation = field(default_factory=Isolation)
+    original: Original | None = None
 
 
 def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
@@ -115,8 +127,9 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     ended = supervise(command, cwd=site.cwd, env=environment, timeout=spec.train.timeout, tick=watcher.look, isolation=site.isolation)
     watcher.look([])  # what came after the last tick
     run = _judge(spec, plan, folder, nonce, ended, watcher)
-    seal(site.isolation, folder, KEPT)
-    return replace(run, left=sweep(site.isolation, site.data))
+    with held():
+        seal(site.isolation, folder, KEPT)
+        return replace(run, left=sweep(site.isolation, site.data))
 
 
 def _may_enter(site: Site) -> bool:
@@ -152,6 +165,7 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
         "every": spec.capture.every,
         "workspace": str(site.workspace),
         "data": [str(path) for path in site.data],
+        "checkout": None if site.original is None else {**asdict(site.original), "root": os.path.realpath(site.original.root)},
         "own": [*(str(site.place / name) for name in ("home", "tmp", "bin", "probe.json")), str(site.traces)],
         "started": time.time(),
         "observe": plan.observe,

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import psutil
 
+from repro_gate.ending import held, is_waiting, obeyed
 from repro_gate.isolation.model import Isolation
 from repro_gate.isolation.restart import hide_memory
 from repro_gate.isolation.start import command as started_as
@@ -62,7 +63,7 @@ def supervise(
     """Run `command` to its end. `tick(descendants)` is called a few times a second; a text it returns ends the run with that reason.
 
     `isolation` says as whom it runs; with a user of its own, no process of that user is left when this returns. On any exception,
-    KeyboardInterrupt included, the whole tree is killed before the exception goes on.
+    KeyboardInterrupt included, the whole tree is killed before the exception goes on; a signal that comes meanwhile waits for that.
     """
     _adopt_orphans()
     hide_memory()
@@ -70,21 +71,23 @@ def supervise(
     before = {child.pid for child in psutil.Process().children()}
     kills = _oom_kills()
     began = time.monotonic()
-    process = subprocess.Popen(
-        command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    )
     seen: dict[int, psutil.Process] = {}
     stopped, timed_out = "", False
     tail: tuple[str, ...] = ()
     output: _Tail | None = None
-    try:
-        output = _Tail(process)
-        stopped, timed_out = _watch(process, began + timeout, tick, seen, before)
-    finally:
-        seconds = time.monotonic() - began
-        left = _end_tree(process, seen, before, at_once=bool(stopped or timed_out or process.poll() is None))
-        end_all(isolation)
-        tail = output.lines() if output is not None else ()  # closes the pipe, so on an exception too
+    with held():
+        process = subprocess.Popen(
+            command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            output = _Tail(process)
+            with obeyed():
+                stopped, timed_out = _watch(process, began + timeout, tick, seen, before)
+        finally:
+            seconds = time.monotonic() - began
+            left = _end_tree(process, seen, before, at_once=bool(stopped or timed_out or process.poll() is None))
+            end_all(isolation)
+            tail = output.lines() if output is not None else ()  # closes the pipe, so on an exception too
     code = process.returncode
     number = -code if code < 0 else code - 128 if 128 < code < 160 else None  # a shell reports its child's signal as 128 + N
     killed = number == signal.SIGKILL and not (stopped or timed_out)
@@ -157,7 +160,7 @@ def _children(pid: int) -> list[int]:
 def _end_tree(process: subprocess.Popen[bytes], seen: dict[int, psutil.Process], before: set[int], *, at_once: bool) -> int:
     """Kill what is left, again until nothing is. The number of processes that a finished command had left running."""
     deadline = time.monotonic() + (0.0 if at_once else GRACE)
-    while not at_once and time.monotonic() < deadline and _alive(process, seen, before):
+    while not (at_once or is_waiting()) and time.monotonic() < deadline and _alive(process, seen, before):
         time.sleep(0.02)
     left = _alive(process, seen, before)
     for _ in range(200):

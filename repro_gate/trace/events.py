@@ -12,9 +12,9 @@ from typing import Any
 from . import fields
 from . import format as fmt
 from .fields import Row
-from .model import Block, Drawn, LoaderSeen, Measured, Opened, Records, StepMark, Trace, Undone
+from .model import Block, Drawn, Imported, LoaderSeen, Measured, Opened, Records, StepMark, Trace, Undone
 
-MAX_UNDONE = MAX_NETWORK = MAX_NOTES = 1000  # of each, the first are kept
+MAX_UNDONE = MAX_NETWORK = MAX_NOTES = MAX_NONFINITE = 1000  # of each, the first are kept
 ROLES = ("train", "evaluation")
 
 
@@ -38,11 +38,13 @@ class Events:
             self._distance,
             self._network,
             self._opened,
+            self._imports,
             self._distributions,
             self._drawn,
             self._loader,
             self._records,
             self._variables,
+            self._nonfinite,
             self._note,
             self._end,
         ]
@@ -158,6 +160,13 @@ class Events:
                 raise ValueError(f"more than {fmt.MAX_OPENED} files")
             self.trace.opened.append(Opened(place, inside, fields.text(by, fmt.MAX_NAME)))
 
+    def _imports(self, event: Mapping[str, Any]) -> None:
+        for name, path, distribution in fields.items(event["modules"], fmt.MAX_IMPORTS):
+            if len(self.trace.imports) >= 2 * fmt.MAX_IMPORTS:
+                raise ValueError(f"more than {2 * fmt.MAX_IMPORTS} modules")
+            named = fields.text(name, fmt.MAX_NAME), fields.absolute_path(path), fields.text(distribution, 200)
+            self.trace.imports.append(Imported(*named))
+
     def _distributions(self, event: Mapping[str, Any]) -> None:
         if self.trace.distributions is not None:
             raise ValueError("they are written once")
@@ -196,6 +205,12 @@ class Events:
     def _variables(self, event: Mapping[str, Any]) -> None:
         values = fields.mapping(event["values"], fmt.MAX_VARIABLES)
         self.trace.variables = {fields.text(name, 200): fields.text(value, fmt.MAX_NAME) for name, value in values.items()}
+
+    def _nonfinite(self, event: Mapping[str, Any]) -> None:
+        for kind, name, step, whole in fields.items(event["rows"], MAX_NONFINITE):
+            if len(self.trace.nonfinite) >= MAX_NONFINITE or not isinstance(whole, bool):
+                raise ValueError(f"more than {MAX_NONFINITE} tensors, or `whole` is no truth value")
+            self.trace.nonfinite.append((fields.kind(kind), fields.text(name, fmt.MAX_NAME), fields.integer(step, -1, fmt.MAX_STEP), whole))
 
     def _note(self, event: Mapping[str, Any]) -> None:
         if len(self.trace.notes) < MAX_NOTES:

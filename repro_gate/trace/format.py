@@ -14,11 +14,14 @@ Every line is a JSON object whose `e` names the event:
     distance  step, rows [[kind, name, dtype, shape, max_abs, max_ulp, l2, reference_l2], …]
     network   address: a connection that left the machine
     opened    files [[path, inside, by], …]: files that were there before the run and were opened for reading
+    imports   modules [[name, path, distribution], …]: imported from the original checkout instead of the workspace, or from an installed
+              copy of what the checkout holds (then `distribution` is its name)
     distributions  versions {name: version}: what of the installed distributions was imported
     drawn     source, file, line: a draw from the operating system's entropy by a line of the workspace
     loader    number, workers, base_seed, dataset: one torch DataLoader, at its first batch
     records   loader, role, digests (base64 of 8 bytes for each record), whole: what a DataLoader handed out, at the end
     variables values {name: value}: environment variables that torch or CUDA read, at the first step
+    nonfinite rows [[kind, name, step, whole], …]: tensors that held NaN at `step` and still do at the end; `whole`: in every element
     note      id, message: what the probe could not do
     end       reason (`steps`, `exit`, `exception`), steps: last line; a trace that trained and has none is truncated
 
@@ -50,6 +53,7 @@ RECORD_BYTES = 8  # of one record's digest
 MAX_LOADERS = 1_000  # of one process
 MAX_RECORDS = 1_000_000  # of one process
 MAX_OPENED = 20_000  # files of one process
+MAX_IMPORTS = 1_000  # of one process
 MAX_DISTRIBUTIONS = 5_000
 MAX_DRAWN = 1_000
 MAX_VARIABLES = 1_000

@@ -77,6 +77,16 @@ class Opened:
 
 
 @dataclass(frozen=True)
+class Imported:
+    """A module of the checkout that did not come from the run's workspace: `path` lies in the original checkout, or in the installed copy
+    `distribution`."""
+
+    module: str
+    path: str
+    distribution: str = ""
+
+
+@dataclass(frozen=True)
 class Drawn:
     """A draw from the operating system's entropy by a line of the workspace: `source` is the call (`uuid.uuid4`, `random.Random()`)."""
 
@@ -129,6 +139,7 @@ class Trace:
     kept: list[tuple[int, str]] = field(default_factory=list)
     network: list[str] = field(default_factory=list)
     opened: list[Opened] = field(default_factory=list)
+    imports: list[Imported] = field(default_factory=list)
     distributions: dict[str, str] | None = None  # imported distributions, name -> version; None where the run was not asked for them
     drawn: list[Drawn] = field(default_factory=list)
     loaders: list[LoaderSeen] = field(default_factory=list)
@@ -136,6 +147,7 @@ class Trace:
     variables: dict[str, str] = field(
         default_factory=dict
     )  # environment variables that torch or CUDA read, as they stood at the first step
+    nonfinite: list[tuple[str, str, int, bool]] = field(default_factory=list)  # (kind, name, step, whole): NaN from `step` to the end
     notes: list[tuple[str, str]] = field(default_factory=list)
     end: str | None = None
 

@@ -17,11 +17,12 @@ from typing import Any
 from . import format as fmt
 from .events import Events
 from .fields import Row
-from .model import Block, Drawn, LoaderSeen, Measured, Opened, Records, Settings, StepMark, Trace, TraceError, Undone
+from .model import Block, Drawn, Imported, LoaderSeen, Measured, Opened, Records, Settings, StepMark, Trace, TraceError, Undone
 
 __all__ = [
     "Block",
     "Drawn",
+    "Imported",
     "LoaderSeen",
     "Measured",
     "Opened",

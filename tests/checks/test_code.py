@@ -13,6 +13,7 @@ from repro_gate.checkout_contents import tracked_files
 from repro_gate.checks.code import (
     actions_pinned,
     commit_known,
+    imports_checkout,
     lfs_resolved,
     licence,
     opened_files,
@@ -22,10 +23,10 @@ from repro_gate.checks.code import (
     tree_clean,
 )
 from repro_gate.checks.interface import Evidence
-from repro_gate.checks.opened import NOT_ALL
+from repro_gate.checks.opened import NOT_ALL, unsound
 from repro_gate.runs.launch import SNIPPET
 from repro_gate.spec.model import DataItem
-from repro_gate.trace.reader import Opened
+from repro_gate.trace.reader import Imported, Opened
 from tests.analysis.builders import evidence, run, spec, training
 from tests.repositories import git, repository, write
 
@@ -235,6 +236,34 @@ def test_a_file_that_only_this_checkout_has_is_named_where_a_run_crashed_for_wan
     write(repo, build__vocab_dot_json="{}")
     other = run("deterministic-1", outcome="crashed", problem="x", tail=["ValueError: 'build/vocab.json' holds no words"])
     assert pristine_workspace(of(repo, runs=(other,))).status == "skip"
+
+
+def importing(repo: Path, *modules: Imported) -> Evidence:
+    return of(repo, runs=(run("deterministic-1", replace(training(), imports=list(modules))),))
+
+
+def test_modules_of_the_workspace_are_no_finding(repo: Path) -> None:
+    assert imports_checkout(importing(repo)).status == "pass" and unsound(importing(repo), importing(repo).runs) == ""
+    assert imports_checkout(of(repo)).status == "skip"
+
+
+@pytest.mark.parametrize("distribution", ["ops", ""])
+def test_a_copy_and_a_module_of_the_original_checkout_fail_in_both_profiles(distribution: str, repo: Path) -> None:
+    path = "/venv/site-packages/ops/__init__.py" if distribution else f"{repo.resolve()}/pkg/model.py"
+    found = importing(repo, Imported("ops", path, distribution))
+    result = imports_checkout(found)
+    assert result.status == imports_checkout(strictly(found)).status == "fail"
+    assert result.evidence == (f"ops: {path}, {'a copy that was installed' if distribution else 'in the original checkout'}",)
+    assert ("pip install -e ." in result.remedy) is bool(distribution)
+    assert path in unsound(found, found.runs)
+
+
+@PROFILES
+def test_a_module_that_git_ignores_is_named(profile: str, status: str, repo: Path) -> None:
+    found = importing(repo, Imported("pkg._C", f"{repo.resolve()}/pkg/_C.so"))
+    result = imports_checkout(strictly(found) if profile == "strict" else found)
+    assert (result.status, result.evidence) == (status, (f"pkg._C: {repo.resolve()}/pkg/_C.so, in the original checkout",))
+    assert "git ignores" in result.message and unsound(found, found.runs) == ""
 
 
 def opening(*files: Opened, **changes: Any) -> tuple[object, ...]:

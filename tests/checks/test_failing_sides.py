@@ -16,7 +16,7 @@ from repro_gate.checks import ALL
 from repro_gate.checks.interface import Evidence
 from repro_gate.data.declared import DataFinding
 from repro_gate.spec.model import DataItem, Env, Hardware
-from repro_gate.trace.reader import Drawn, LoaderSeen, Opened
+from repro_gate.trace.reader import Drawn, Imported, LoaderSeen, Opened
 from tests.analysis.builders import FACTS, changed, evidence, flip, place_of, records, run, spec, training
 from tests.repositories import git, repository, write
 
@@ -80,6 +80,7 @@ FAILING: dict[str, Callable[[Path], Evidence]] = {
     "code/licence": committed,
     "code/actions-pinned": lambda folder: committed(folder, _dot_github__workflows__a_dot_yml="jobs: {a: {uses: a/b/c.yml@v1}}"),
     "code/pristine-workspace": lambda folder: replace(committed(folder, build__vocab_dot_json="{}"), runs=(CRASH,)),
+    "code/imports-checkout": lambda _: one(imports=[Imported("pkg", "/venv/site-packages/pkg/__init__.py", "pkg")]),
     "code/opened-files": lambda _: one(opened=[Opened("/opt/x.py", False)]),
     "data/checksums": lambda _: evidence(spec=spec(data=(DataItem("a"),)), data=(DataFinding("a", "a" * 64, "b" * 64),)),
     "data/digest-length": lambda _: evidence(spec=spec(data=(DataItem("a", "a" * 63),))),

@@ -18,7 +18,7 @@ from repro_gate.checks.random_state import (
     seed_reaches_all,
     workers_seeded,
 )
-from repro_gate.runs.conditions import WARN_ONLY
+from repro_gate.runs.conditions import CUDA_ONLY, ONLY_READ, WARN_ONLY
 from repro_gate.spec.model import AllowedFlag, Determinism
 from repro_gate.trace.reader import Drawn, LoaderSeen, StepMark, Trace, Undone
 from tests.analysis.builders import block, changed, condition, evidence, flip, place_of, run, spec, training
@@ -35,14 +35,34 @@ ALGORITHMS = "torch.use_deterministic_algorithms"
         ({"OMP_NUM_THREADS": "1"}, "pass"),
         ({ALGORITHMS: False}, "fail"),
         ({WARN_ONLY: True}, "fail"),
-        ({"CUBLAS_WORKSPACE_CONFIG": None}, "fail"),
-        ({"torch.backends.cudnn.benchmark": True}, "fail"),
+        ({"MKL_CBWR": None}, "fail"),
+        ({"TORCHINDUCTOR_DETERMINISTIC": None, ONLY_READ: False}, "fail"),
     ],
 )
 def test_flags_must_read_back_as_set(changes: dict[str, Any], status: str) -> None:
     trace = training(settings={**ON, **changes})
     assert flags_effective(evidence(runs=(run("deterministic-1", trace),))).status == status
     assert flags_effective(evidence(runs=(run("default-1", trace),))).status == "skip"
+
+
+@pytest.mark.parametrize("name", sorted(CUDA_ONLY))
+def test_a_flag_of_cuda_counts_where_cuda_was_used(name: str) -> None:
+    on_cpu = training(settings={**ON, name: "other"})
+    found = flags_effective(evidence(runs=(run("deterministic-1", on_cpu),)))
+    assert found.status == "pass" and found.evidence[0].endswith("; no CUDA device was used")
+    assert found.evidence[0].startswith(f"{name} is other from step 0 on, and the gate wants ")
+    facts = {**on_cpu.facts, "device": "cuda: NVIDIA H200", "gpus": "2", "process": "main"}
+    found = flags_effective(evidence(runs=(run("deterministic-1", replace(on_cpu, facts=facts)),)))
+    assert found.status == "fail" and "changed a determinism flag" in found.message
+    one_gpu = replace(on_cpu, facts={**facts, "gpus": "1"})
+    found = flags_effective(evidence(runs=(run("deterministic-1", one_gpu),)))
+    assert found.status == ("pass" if name.startswith("NCCL_") else "fail")
+
+
+def test_the_variable_of_inductor_counts_where_inductor_was_used() -> None:
+    trace = training(settings={**ON, "TORCHINDUCTOR_DETERMINISTIC": None})
+    found = flags_effective(evidence(runs=(run("deterministic-1", trace),)))
+    assert found.status == "pass" and "torch.compile was not used" in found.evidence[0]
 
 
 def test_a_flag_that_training_code_undid_is_named_with_its_line() -> None:
@@ -54,7 +74,10 @@ def test_a_flag_that_training_code_undid_is_named_with_its_line() -> None:
         undone=[Undone(ALGORITHMS, "False", "train.py", 7, 1)],
     )
     found = flags_effective(evidence(runs=(run("deterministic-1", training(settings=ON)), run("deterministic-2", trace))))
-    assert (found.status, found.evidence) == ("fail", (f"{ALGORITHMS} is False from step 2 on, set at train.py:7",))
+    assert (found.status, found.evidence) == (
+        "fail",
+        (f"{ALGORITHMS} is False from step 2 on, set at train.py:7, and the gate wants True",),
+    )
     assert "remove the line" in found.remedy and "determinism.allow" in found.remedy
 
 
@@ -66,7 +89,7 @@ def test_a_flag_that_was_off_for_part_of_a_step_is_worth_a_notice() -> None:
     trace = replace(training(settings=ON), undone=[Undone(ALGORITHMS, "False", "train.py", 7, 1)])
     found = flags_effective(evidence(runs=(run("deterministic-1", trace),)))
     assert found.evidence == (f"{ALGORITHMS} set to False at train.py:7, in step 1",)
-    assert "off and on again within a step" in found.message and "leave the flag on" in found.remedy
+    assert "set it back within a step" in found.message and "leave the flag alone" in found.remedy
 
 
 def test_generators_that_differ_first_fail_and_later_warn() -> None:

@@ -20,7 +20,12 @@ from tests.e2e.gating import Gated, gate
 STRICT = ("--set", "checklist.profile=strict")
 NEED_GPU = {"env/cublas-workspace": "no deterministic run started CUDA", "hardware/alone": "training used no GPU"}
 WHERE_RUNS_PART = {"data/batches", "random-state/generators", "random-state/workers"}
-OTHERWISE = {"code/pristine-workspace", "env/versions", "hardware/same"}  # each fault has a test of its own below
+OTHERWISE = {
+    "code/imports-checkout",
+    "code/pristine-workspace",
+    "env/versions",
+    "hardware/same",
+}  # each fault has a test of its own below or in test_imports
 CONNECT = """
 import contextlib, socket
 with contextlib.closing(socket.socket()) as other, contextlib.suppress(OSError):
@@ -85,7 +90,9 @@ def faulty(folder: Path) -> Faulty:
             "data/splits": Fault("warn", "fail", r"^loader 1: 8 of 16 records \(50 %\) were drawn for training too$", "split by record"),
             "env/installed": Fault("fail", "fail", rf"^numpy {imported}: 0\.0\.1 at requirements\.lock:{place}, imported$", "lock again"),
             "env/variables": Fault("fail", "fail", r"^\w+: OMP_SCHEDULE static,\d+ and static,\d+$", "train.env"),
-            "random-state/flags": Fault("fail", "fail", rf"^{flag} is False from step 3 on, set at {by['algorithms(False)']}\n", "allow"),
+            "random-state/flags": Fault(
+                "fail", "fail", rf"^{flag} is False from step 3 on, set at {by['algorithms(False)']}, and the gate wants True\n", "allow"
+            ),
             "random-state/operators": Fault("warn", "fail", rf"^{flag} was off \(training code switched it off\)$", "leave the flag on"),
             "random-state/seed-reach": Fault("warn", "fail", r"^torch$", "{seed}"),
             "random-state/reseeded": Fault("warn", "fail", r"^seeds 42 and 43: \d+ digests compared.* 0 of which differ$", "{seed}"),

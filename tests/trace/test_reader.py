@@ -175,9 +175,17 @@ MALFORMED: Mapping[str, tuple[tuple[Mapping[str, Any], ...], Mapping[str, Any]]]
     "opened outside and winding": ((HELLO,), {"e": "opened", "files": [["/mnt/../etc", False, ""]]}),
     "opened by a number": ((HELLO,), {"e": "opened", "files": [["train.py", True, 3]]}),
     "opened a long path": ((HELLO,), {"e": "opened", "files": [["p" * (fmt.MAX_NAME + 1), True, ""]]}),
+    "imports no list": ((HELLO,), {"e": "imports", "modules": {}}),
+    "imports of two": ((HELLO,), {"e": "imports", "modules": [["pkg", "/x/pkg.py"]]}),
+    "imports of a number": ((HELLO,), {"e": "imports", "modules": [[1, "/x/pkg.py", ""]]}),
+    "imports relative": ((HELLO,), {"e": "imports", "modules": [["pkg", "pkg.py", ""]]}),
+    "imports of a long name": ((HELLO,), {"e": "imports", "modules": [["p" * (fmt.MAX_NAME + 1), "/x", ""]]}),
     "distributions a list": ((HELLO,), {**VERSIONS, "versions": []}),
     "distributions of numbers": ((HELLO,), {**VERSIONS, "versions": {"torch": 2}}),
     "distributions twice": ((HELLO, VERSIONS), VERSIONS),
+    "NaN in a tensor of no kind": ((HELLO,), {"e": "nonfinite", "rows": [["x", "w", -1, True]]}),
+    "NaN in half a tensor": ((HELLO,), {"e": "nonfinite", "rows": [["parameter", "w", -1, 0.5]]}),
+    "NaN in too many tensors": ((HELLO,), {"e": "nonfinite", "rows": [["parameter", "w", -1, True]] * 1001}),
     "drawn on no line": ((HELLO,), {**DRAWN, "line": -1}),
     "drawn from a number": ((HELLO,), {**DRAWN, "source": 1}),
     "drawn from much": ((HELLO,), {**DRAWN, "source": "s" * 201}),
@@ -230,6 +238,9 @@ def test_files_of_several_events_are_counted_together(tmp_path: Path, monkeypatc
     assert len(read_folder(tmp_path, NONCE)[0].opened) == 2
     monkeypatch.setattr(fmt, "MAX_OPENED", 1)
     assert "more than 1 files" in refusal(tmp_path, lines(HELLO, OPENED, OPENED))
+    imports = {"e": "imports", "modules": [["pkg", "/x/pkg.py", ""]]}
+    monkeypatch.setattr(fmt, "MAX_IMPORTS", 1)
+    assert "more than 2 modules" in refusal(tmp_path, lines(HELLO, imports, imports, imports))
 
 
 @pytest.mark.parametrize(
@@ -241,6 +252,7 @@ def test_files_of_several_events_are_counted_together(tmp_path: Path, monkeypatc
         ("MAX_TABLES", 0, "numbered from 0"),
         ("MAX_STEP", 0, "no whole number in 0..0"),
         ("MAX_OPENED", 1, "at most 1 items"),
+        ("MAX_IMPORTS", 0, "at most 0 items"),
         ("MAX_DISTRIBUTIONS", 0, "at most 0 fields"),
         ("MAX_DRAWN", 0, "more than 0 draws"),
         ("MAX_LOADERS", 1, "numbered from 0"),

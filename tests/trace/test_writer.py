@@ -14,6 +14,7 @@ import pytest
 from repro_gate.trace import format as fmt
 from repro_gate.trace.reader import (
     Drawn,
+    Imported,
     LoaderSeen,
     Measured,
     Opened,
@@ -49,7 +50,9 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
     writer.event("distance", step=steps - 1, rows=[["parameter", "fc.weight", "float32", [2, 8], 0.5, 3, None, 2.0]])
     writer.event("network", address="192.0.2.1:443")
     writer.event("opened", files=[["train.py", True, ""], ["/mnt/x.bin", False, "train.py:3"]])
+    writer.event("imports", modules=[["pkg", "/src/pkg/__init__.py", ""], ["ops", "/venv/site-packages/ops.py", "ops"]])
     writer.event("distributions", versions={"torch": "2.13.0+cu128"})
+    writer.event("nonfinite", rows=[["parameter", "fc.weight", -1, True]])
     writer.event("drawn", source="uuid.uuid4", file="train.py", line=3)
     writer.event("loader", number=0, workers=2, base_seed=-5, dataset=3)
     writer.event("loader", number=1, workers=0, base_seed=None, dataset=None)
@@ -89,7 +92,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert trace.distances == [Measured(1, "parameter", "fc.weight", "float32", (2, 8), 0.5, 3, None, 2.0)]
     assert trace.network == ["192.0.2.1:443"]
     assert trace.opened == [Opened("train.py", True), Opened("/mnt/x.bin", False, "train.py:3")]
+    assert trace.imports == [Imported("pkg", "/src/pkg/__init__.py"), Imported("ops", "/venv/site-packages/ops.py", "ops")]
     assert trace.distributions == {"torch": "2.13.0+cu128"}
+    assert trace.nonfinite == [("parameter", "fc.weight", -1, True)]
     assert trace.drawn == [Drawn("uuid.uuid4", "train.py", 3)]
     assert trace.loaders == [LoaderSeen(0, 2, -5, 3), LoaderSeen(1, 0)]
     assert trace.records == [Records(1, "evaluation", bytes(range(16)), False)]

@@ -10,12 +10,13 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import translate
 from pathlib import Path, PurePosixPath
 
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import NotRegular, copy_file
+from repro_gate.trace.artifacts.tree import printable
 
 MAX_FILES = 1_000
 MAX_VISITED = 200_000  # folder entries looked at for one run
@@ -72,7 +73,8 @@ def collect(
             many = f"search more than {MAX_VISITED:,} folder entries"
         raise Inconclusive(f"capture.artifacts {many}", reason_id="artifact/too-many", remedy="name the files to compare more narrowly")
     destination.mkdir(parents=True, exist_ok=True)
-    found = tuple(_copied(search, name, destination, place, sight) for place, name in enumerate(names))
+    copies = (_copied(search, name, destination, place, sight) for place, name in enumerate(names))
+    found = tuple(replace(item, name=printable(item.name)) for item in copies)
     return found, tuple(glob for glob in globs if not matches[glob])
 
 

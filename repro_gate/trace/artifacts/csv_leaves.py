@@ -10,7 +10,7 @@ import csv
 import io
 from typing import BinaryIO
 
-from repro_gate.trace.artifacts.interface import MAX_LEAVES, MAX_NAME, Contents, Unreadable
+from repro_gate.trace.artifacts.interface import MAX_LEAVES, MAX_NAME, Contents, Unreadable, on_time
 from repro_gate.trace.artifacts.tree import Tree, text
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -36,6 +36,7 @@ def _read(file: BinaryIO, delimiter: str) -> Contents:
     try:
         rows = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), delimiter=delimiter, strict=True)
         for number, row in enumerate(rows, 1):
+            on_time()
             if number > MAX_ROWS:
                 raise Unreadable(f"it has more than {MAX_ROWS:,} rows")
             if number == 1:

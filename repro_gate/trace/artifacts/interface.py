@@ -14,12 +14,17 @@ Standard library only: the gate's side knows neither torch nor numpy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
 CHUNK = 4 * 1024 * 1024  # bytes of tensor data held at once; a multiple of every item size up to 16
 MAX_LEAVES = 250_000
+MAX_SECONDS = 600.0  # for looking inside all artifacts of a gate run; what is not read by then is compared by its bytes
+MAX_SIZE = 2**53  # of one dimension: above it a JSON number is no longer exact
 MAX_DEPTH = 100  # of nested containers
 MAX_NAME = 4096  # characters of one leaf's name
 MAX_NAME_TOTAL = 64 * 1024 * 1024  # characters of all names and values of one file
@@ -33,8 +38,27 @@ ROOT = "(root)"  # the name of the leaf of a file that holds one bare value
 STRUCTURE = "(structure)"  # what differs when every leaf is equal, yet containers or the types of keys are not
 
 
+_DEADLINE: ContextVar[float] = ContextVar("deadline")  # of the file that is being read, by the monotonic clock
+
+
 class Unreadable(Exception):
     """A file that is not what its name says, is malformed, or is above a limit. The text is for a person."""
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Inside, `on_time` raises when `seconds` are over."""
+    token = _DEADLINE.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(token)
+
+
+def on_time() -> None:
+    """To be called in every loop over what a file holds. Raises Unreadable past the deadline."""
+    if time.monotonic() >= _DEADLINE.get(float("inf")):
+        raise Unreadable(f"the time for looking inside artifacts ({MAX_SECONDS:g} s for a gate run) is over")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from repro_gate.trace.artifacts.interface import Contents, Leaf, Unreadable
+from repro_gate.trace.artifacts.interface import Contents, Leaf, Unreadable, on_time
 from repro_gate.trace.artifacts.tree import Tree, digest_of, floating, integer, join, text
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -45,6 +45,7 @@ def read_lines(file: BinaryIO) -> Contents:
     tree = Tree()
     for number, line in enumerate(_text(file).split("\n"), 1):
         if line.strip():
+            on_time()
             _walk(tree, f"line {number}", _parsed(line), 1)
     return tree.contents()
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
-from repro_gate.trace.artifacts.interface import Contents, Leaf, Unreadable
+from repro_gate.trace.artifacts.interface import MAX_SIZE, Contents, Leaf, Unreadable
 from repro_gate.trace.artifacts.numpy_pickle import numpy_dtype
 from repro_gate.trace.artifacts.strided import Budget, column_major, gather, gathered, row_major, tensor_leaf
 from repro_gate.trace.artifacts.tree import Tree
@@ -106,7 +106,7 @@ def _header(prefix: bytes) -> _Header:
         description, fortran, shape = found["descr"], found["fortran_order"], found["shape"]
         if len(found) != 3 or not isinstance(fortran, bool) or not isinstance(shape, tuple) or len(shape) > 64:
             raise ValueError("shape")
-        if not all(type(size) is int and 0 <= size < 2**63 for size in shape):
+        if not all(type(size) is int and 0 <= size < MAX_SIZE for size in shape):
             raise ValueError("shape")
     except (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError, UnicodeDecodeError) as error:
         raise Unreadable("the header of an array in it is malformed") from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from repro_gate.trace.artifacts.interface import Leaf
+from repro_gate.trace.artifacts.interface import MAX_SIZE, Leaf
 from repro_gate.trace.artifacts.pickle_tree import Call, Global, Node
 from repro_gate.trace.artifacts.strided import Budget, column_major, gather, row_major, tensor_leaf
 
@@ -54,12 +54,13 @@ def _array(dtype: Node, shape: Node, fortran: bool, raw: Node, budget: Budget) -
     known, data = numpy_dtype(_description(dtype)), bytes_of(raw)
     if known is None or data is None or not isinstance(shape, tuple) or len(shape) > 64:
         return None
-    if not all(type(size) is int and 0 <= size < 2**63 for size in shape):
+    if not all(type(size) is int and 0 <= size < MAX_SIZE for size in shape):
         return None
     name, size = known
     layout = row_major(shape, size)
     if layout.nbytes != len(data):
         return None
+    budget.spend(layout)
     if not fortran:
         return tensor_leaf(name, shape, [data])
     layout = column_major(shape, size)

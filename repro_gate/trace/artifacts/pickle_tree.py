@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from repro_gate.trace.artifacts.interface import Unreadable
+from repro_gate.trace.artifacts.interface import Unreadable, on_time
 
 MAX_PICKLE = 64 * 1024 * 1024  # bytes
 MAX_OPCODES = 2_000_000  # a checkpoint of 1,000 tensors takes about 60,000
@@ -98,6 +98,7 @@ def load(data: bytes) -> Node:
     machine = _Machine()
     try:
         for count, (name, argument) in enumerate(_opcodes(data)):
+            on_time()
             if count >= MAX_OPCODES:
                 raise Unreadable(f"its pickle has more than {MAX_OPCODES:,} opcodes")
             if name == "STOP":

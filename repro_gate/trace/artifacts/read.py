@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from repro_gate.trace.artifacts import csv_leaves, json_leaves, npz, opaque, safetensors, torch_zip
-from repro_gate.trace.artifacts.interface import Artifact, Reader, Unreadable
+from repro_gate.trace.artifacts.interface import MAX_SECONDS, Artifact, Reader, Unreadable, deadline
 
 _MEMBERS: dict[str, tuple[str, Reader]] = {
     ".pt": ("torch", torch_zip.read),
@@ -30,8 +30,8 @@ _MEMBERS: dict[str, tuple[str, Reader]] = {
 }
 
 
-def read_leaves(path: Path) -> Artifact:
-    """Read `path` by the member for its suffix.
+def read_leaves(path: Path, seconds: float = MAX_SECONDS) -> Artifact:
+    """Read `path` by the member for its suffix, in at most `seconds` besides one pass over its bytes.
 
     Never raises for what a file holds: a malformed file, or one above the limits of `interface`, comes back as `opaque` with a `note`.
     What is no regular file, or cannot be opened, comes back as `refused` with a `note` and no leaves.
@@ -45,22 +45,23 @@ def read_leaves(path: Path) -> Artifact:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 return Artifact("refused", note="it changed while it was opened")
-            return _read(cast(BinaryIO, raw), path.suffix.lower(), status.st_size)
+            return _read(cast(BinaryIO, raw), path.suffix.lower(), status.st_size, seconds)
     except (OSError, ValueError, MemoryError) as error:
         return Artifact("refused", note=f"it could not be read: {getattr(error, 'strerror', None) or str(error) or type(error).__name__}")
 
 
-def _read(file: BinaryIO, suffix: str, size: int) -> Artifact:
+def _read(file: BinaryIO, suffix: str, size: int, seconds: float) -> Artifact:
     digest = opaque.file_digest(file)
     name, member = _MEMBERS.get(suffix, ("opaque", None))
     note = ""
     if member is not None:
         try:
-            found = member(file)
+            with deadline(seconds):
+                found = member(file)
             return Artifact(name, digest, size, found.leaves, found.structure, found.note)
         except Unreadable as error:
             note = f"compared as a whole: {error}"
-        except (RecursionError, ValueError, OSError, OverflowError, MemoryError) as error:
+        except Exception as error:  # noqa: BLE001  whatever a hostile file makes a parser raise: its bytes can be compared all the same
             note = f"compared as a whole: it could not be read as {name} ({type(error).__name__})"
     whole = opaque.contents(digest, size)
     return Artifact("opaque", digest, size, whole.leaves, whole.structure, note)

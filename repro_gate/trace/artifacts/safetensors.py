@@ -11,7 +11,7 @@ import os
 import struct
 from typing import Any, BinaryIO
 
-from repro_gate.trace.artifacts.interface import Contents, Unreadable
+from repro_gate.trace.artifacts.interface import MAX_SIZE, Contents, Unreadable
 from repro_gate.trace.artifacts.strided import stream, tensor_leaf
 from repro_gate.trace.artifacts.tree import Tree, text
 
@@ -82,8 +82,8 @@ def _described(name: str, item: Any, room: int) -> tuple[str, tuple[int, ...], t
     """(dtype, shape, span) of one tensor; the span fits the shape."""
     try:
         kind, shape, (begin, end) = item["dtype"], tuple(item["shape"]), item["data_offsets"]
-        sizes = all(type(part) is int and 0 <= part < 2**63 for part in (begin, end, *shape))
-        if not sizes or not isinstance(kind, str) or len(shape) > 64:
+        sizes = all(type(part) is int and 0 <= part < MAX_SIZE for part in (begin, end, *shape))
+        if not sizes or not isinstance(kind, str) or len(kind) > 64 or len(shape) > 64:
             raise ValueError(name)
     except (KeyError, TypeError, ValueError) as error:
         raise Unreadable(f"the entry of {name!r} is malformed") from error

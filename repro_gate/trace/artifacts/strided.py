@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
-from repro_gate.trace.artifacts.interface import CHUNK, FREE_EXPANSION, MAX_EXPANSION, MAX_SLICES, Leaf, Unreadable
+from repro_gate.trace.artifacts.interface import CHUNK, FREE_EXPANSION, MAX_EXPANSION, MAX_SLICES, Leaf, Unreadable, on_time
 from repro_gate.trace.artifacts.tree import shown_float
 
 _WORDS: dict[int, Literal["Q", "I", "H", "B"]] = {8: "Q", 4: "I", 2: "H", 1: "B"}
@@ -102,6 +102,7 @@ def tensor_leaf(dtype: str, shape: Sequence[int], chunks: Iterable[bytes | memor
     digest = hashlib.sha256(f"{dtype}\0{tuple(shape)}\0".encode())
     first, total = b"", 0
     for chunk in chunks:
+        on_time()
         if not total and len(chunk) <= 16:
             first = bytes(chunk)
         total += len(chunk)
@@ -168,6 +169,7 @@ def _merged(layout: Layout) -> _Axes:
 
 def _blocks(words: memoryview, offset: int, axes: _Axes, per_item: int) -> Iterator[memoryview]:
     """Split along the leading axes until a block fits into a chunk."""
+    on_time()
     limit = max(1, CHUNK // (per_item * words.itemsize))
     if math.prod(size for size, _ in axes) <= limit:
         yield _block(words, offset, axes, per_item)

@@ -6,11 +6,13 @@ that a person knows; anything else becomes a leaf with the name of its class, an
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import cast
 
 from repro_gate.trace.artifacts import numpy_pickle
-from repro_gate.trace.artifacts.interface import Leaf, Unreadable
+from repro_gate.trace.artifacts.interface import MAX_NAME, MAX_SIZE, Leaf, Unreadable, on_time
 from repro_gate.trace.artifacts.pickle_tree import Call, Global, Members, Node, Pairs, Persistent
 from repro_gate.trace.artifacts.strided import Budget, Layout
 from repro_gate.trace.artifacts.tree import Tree, binary, floating, integer, join, text
@@ -63,6 +65,7 @@ _STORAGES = {
     "UntypedStorage": "untyped",
 }
 _MAPPINGS = frozenset(("collections.OrderedDict", "collections.defaultdict", "collections.Counter", "builtins.dict"))
+_LARGE = 1024  # bytes of a value that is worth remembering
 _SEQUENCES = frozenset(("torch.Size", "builtins.list", "builtins.tuple", "collections.deque"))
 
 # Digest of a tensor in a storage: key of the storage, dtype, layout. The storage's reader, `torch_zip`, gives it.
@@ -70,16 +73,18 @@ ReadTensor = Callable[[str, str, Layout], Leaf]
 
 
 class Walk:
-    """One walk over a tree: where leaves go, how tensors are read, which containers are open (for cycles)."""
+    """One walk over a tree: where leaves go, how tensors are read, which containers are open (for cycles), what was met before."""
 
     def __init__(self, tree: Tree, read_tensor: ReadTensor, budget: Budget) -> None:
         self.tree, self.read_tensor, self.budget = tree, read_tensor, budget
         self.open: dict[int, str] = {}
+        self.known: dict[int, tuple[Node, Leaf]] = {}  # by id: a pickle may refer to one large value very often
 
 
 def walk(state: Walk, name: str, node: Node, depth: int = 0) -> None:
     """Add the leaves of `node` under `name`. Raises Unreadable for a tensor that cannot be, or above the limits."""
-    leaf = _scalar(node)
+    on_time()
+    leaf = _scalar(state, node)
     if leaf is not None:
         state.tree.add(name, leaf)
         return
@@ -94,13 +99,23 @@ def walk(state: Walk, name: str, node: Node, depth: int = 0) -> None:
     elif isinstance(node, Pairs):
         _pairs(state, name, "dict", node, depth)
     elif isinstance(node, Members):
-        _items(state, name, "set", sorted(node, key=_order), depth)
+        _items(state, name, "set", sorted(node, key=partial(_order, state)), depth)
     else:
         _items(state, name, type(node).__name__, node, depth)
     del state.open[id(node)]
 
 
-def _scalar(node: Node) -> Leaf | None:
+def _scalar(state: Walk, node: Node) -> Leaf | None:
+    """The leaf of a plain value, each large one made once."""
+    if id(node) in state.known:
+        return state.known[id(node)][1]
+    leaf = _plain_leaf(node)
+    if leaf is not None and isinstance(node, (str, bytes, bytearray, int)) and sys.getsizeof(node) > _LARGE:
+        state.known[id(node)] = node, leaf
+    return leaf
+
+
+def _plain_leaf(node: Node) -> Leaf | None:
     if isinstance(node, str):
         return text(node)
     if isinstance(node, int):
@@ -114,16 +129,16 @@ def _scalar(node: Node) -> Leaf | None:
     return text(_plain(node), "class") if isinstance(node, Global) else None
 
 
-def _order(member: Node) -> tuple[str, str]:
+def _order(state: Walk, member: Node) -> tuple[str, str]:
     """A set's order follows the hashes of one process: scalars are put into an order of their own, the rest stays as it is."""
-    leaf = _scalar(member)
+    leaf = _scalar(state, member)
     return ("", "") if leaf is None else (str(leaf.dtype), (leaf.value or "").rjust(24) + leaf.digest)
 
 
 def _pairs(state: Walk, name: str, kind: str, pairs: Pairs, depth: int) -> None:
     keys: list[str] = []
     for key, value in _last(pairs):
-        label = _key(key)
+        label = _key(state, key)
         keys.append(f"{type(key).__name__}:{label}")
         walk(state, join(name, label, depth), value, depth + 1)
     state.tree.structure(name, f"{kind} " + " ".join(sorted(keys)))
@@ -151,14 +166,18 @@ def _items(state: Walk, name: str, kind: str, items: list[Node], depth: int) -> 
         state.tree.add(name, text("()" if kind == "tuple" else "[]", kind))
 
 
-def _key(key: Node, depth: int = 0) -> str:
-    """A dict's key as text: `0`, `weight`, `(1, 2)`."""
-    if isinstance(key, tuple) and depth < 3:
-        return "(" + ", ".join(_key(part, depth + 1) for part in key[:16]) + ")"
-    leaf = _scalar(key)
-    if leaf is None:
-        return f"<{type(key).__name__}>"
-    return key if isinstance(key, str) else leaf.value or leaf.digest[:16]
+def _key(state: Walk, key: Node, depth: int = 0) -> str:
+    """A dict's key as text: `0`, `weight`, `(1, 2)`. Raises Unreadable for one that is longer than a name may be."""
+    if isinstance(key, str):
+        label = key
+    elif isinstance(key, tuple) and depth < 3:
+        label = "(" + ", ".join(_key(state, part, depth + 1) for part in key[:16]) + ")"
+    else:
+        leaf = _scalar(state, key)
+        label = f"<{type(key).__name__}>" if leaf is None else leaf.value or leaf.digest[:16]
+    if len(label) > MAX_NAME:
+        raise Unreadable(f"a name is longer than {MAX_NAME:,} characters")
+    return label
 
 
 def _plain(function: Node) -> str:
@@ -178,7 +197,9 @@ def _call(state: Walk, name: str, call: Call, depth: int) -> None:
     leaf = _value(function, arguments, call)
     array = None if leaf is not None else numpy_pickle.array_of(function, arguments, call, state.budget)
     if leaf is not None or array is not None:
-        state.tree.add(name, leaf or cast(Leaf, array))
+        made = leaf or cast(Leaf, array)
+        state.known[id(call)] = call, made
+        state.tree.add(name, made)
     elif function in _MAPPINGS and not (arguments and isinstance(arguments[0], (list, tuple)) and arguments[0]):
         _pairs(state, name, function.rpartition(".")[2], call.pairs, depth)
         _rest(state, name, call, depth, arguments=arguments if function == "collections.defaultdict" else (), pairs=False)
@@ -186,7 +207,7 @@ def _call(state: Walk, name: str, call: Call, depth: int) -> None:
         given = arguments[0] if arguments and isinstance(arguments[0], (list, tuple)) else []
         _items(state, name, function.rpartition(".")[2], [*given, *call.items], depth)
     elif function in ("builtins.set", "builtins.frozenset") and len(arguments) == 1 and isinstance(arguments[0], list):
-        _items(state, name, "set", sorted([*arguments[0], *call.items], key=_order), depth)
+        _items(state, name, "set", sorted([*arguments[0], *call.items], key=partial(_order, state)), depth)
     else:
         state.tree.add(name, text(function or "(an object)", "class"))
         _rest(state, name, call, depth, arguments=arguments)
@@ -260,7 +281,7 @@ def _torch(state: Walk, name: str, function: str, arguments: tuple[Node, ...], c
         if maker == "_rebuild_parameter_with_state" and len(arguments) > 3:
             walk(state, join(name, "state", depth), arguments[3], depth + 1)
     elif function == "torch._tensor._rebuild_from_type_v2" and len(arguments) == 4:
-        state.tree.structure(name, f"tensor of type {_key(arguments[1])}")
+        state.tree.structure(name, f"tensor of type {_key(state, arguments[1])}")
         walk(state, name, Call(arguments[0], arguments[2]), depth + 1)
         if not (isinstance(arguments[3], (Pairs, tuple)) and not arguments[3]):
             walk(state, join(name, "state", depth), arguments[3], depth + 1)
@@ -299,7 +320,7 @@ def _described(node: Node) -> tuple[str, str, int]:
         and isinstance(pid[1], Global)
         and isinstance(pid[2], str)
         and type(pid[4]) is int
-        and pid[4] >= 0
+        and 0 <= pid[4] < MAX_SIZE
     ):
         raise Unreadable("a storage is malformed")
     return _STORAGES.get(pid[1].name, pid[1].name), pid[2], pid[4]
@@ -309,6 +330,6 @@ def _whole(node: Node) -> tuple[int, ...] | None:
     """A tuple, list or torch.Size of non-negative integers."""
     if isinstance(node, Call) and _plain(node.function) == "torch.Size" and isinstance(node.arguments, tuple) and len(node.arguments) == 1:
         node = node.arguments[0]
-    if isinstance(node, (tuple, list)) and all(type(size) is int and 0 <= size < 2**63 for size in node):
+    if isinstance(node, (tuple, list)) and all(type(size) is int and 0 <= size < MAX_SIZE for size in node):
         return tuple(node)
     return None

@@ -19,6 +19,7 @@ from repro_gate.trace.artifacts.interface import (
     Contents,
     Leaf,
     Unreadable,
+    on_time,
 )
 
 _MAX_DECIMAL_BITS = 4096  # a longer integer is shown by its length: decimal conversion is quadratic
@@ -36,6 +37,7 @@ class Tree:
 
     def add(self, name: str, leaf: Leaf) -> None:
         """Take one leaf. Raises Unreadable above the limits."""
+        on_time()
         name = printable(name) or ROOT
         self._seen[name] = count = self._seen.get(name, 0) + 1
         while count > 1 and f"{name} ({count})" in self.leaves:
@@ -77,6 +79,7 @@ def printable(text: str) -> str:
 
 def digest_of(kind: str, data: bytes) -> str:
     """The hex sha256 of a plain value, its type included."""
+    on_time()
     return hashlib.sha256(kind.encode() + b"\0" + data).hexdigest()
 
 

@@ -49,7 +49,7 @@ def entries(file: BinaryIO) -> dict[str, Entry]:
     size = os.fstat(file.fileno()).st_size
     try:
         with _Bounded(file.fileno(), "rb", closefd=False) as bounded, zipfile.ZipFile(bounded) as archive:
-            found = [_located(file, info, size) for info in archive.infolist() if not info.is_dir()]
+            found = [_located(file, info, size) for info in archive.infolist() if not info.filename.endswith("/")]
     except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error, OSError, EOFError, OverflowError) as error:
         raise Unreadable(f"it is no readable zip file ({error})") from error
     by_name = {entry.name: entry for entry in found}

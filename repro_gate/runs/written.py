@@ -1,0 +1,98 @@
+"""Reads what a run made or changed in its workspace: a digest of each file, under limits on their number, their bytes and the time.
+
+The files are untrusted: no link is followed, only regular files are opened, with the training's own rights to files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from repro_gate.analysis.beside import MAX_TEXT, TEXTS, Written, ignored
+from repro_gate.isolation.model import Isolation
+from repro_gate.isolation.sight import open_written, sight_of
+from repro_gate.trace.artifacts import read_leaves
+
+MAX_FILES = 10_000
+MAX_BYTES = 10 * 2**30
+MAX_TEXTS = 2**20  # bytes of all texts that are kept
+MAX_SECONDS = 60.0  # for one run
+MAX_VISITED = 200_000  # folder entries
+_MAX_ARCHIVE = 256 * 2**20  # bytes of an .npz that is compared by its arrays: numpy writes the time into it
+_CHUNK = 4 * 2**20
+
+
+def written_files(workspace: Path, snapshot: Path, isolation: Isolation, declared: Collection[str]) -> tuple[dict[str, Written], str]:
+    """What a run made or changed below `workspace`, by path, without `declared`; and why not all of it, where that is so.
+
+    A file that has the size and the time of its original in `snapshot` was not changed. To be called when nothing of the run is left.
+    """
+    until = time.monotonic() + MAX_SECONDS
+    with sight_of(isolation):
+        listed, whole = _listed(os.fspath(workspace), until)
+    found: dict[str, Written] = {}
+    size, texts = 0, MAX_TEXTS
+    for name, state in sorted(listed, key=lambda item: os.fsencode(item[0])):
+        if name in declared or _unchanged(snapshot / name, state):
+            continue
+        size += state.st_size
+        if len(found) >= MAX_FILES or size > MAX_BYTES or time.monotonic() > until:
+            whole = False
+            break
+        with suppress(OSError):  # not readable with the training's rights, or not its own: nothing is said about it
+            item = _read(workspace / name, isolation, state.st_size, min(texts, MAX_TEXT), until)
+            if time.monotonic() < until:  # else its end may be missing
+                texts -= len(item.text or b"")
+                found[name] = item
+    whole = whole and time.monotonic() < until
+    limits = f"the limit for one run is {MAX_FILES:,} files, {MAX_BYTES // 2**30} GiB and {MAX_SECONDS:g} s"
+    return found, "" if whole else f"only {len(found):,} files were looked at, {limits}"
+
+
+def _listed(root: str, until: float) -> tuple[list[tuple[str, os.stat_result]], bool]:
+    """Regular files below `root`, no link followed; and whether those are all."""
+    found: list[tuple[str, os.stat_result]] = []
+    waiting, left = [""], MAX_VISITED
+    while waiting:
+        folder = waiting.pop()
+        with suppress(OSError), os.scandir(os.path.join(root, folder)) as entries:
+            for entry in entries:
+                left -= 1
+                if left < 0 or time.monotonic() > until:
+                    return found, False
+                name = os.path.join(folder, entry.name)
+                with suppress(OSError):
+                    state = entry.stat(follow_symlinks=False)
+                    if stat.S_ISDIR(state.st_mode) and not ignored(f"{name}/-"):
+                        waiting.append(name)
+                    elif stat.S_ISREG(state.st_mode) and not ignored(name):
+                        found.append((name, state))
+    return found, True
+
+
+def _unchanged(original: Path, state: os.stat_result) -> bool:
+    with suppress(OSError, ValueError):
+        was = os.lstat(original)
+        return (was.st_mtime_ns, was.st_size) == (state.st_mtime_ns, state.st_size)
+    return False
+
+
+def _read(path: Path, isolation: Isolation, size: int, most: int, until: float) -> Written:
+    """One file's digest, of its beginning only where the time is over. Raises OSError."""
+    digest, text = hashlib.sha256(), b""
+    keep = size <= most and path.suffix.lower() in TEXTS
+    with os.fdopen(open_written(path, isolation), "rb", buffering=0) as file:
+        while (chunk := file.read(_CHUNK)) and time.monotonic() < until:
+            digest.update(chunk)
+            text += chunk if keep and len(text) < most else b""
+    if path.suffix.lower() == ".npz" and size <= _MAX_ARCHIVE:
+        with sight_of(isolation):
+            found = read_leaves(path, until - time.monotonic())
+        if found.format == "npz":
+            digest = hashlib.sha256(repr(sorted((name, leaf.digest) for name, leaf in found.leaves.items())).encode())
+    return Written(digest.hexdigest(), text if keep else None)

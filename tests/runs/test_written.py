@@ -1,0 +1,102 @@
+"""Claims about reading what a run wrote: only what it made or changed, nothing through a link, and never without a bound."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from repro_gate.isolation.model import Isolation
+from repro_gate.runs import written
+from repro_gate.runs.written import written_files
+
+SAME = Isolation()
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    (tmp_path / "snapshot/src").mkdir(parents=True)
+    (tmp_path / "snapshot/train.py").write_text("1")
+    (tmp_path / "snapshot/src/state.json").write_text('{"a": 1}')
+    return tmp_path / "snapshot"
+
+
+def workspace(snapshot: Path) -> Path:
+    return Path(shutil.copytree(snapshot, snapshot.parent / "workspace", symlinks=True))
+
+
+def names(root: Path, snapshot: Path, *declared: str) -> list[str]:
+    return list(written_files(root, snapshot, SAME, declared)[0])
+
+
+def test_what_was_made_or_changed_is_read_but_for_what_is_declared(snapshot: Path) -> None:
+    root = workspace(snapshot)
+    assert names(root, snapshot) == []
+    (root / "src/state.json").write_text('{"a": 2}')
+    os.makedirs(root / "out/__pycache__")
+    for name in ("out/a.bin", "out/b.csv", "out/__pycache__/m.pyc"):
+        (root / name).write_text("x")
+    found, cut = written_files(root, snapshot, SAME, {"out/a.bin"})
+    assert list(found) == ["out/b.csv", "src/state.json"] and not cut
+    assert found["out/b.csv"].text == b"x"
+    assert names(root, snapshot) == ["out/a.bin", "out/b.csv", "src/state.json"]
+
+
+def test_links_and_pipes_are_left_alone_and_odd_names_are_read(snapshot: Path) -> None:
+    root = workspace(snapshot)
+    (root / "link").symlink_to("/etc/passwd")
+    (root / "folder").symlink_to("/etc")
+    os.mkfifo(root / "pipe")
+    (root / os.fsdecode(b"\xff.bin")).write_bytes(b"1")
+    deep = root
+    for _ in range(30):
+        deep = deep / ("d" * 100)
+        deep.mkdir()
+    (deep / "x").write_bytes(b"1")
+    assert [len(os.fsencode(name)) for name in names(root, snapshot)] == [30 * 101 + 1, 5]
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MAX_FILES", 2), ("MAX_BYTES", 2), ("MAX_SECONDS", 0.0), ("MAX_VISITED", 3)])
+def test_above_a_limit_the_rest_is_left_out_and_said(snapshot: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: float) -> None:
+    monkeypatch.setattr(written, limit, value)
+    root = workspace(snapshot)
+    for number in range(9):
+        (root / f"{number}.bin").write_bytes(b"x")
+    found, cut = written_files(root, snapshot, SAME, ())
+    assert len(found) <= 3 and f"only {len(found)} files were looked at" in cut
+
+
+def test_texts_are_kept_up_to_a_limit(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(written, "MAX_TEXTS", 10)
+    root = workspace(snapshot)
+    for name in "abc":
+        (root / f"{name}.json").write_text("[1, 2]")
+    found, _ = written_files(root, snapshot, SAME, ())
+    assert [item.text for item in found.values()] == [b"[1, 2]", None, None]
+
+
+def test_the_time_that_numpy_writes_into_an_archive_does_not_count(snapshot: Path) -> None:
+    root = workspace(snapshot)
+    digests = []
+    for number in range(3):
+        np.savez(root / "a.npz", w=np.arange(4) + (number == 2))
+        os.utime(root / "a.npz", (number, number))
+        data = bytearray((root / "a.npz").read_bytes())
+        place = data.index(b"PK\x01\x02") + 12  # the time in the directory
+        data[place : place + 2] = bytes([number, 0])
+        (root / "a.npz").write_bytes(data)
+        digests.append(written_files(root, snapshot, SAME, ())[0]["a.npz"].digest)
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_ten_thousand_small_files_take_seconds(snapshot: Path) -> None:
+    root = workspace(snapshot)
+    for number in range(10_500):
+        (root / f"{number:05}.bin").write_bytes(b"x")
+    begun = time.monotonic()
+    found, cut = written_files(root, snapshot, SAME, ())
+    assert len(found) == 10_000 and "only 10,000 files" in cut and time.monotonic() - begun < 30
