@@ -146,6 +146,7 @@ def _why(script: TrainingScript) -> str:
 
 
 def _one_line(note: str) -> str:
+    note = "".join(letter if letter.isprintable() else " " for letter in note)
     return note if len(note) <= 160 else note[:159] + "…"
 
 

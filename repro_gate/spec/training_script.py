@@ -121,14 +121,8 @@ class _Source:
                 continue
             texts = [node.value for node in call.args if isinstance(node, ast.Constant) and isinstance(node.value, str)]
             name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-            if (
-                name in _READERS
-                and texts[:1]
-                and texts[0] in self.paths
-                and "." in texts[0]
-                and texts[1:2] < ["w"]
-                and texts[1:2] not in (["a"], ["ab"])
-            ):
+            reads = name in _READERS and not any(re.fullmatch(r"[wax][bt+]*", text) for text in texts[1:2])
+            if reads and texts and texts[0] in self.paths and "." in texts[0]:
                 read.append(texts[0])
             else:
                 written.update(texts)
@@ -164,8 +158,10 @@ def training_scripts(root: Path, tree: Tree, only: str | None = None) -> list[Tr
     for name in names:
         source = _Source(root, name)
         try:
-            score, (points, first) = _score(source), known.points(name)
-            if score > 0 and score + points // 2 >= ENOUGH:
+            if not (score := _score(source)):
+                continue
+            points, first = known.points(name)
+            if score + points // 2 >= ENOUGH:
                 ranked.append((score + points + _gaps(source, paths), first, source))
         except RecursionError:  # no script of a person is nested so deep
             continue
@@ -181,8 +177,6 @@ def _score(source: _Source) -> int:
     """How much a script looks like training, by its own name, folders and text. 0 for what is none."""
     path = PurePosixPath(source.path)
     by_content = sum(points for _, points, reason in _SIGNS if reason in source.reasons)
-    if _NOT_SCRIPTS.fullmatch(path.name) or by_content + 50 < ENOUGH:
-        return 0
     by_name = next((points for pattern, points in _NAMES if re.fullmatch(pattern, path.stem.lower())), 0)
     folders = [folder.lower() for folder in path.parts[:-1]]
     against = sum(points for pattern, points in _FOLDERS if any(re.fullmatch(pattern, folder) for folder in folders))
@@ -191,9 +185,9 @@ def _score(source: _Source) -> int:
     against += sum(points for pattern, points in _WORDS if any(re.fullmatch(pattern, word) for word in words))
     against += sum(points for pattern, points in _SOURCES if re.search(pattern, source.text, re.MULTILINE))
     against += 8 if _ON_CUDA_ALONE.search(source.text) and "is_available" not in source.text else 0
-    if by_name + by_content - against < 1 or not source.is_script or (by_name < ENOUGH and not _TRAINS & set(source.reasons)):
-        return 0
-    return by_name + by_content - against - 4 * len(folders)
+    score = by_name + by_content - against - 4 * len(folders)
+    trains = by_name >= ENOUGH or _TRAINS & set(source.reasons)
+    return score if score > 0 and trains and not _NOT_SCRIPTS.fullmatch(path.name) and source.is_script else 0
 
 
 def _gaps(source: _Source, paths: set[str]) -> int:
@@ -379,6 +373,8 @@ def _preparations(source: _Source, known: Readmes, chosen: Shown | None, paths: 
         return
     absent = any(_absent(source, name, paths) for name in source.opened)
     for item in known.commands[: known.commands.index(chosen)]:
+        if not re.search(_PREPARES, PurePosixPath(item.script).stem):
+            continue
         home = PurePosixPath(item.script).parent.as_posix()
         made = any(path.startswith(f"{home}/") and is_data(path) for path in paths) if home != source.folder else not absent
         if (
