@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,22 +40,32 @@ class Ground:
     outer: Mapping[str, str]  # the environment that the gate was started in
     isolation: Isolation  # who the training runs as
     original: Original  # what the snapshot was taken of
+    began: float | None = None  # when all was ready for the first run, in seconds since 1970
 
 
 @contextlib.contextmanager
 def open_ground(
-    spec: Spec, checkout: Checkout, outer: Mapping[str, str], isolation: Isolation, within_reach: Sequence[Path] = ()
+    spec: Spec,
+    checkout: Checkout,
+    outer: Mapping[str, str],
+    isolation: Isolation,
+    within_reach: Sequence[Path] = (),
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Ground]:
     """A temporary folder with a snapshot of the checkout; removed at the end whatever happens.
 
     As long as it stands the training, where it has a user of its own, is confined, and that it is has been tried. `within_reach` are
-    folders that it needs besides. Raises Inconclusive where it cannot be kept apart.
+    folders that it needs besides; `tell` is given a line before another gate is waited for.
+
+    Raises Inconclusive where it cannot be kept apart.
     """
     folder = spec.path.parent
     data = resolve_data(spec.data, folder)
-    with taken_place(isolation) as place, confined(isolation, outer, checkout.root, data, [place, *within_reach]):
+    with taken_place(isolation) as place, confined(isolation, outer, checkout.root, data, [place, *within_reach], tell=tell):
         with obeyed():
             snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, folder) for item in spec.data])
+        if isolation.own_user:
+            snapshot.root.chmod(0o700)  # it has the mode of the checkout, which is closed to the training or lies in a folder that is
         for name in ("traces", "artifacts"):
             (place / name).mkdir(mode=0o700)
         let_in(isolation, place / "traces")

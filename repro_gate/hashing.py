@@ -43,7 +43,7 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ContentAddress:
     root, folder = inspect_checkout(spec.path.parent).root, spec.path.parent
     reach = [environments_root(os.environ, None, isolation)] if spec.env.install else []
     with (
-        confined(isolation, os.environ, root, resolve_data(data.items, folder), reach),
+        confined(isolation, os.environ, root, resolve_data(data.items, folder), reach, tell=watch.said),
         installed(spec, root, os.environ, isolation, tell=watch.said) as outer,
         obeyed(),
     ):

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from repro_gate.ending import held
+from repro_gate.errors import Inconclusive
 from repro_gate.files import remove_tree
 from repro_gate.isolation.handover import let_in
 from repro_gate.isolation.model import Isolation
@@ -31,8 +32,10 @@ def taken_place(isolation: Isolation = _SAME_USER) -> Iterator[Path]:
     """A folder of mode 0700 that nobody else uses; removed at the end whatever happens. Raises OSError where none can be made.
 
     A training with a user of its own may pass through it to what it is given there, and sees nothing else of it. Signals wait inside.
+    Raises Inconclusive where nothing can be started in it.
     """
     base = Path(tempfile.gettempdir()).resolve()
+    _require_exec(base)
     with held():
         place, lock = next(
             (found for slot in range(SLOTS) if (found := _take(base / f"repro-gate-{os.getuid()}-{slot}")) is not None), (None, -1)
@@ -57,6 +60,17 @@ def scratch_folder() -> Iterator[Path]:
             yield place
         finally:
             remove_tree(place)
+
+
+def _require_exec(base: Path) -> None:
+    """The runs' own `python` is a script in that folder: where it cannot be started, another interpreter would be found, without torch."""
+    if os.statvfs(base).f_flag & getattr(os, "ST_NOEXEC", 0):
+        mount = next(path for path in (base, *base.parents) if os.path.ismount(path))
+        raise Inconclusive(
+            f"the temporary folder {base} lies on {mount}, which is mounted noexec: nothing can be started in it",
+            remedy=f"set TMPDIR to a folder on another file system, or `mount -o remount,exec {mount}`",
+            reason_id="preflight/temporary-folder",
+        )
 
 
 def _take(place: Path) -> tuple[Path, int] | None:

@@ -20,7 +20,7 @@ _SHOWN = 3  # printed numbers in a notice
 _NAMED = 4  # files or folders in a notice
 _LABEL = 40  # characters of a number's name
 
-_BAR = re.compile(r"\d%\||\bit \[\d\d:\d\d|\[\d\d:\d\d<|[━█▉▊▋▌▍▎▏╸╺]{3}|\[[=>.#-]{8,}\]")
+_BAR = re.compile(r"\d%\||\bit \[\d\d:\d\d|\[\d\d:\d\d<|[━█▉▊▋▌▍▎▏╸╺]{3}|\[[=>.#-]{8,}\]|\baten::")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _CLOCK = re.compile(  # dates, times of day, durations with colons, time stamps; then addresses, versions, ids, URLs and paths
     r"""\b[IWEF]\d{4}\ \d\d:\d\d:\d\d\.\d+\s+\d+                               # glog: severity, date, time, thread
@@ -43,6 +43,7 @@ _NUMBER = re.compile(
 )
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+")
 _CUT = re.compile(r"[,;|{}\t\n]")
+_UNIT_AHEAD = re.compile(r"\((?:us|ms|s|secs?|seconds?|[KMG]i?B)\)")  # `time (ms) | forward: 1.2 | optimizer: 0.3`
 _ATTACHED = re.compile(r"[^\W\d_]*(?:/[^\W\d_]+)?")
 _UNIT = re.compile(
     r"""[^\W\d_]
@@ -65,9 +66,9 @@ _VOLATILE = _words(
     mins minute minutes hour hours days speed throughput fps ips sps wps ups tps qps rps tgs
     mfu hfu flops tflops gflops bandwidth memory mem vram ram rss alloc allocated reserved cached usage util utilization utilisation cpu
     gpu gpus disk power watts temp pid ppid process tid thread port host hostname addr address uuid timestamp date fwd bwd forward backward
-    comm io loading preprocess postprocess inference"""
+    gb mb kb gib mib free comm io loading preprocess postprocess inference"""
 )
-_VOLATILE_LAST = frozenset(("data", "in", "after", "s"))  # `Data 0.012`, `done in 3.4`: only right before the number
+_VOLATILE_LAST = frozenset(("data", "in", "after", "s", "id"))  # `Data 0.012`, `done in 3.4`: only right before the number
 _POSITION = _words("step steps iter iters iteration iterations it epoch epochs batch batches update updates round rank")
 _TABLES = {".csv": ",", ".tsv": "\t"}
 _LOGS = frozenset((".log", ".out", ".err"))
@@ -242,16 +243,18 @@ def _numbers(text: str) -> Iterator[tuple[int, int, str, str]]:
 
     A number without a word before it is of the last one's kind: `Time 0.123 (0.130)`, `[0.1, 0.2]`.
     """
-    end, kind, name = 0, "bare", ""
+    end, kind, name, unit_ahead = 0, "bare", "", False
     for found in _NUMBER.finditer(text):
         start, stop = found.span()
-        label = next((part for part in reversed(_CUT.split(text[end:start])) if _WORD.search(part)), "")
+        *earlier, last = _CUT.split(text[end:start])
+        label = next((part for part in (last, *reversed(earlier)) if _WORD.search(part)), "")
+        unit_ahead = unit_ahead or any(part is not label and _UNIT_AHEAD.search(part) for part in earlier)
         whole = (found["digits"] or ".").replace(",", "").isdigit() and "e" not in found[0].lower()
         if label:
             kind, name = _kind(label, whole), _name(label)
         elif whole and kind == "bare" and text[stop : stop + 1] == "/":
             kind = "position"
-        now = "volatile" if _UNIT.match(text, stop) else "bare" if kind == "position" and not whole else kind
+        now = "volatile" if unit_ahead or _UNIT.match(text, stop) else "bare" if kind == "position" and not whole else kind
         yield start, stop, now, name
         attached = _ATTACHED.match(text, stop)
         end = attached.end() if attached else stop

@@ -3,7 +3,8 @@
 The runner mounts its own folders into the container with modes for everybody: its file commands, the event, a home, the checkout with the
 credential in its `.git/config`. What is taken is the group's and the others' part of a mode, never the owner's (the runner's user keeps
 access all the time, so even a gate that was killed leaves the next job working), and each mode is given back exactly. Declared data inside
-a closed folder stays reachable: the folders that lead to it may be passed, not listed, and all else in them is closed one by one.
+a closed folder stays reachable where others could pass before: the folders that lead to it may be passed, not listed, and all else in
+them is closed one by one. Nothing is ever opened.
 """
 
 from __future__ import annotations
@@ -136,8 +137,8 @@ class _Closing:
                 reason_id="isolation/not-restored",
             )
 
-    def _take(self, path: Path, give: int) -> None:
-        """Take everything from group and others but `give`; a link is left alone: what it leads to has a place of its own."""
+    def _take(self, path: Path, leave: int) -> None:
+        """Take everything from group and others but `leave`; give nothing. A link is left alone: what it leads to has its own place."""
         try:
             with _handle(path) as handle:
                 state = os.fstat(handle)
@@ -146,7 +147,7 @@ class _Closing:
                 if state.st_uid == self._isolation.uid:
                     raise _not_closed(path, "it belongs to the training's user")
                 mode = stat.S_IMODE(state.st_mode)
-                wanted = mode & ~_OTHERS | give
+                wanted = mode & ~(_OTHERS & ~leave)
                 if wanted != mode:
                     os.chmod(f"/proc/self/fd/{handle}", wanted)
                     self._changed.append(_Changed(path, state.st_dev, state.st_ino, mode))
@@ -171,6 +172,18 @@ class _Closing:
                 names.remove(".git")
             elif ".git" in files:
                 self._take(Path(folder, ".git"), 0)
+
+
+def closed_to(isolation: Isolation, path: Path) -> Path | None:
+    """The first folder on the way to `path`, itself included, that the training's user may not enter. Raises OSError."""
+    if not isolation.own_user:
+        return None
+    for place in reversed([path, *path.parents]):
+        status = os.stat(place)
+        bit = stat.S_IXUSR if status.st_uid == isolation.uid else stat.S_IXGRP if status.st_gid == isolation.gid else stat.S_IXOTH
+        if stat.S_ISDIR(status.st_mode) and not status.st_mode & bit:
+            return place
+    return None
 
 
 @contextlib.contextmanager

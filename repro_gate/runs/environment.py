@@ -61,6 +61,8 @@ _PREFIXES = (
     "GLOO_",
     "PYENV_",
 )
+# Compiled code that one run leaves there decides what the next one runs; without them each run compiles in its own HOME and TMPDIR.
+_SHARED_CACHES = frozenset({"TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH"})
 
 
 def training_environment(
@@ -119,4 +121,4 @@ def write_shims(place: Path, outer_path: str) -> None:
 
 
 def _allowed(name: str) -> bool:
-    return (name in _NAMES or name.startswith(_PREFIXES)) and not SECRET.search(name)
+    return (name in _NAMES or name.startswith(_PREFIXES)) and name not in _SHARED_CACHES and not SECRET.search(name)

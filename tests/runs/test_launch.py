@@ -73,7 +73,7 @@ def test_a_timeout_says_so(tmp_path: Path) -> None:
 def test_a_training_killed_after_a_step_is_killed_and_never_a_result(tmp_path: Path) -> None:
     run = trace_script(tmp_path, TRAIN + "one()\nos.kill(os.getpid(), 9)\n")
     assert ending(run) == ("killed", "run/killed")
-    assert run.problem == "it was ended by signal 9" and "memory" in run.remedy
+    assert run.problem == "it was killed by signal 9 from outside the gate" and "too little memory" not in run.remedy
 
 
 def test_a_loader_worker_that_is_killed_is_a_crash_of_the_training(tmp_path: Path) -> None:
