@@ -107,7 +107,7 @@ def _gate(place: Place, spec: Path, gate: Sequence[str]) -> tuple[float, list[fl
 def _bare_series(place: Place, epochs: int) -> float:
     """Wall time of the five runs without the gate, in seconds."""
     everything: frozenset[str] = frozenset()
-    on, off = conditions.deterministic(SEED, everything, None), conditions.default(SEED, everything, None)
+    on, off = conditions.deterministic(SEED, everything, None), conditions.default(SEED, None)
     control = conditions.reseeded(SEED, everything, CONTROL_STEPS)
     began = time.perf_counter()
     for condition in (on, off, on, off, control):

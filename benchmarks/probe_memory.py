@@ -93,7 +93,7 @@ def measure(settings: Settings) -> list[Figure]:
 def _round(place: Place, name: str, steps: int, large: int) -> Round:
     out = place.root / f"{name}.json"
     command = f"python3 train.py --model many --large {large} --steps {steps} --out {out}"
-    condition = replace(conditions.default(42, frozenset(), None), steps=steps)
+    condition = replace(conditions.default(42, None), steps=steps)
     run_bare(place, command, condition)
     bare = _peak(out)
     first = run_probed(place, command, condition, f"{name}-1", keep_final=True)

@@ -76,7 +76,7 @@ def _round(place: Place, settings: Settings, model: str, number: int) -> Round:
     for arm in ("bare", "probed") if number % 2 else ("probed", "bare"):
         out = place.root / f"{model}-{arm}-{number}.json"
         command = f"python3 train.py --model {model} {settings.arguments} --steps {settings.steps} --out {out}"
-        condition = conditions.default(42, frozenset(), None)
+        condition = conditions.default(42, None)
         if arm == "bare":
             run_bare(place, command, condition)
         else:

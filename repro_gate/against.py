@@ -16,6 +16,7 @@ from repro_gate.analysis.compare import compare_runs
 from repro_gate.analysis.model import Comparison
 from repro_gate.checkout import Checkout
 from repro_gate.checks.interface import Evidence
+from repro_gate.checks.opened import imported_from_elsewhere, unsound
 from repro_gate.data.declarations import expand_items
 from repro_gate.data.declared import DataFinding, verify_data
 from repro_gate.errors import GateError, UsageError
@@ -26,6 +27,7 @@ from repro_gate.options import Options
 from repro_gate.refs import commit_of, export, file_at
 from repro_gate.report.sentences import place_of
 from repro_gate.series import Series
+from repro_gate.spec.errors import escaped, shortened
 from repro_gate.spec.loader import MAX_BYTES, load_spec_bytes
 from repro_gate.spec.model import CostBudget, Spec
 from repro_gate.workspace import Snapshot
@@ -82,6 +84,8 @@ def _held(
     own = here.comparisons.get(here.spec.random_state.seeds[0])
     if own is None or not own.identical or address is None:
         raise _Undecided("the runs of this checkout are not the same bits themselves, so there is nothing to hold against another ref")
+    if why := unsound(evidence, here.runs):
+        raise _Undecided(why)
     copy = export(checkout.root, other.commit, here.ground.place / "against")
     spec, data = _data_of(other, here.spec, copy)
     exported = replace(spec, path=copy.root / os.path.relpath(os.path.realpath(spec.path), copy.source))
@@ -91,10 +95,17 @@ def _held(
         there = Series(spec, replace(here.ground, snapshot=copy, outer=outer), here.watch, fail_fast=False)  # at the same paths as ours
         there.run_pair("against-")
     _require_equal(there, other.ref)
+    if why := unsound(evidence, there.runs):
+        raise _Undecided(f"{other.ref}: {why}")
     before = address_of_series(replace(evidence, data=data), there)
     leaves = () if before is None else tuple(item for item in moved(before, address) if item.root == RECIPE)
     differences, count = there.compare_artifacts_with(here)
-    return _finding(other, leaves, compare_runs(there.pair()[0].traces, here.pair()[0].traces, differences, count))
+    finding = _finding(other, leaves, compare_runs(there.pair()[0].traces, here.pair()[0].traces, differences, count))
+    shared = imported_from_elsewhere(evidence, there.runs).ignored
+    if not shared:
+        return finding
+    named = shortened(escaped(shared[0].module))
+    return replace(finding, message=f"{finding.message}; both ran the same {named} ({len(shared)} modules that git ignores)")
 
 
 def _data_of(other: Other, own: Spec, copy: Snapshot) -> tuple[Spec, tuple[DataFinding, ...]]:

@@ -40,12 +40,16 @@ def parser() -> argparse.ArgumentParser:
     )
     compare.set_defaults(command="compare")
     _add_comment(commands)
-    explain = commands.add_parser("explain", help="print the page of a check: what it looks at, why, and how to mend it")
-    explain.add_argument("id", metavar="ID", nargs="?", help="such as data/checksums; left out: list them all")
+    explain = commands.add_parser("explain", help="print what a check or a reason of a report is about, why, and how to mend it")
+    explain.add_argument("id", metavar="ID", nargs="?", help="such as data/checksums or run/crashed; left out: list them all")
     explain.set_defaults(command="explain")
     init = commands.add_parser("init", help="write a commented repro.yml for this checkout")
     init.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=Path("."))
     init.add_argument("--stdout", action="store_true", help="print it instead of writing FOLDER/repro.yml")
+    init.add_argument(
+        "--script", metavar="PATH", type=Path, help="the script that trains; without it, the likeliest is taken, or asked for"
+    )
+    init.add_argument("--force", action="store_true", help="write it anew where there is one")
     init.set_defaults(command="init")
     schema = commands.add_parser("schema", help="print the JSON Schema of repro.yml (or, with --report, of report.json)")
     schema.add_argument("--report", action="store_true", help="the schema of report.json")
@@ -60,6 +64,7 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     _add_spec(run)
     run.add_argument("--json", metavar="FILE", type=Path, help="write report.json")
     run.add_argument("--markdown", metavar="FILE", type=Path, help="write the Markdown of the PR comment")
+    run.add_argument("--sarif", metavar="FILE", type=Path, help="write what is wrong as SARIF 2.1.0, for code scanning and editors")
     run.add_argument("--seed", metavar="N", type=int, help="random-state.seed instead of the spec's")
     run.add_argument("--steps", metavar="N", type=int, help="train.steps instead of the spec's")
     run.add_argument(
@@ -79,6 +84,7 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     run.add_argument("--fail-fast", action="store_true", help="stop at the first divergence; noise floor and cost are then not measured")
     run.add_argument("--keep-traces", metavar="FOLDER", type=Path, help="keep the traces of all runs there, for `repro-gate compare`")
+    _add_verbose(run)
     _add_quiet(run)
     run.set_defaults(command="run")
 
@@ -111,6 +117,7 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _add_lock(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     lock = commands.add_parser("lock", help="gate the training and record its address and its bits in repro.lock")
     _add_spec(lock)
+    _add_verbose(lock)
     _add_quiet(lock)
     lock.set_defaults(command="lock")
 
@@ -128,6 +135,10 @@ def _add_spec(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "spec", metavar="SPEC", nargs="?", default="repro.yml", help="repro.yml, or the folder that holds it (default: repro.yml)"
     )
+
+
+def _add_verbose(command: argparse.ArgumentParser) -> None:
+    command.add_argument("-v", "--verbose", action="store_true", help="also the checks with nothing to look at, and every run")
 
 
 def _add_quiet(command: argparse.ArgumentParser) -> None:

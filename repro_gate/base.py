@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,12 +15,12 @@ from pathlib import Path
 from repro_gate.checkout import Checkout, outermost
 from repro_gate.data.declarations import DECLARING, MAX_CROISSANT, DataProblem, expand_items
 from repro_gate.errors import GateError, UsageError
-from repro_gate.files import remove_tree
 from repro_gate.lock.format import MAX_BYTES as MAX_LOCK_BYTES
 from repro_gate.lock.format import read_lock, read_lock_text
 from repro_gate.lock.model import FILE_NAME as LOCK_NAME
 from repro_gate.lock.model import LockFile
 from repro_gate.options import Options
+from repro_gate.place import scratch_folder
 from repro_gate.refs import commit_of, file_at, merge_base
 from repro_gate.report.model import BaseFinding, Weakening
 from repro_gate.spec.loader import MAX_BYTES as MAX_SPEC_BYTES
@@ -134,9 +133,8 @@ class Side:
     def expanded(self, spec: Spec) -> tuple[Spec, tuple[DataProblem, ...]]:
         """The spec with the items that its `.dvc` files and Croissant metadata stand for, as these files are in this commit; and what is
         wrong with them."""
-        place = Path(tempfile.mkdtemp(prefix="repro-gate-")).resolve()
         folder = os.path.dirname(self.name)
-        try:
+        with scratch_folder() as place:
             for name in (name for item in spec.data for name in (item.path, f"{item.path}.dvc") if name.lower().endswith(DECLARING)):
                 path = os.path.normpath(os.path.join(folder, name))
                 raw = None if path.startswith(("..", "/")) else file_at(self.root, self.commit, path, MAX_CROISSANT)
@@ -146,8 +144,6 @@ class Side:
             (place / folder).mkdir(parents=True, exist_ok=True)
             items, problems = expand_items(spec.data, place / folder, place)
             return replace(spec, data=items), problems
-        finally:
-            remove_tree(place)
 
     def lock(self) -> LockFile | None:
         """None where this commit has no lock. Raises UsageError for one that cannot be used."""

@@ -101,6 +101,17 @@ def listed_files(root: Path) -> Iterator[str]:
         raise unusable(root, error) from error
 
 
+def ignored_files(root: Path, suffixes: Sequence[str], most: int = 5_000) -> tuple[str, ...]:
+    """Paths relative to `root` of files with one of `suffixes` that git ignores; a folder that is ignored whole stands for what it holds,
+    with a slash behind it. Raises UsageError if git fails."""
+    try:
+        listed = git(root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory").split(b"\0")
+    except GitFailed as error:
+        raise unusable(root, error) from error
+    names = (os.fsdecode(name) for name in listed)
+    return tuple(name for name in names if name.endswith((*suffixes, "/")) and not name.endswith("__pycache__/"))[:most]
+
+
 def _inspect(root: Path) -> Checkout:
     try:
         commit = git(root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip().decode("ascii")

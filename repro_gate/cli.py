@@ -7,11 +7,12 @@ import contextlib
 import difflib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro_gate import __version__
+from repro_gate._version import DOCS_URL
 from repro_gate.arguments import parser
 from repro_gate.ending import end_cleanly
 from repro_gate.errors import GateError, UsageError
@@ -28,6 +29,11 @@ _STRANGERS = ("run", "lock", "hash", "compare")  # commands that start what the 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    if "_ARGCOMPLETE" in os.environ and arguments is None:  # the shell asks what could come next
+        import importlib
+
+        with contextlib.suppress(ImportError):
+            importlib.import_module("argcomplete").autocomplete(parser())
     end_cleanly()
     options = parser().parse_args(arguments)
     if arguments is None and options.command in _STRANGERS:
@@ -62,13 +68,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from repro_gate.durations import Durations
     from repro_gate.gate import run_gate
     from repro_gate.isolation.choosing import choose
     from repro_gate.options import Options
+    from repro_gate.report.figures import duration
     from repro_gate.report.model import EXIT_CODES
     from repro_gate.spec.loader import load_spec
 
-    for path in (options.json, options.markdown):
+    for path in (options.json, options.markdown, options.sarif):
         _writable(path)
         if path is not None:
             path.unlink(missing_ok=True)  # whoever reads it after us must not find an older report
@@ -92,8 +100,15 @@ def _run(options: argparse.Namespace) -> int:
         cache=not options.no_cache,
         isolation=choose(os.environ),
     )
+    laid_over = (options.overrides, options.seed, options.steps, options.against, options.fail_fast)
+    durations = None if options.no_cache else Durations(os.environ, spec.path, laid_over)
+    last = None if durations is None else durations.last()
     with _watch(options) as watch:
+        if last is not None:
+            watch.said(f"about {duration(max(round(last), 1))}, as the last time")
         report = run_gate(spec, chosen, watch)
+    if durations is not None and report.verdict != "inconclusive":
+        durations.keep(report.seconds)
     _show(report, options)
     return EXIT_CODES[report.verdict]
 
@@ -111,7 +126,7 @@ def _check(options: argparse.Namespace) -> int:
     if options.json is not None:
         _write(options.json, to_text(checklist_json(results, options.spec, NEED_TRAINING, tool_version=__version__)))
     with plain_log(os.environ):
-        render_checklist(results, _console(), NEED_TRAINING)
+        _print(lambda console: render_checklist(results, console, NEED_TRAINING))
     return 1 if any(item.status == "fail" for item in results) else 0
 
 
@@ -122,7 +137,7 @@ def _lock(options: argparse.Namespace) -> int:
     with _watch(options) as watch:
         gating, path = lock(Path(options.spec), options.spec, watch, cached=not options.no_cache)
     with plain_log(os.environ):
-        _render(gating.report)
+        _render(gating.report, options.verbose)
     code = EXIT_CODES[gating.report.verdict]
     if path is not None:
         print(_printable(f"wrote {path}: review it and commit it"))
@@ -150,21 +165,21 @@ def _hash(options: argparse.Namespace) -> int:
 
 def _explain(options: argparse.Namespace) -> int:
     from repro_gate.checks import ALL
-    from repro_gate.checks.pages import page
+    from repro_gate.checks.pages import page, reasons
 
+    known = {**{item.id: item.title for item in ALL}, **reasons()}
     if options.id is None:
-        width = max(len(item.id) for item in ALL)
-        for item in ALL:
-            print(f"{item.id:<{width}}  {item.title}")
+        width = max(map(len, known))
+        for identifier, text in known.items():
+            print(f"{identifier:<{width}}  {text}")
         return 0
-    text = page(options.id)
-    if text is None:
-        close = difflib.get_close_matches(options.id, [item.id for item in ALL], 1)
+    if options.id not in known:
+        close = difflib.get_close_matches(options.id, known, 1)
         raise UsageError(
-            f"explain {options.id}: there is no such check" + (f", did you mean `{close[0]}`?" if close else ""),
+            f"explain {options.id}: there is no such id" + (f", did you mean `{close[0]}`?" if close else ""),
             remedy="`repro-gate explain` lists them all",
         )
-    print(text, end="")
+    print(page(options.id) or f"# {options.id}\n\n{known[options.id]}\n", end="")
     return 0
 
 
@@ -178,18 +193,36 @@ def _show(report: Report, options: argparse.Namespace) -> None:
         from repro_gate.report.markdown import to_markdown
 
         _write(options.markdown, to_markdown(report))
+    if options.sarif is not None:
+        from repro_gate.report.json_values import to_text
+        from repro_gate.report.sarif import to_sarif
+
+        _write(options.sarif, to_text(to_sarif(report, docs_url=DOCS_URL)))
     with plain_log(os.environ):
-        _render(report)
+        _render(report, options.verbose)
 
 
-def _render(report: Report) -> None:
+def _render(report: Report, verbose: bool) -> None:
     from repro_gate.report.terminal import render
 
-    render(report, _console())
+    _print(lambda console: render(report, console, verbose))
+
+
+def _print(show: Callable[[Console], None]) -> None:
+    from repro_gate.report.layout import unwrapped
+
+    console = _console()
+    if sys.stdout.isatty():
+        show(console)
+    else:
+        unwrapped(console, lambda: show(console))
 
 
 def _console() -> Console:
+    """Standard output; where it is no terminal, a line is as wide as it needs to be."""
     from rich.console import Console
+
+    from repro_gate.report.layout import WIDE
 
     class Piped(Console):
         """A closed pipe is the caller's to tell: rich's own way exits 1, which would read as a verdict."""
@@ -197,7 +230,8 @@ def _console() -> Console:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
-    return Piped(highlight=False, markup=False)
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDE
+    return Piped(highlight=False, markup=False, width=width)
 
 
 def _watch(options: argparse.Namespace) -> contextlib.AbstractContextManager[Watch]:
@@ -221,24 +255,11 @@ def _comment(options: argparse.Namespace) -> int:
 
 
 def _init(options: argparse.Namespace) -> int:
-    from repro_gate.spec.init import draft_spec
+    from repro_gate.drafting import init
 
     if not options.folder.is_dir():
         raise UsageError(f"{options.folder}: is no folder", remedy="name the folder of the checkout")
-    text = draft_spec(options.folder)
-    if options.stdout:
-        print(text, end="")
-        return 0
-    target = options.folder / "repro.yml"
-    try:
-        with target.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise UsageError(f"{target}: is there already", remedy="remove it first, or see a draft with `repro-gate init --stdout`") from None
-    except OSError as error:
-        raise UsageError(f"{target}: cannot be written: {error.strerror}") from None
-    print(f"wrote {target}; next: repro-gate run {options.folder}")
-    return 0
+    return init(options.folder, options.script, to_stdout=options.stdout, force=options.force)
 
 
 def _schema(options: argparse.Namespace) -> int:

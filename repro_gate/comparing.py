@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from repro_gate.analysis.compare import compare_runs
-from repro_gate.analysis.model import Comparison, Distance, Divergence, Tally
+from repro_gate.analysis.compare import compare_runs, unequal_length
+from repro_gate.analysis.model import KINDS, Comparison, Distance, Divergence, Tally
 from repro_gate.errors import UsageError
 from repro_gate.isolation.secret_names import taken_out
 from repro_gate.report import sentences
@@ -28,6 +28,7 @@ from repro_gate.trace.reader import TraceError, read_folder
 
 _MEASURE = Path(__file__).resolve().parent / "probe" / "measure.py"
 _MOST_SHOWN = 20
+_ANY = "(any)"  # the name of a divergence of which a report knows the step and the kind alone
 
 
 def compare_paths(a: Path, b: Path, python: str, out: Path | None) -> int:
@@ -79,33 +80,38 @@ def _is_report(path: Path) -> bool:
 
 
 def _reports(a: Mapping[str, Any], b: Mapping[str, Any]) -> Comparison:
-    """Two reports by the fingerprints of their first deterministic runs: which step, and which kinds, but not which tensor."""
+    """Two reports by the fingerprints of their first deterministic runs: which step, and which kinds, but not which tensor.
+
+    Steps that one report lacks are no differences. Kinds are digested over all steps, so they say nothing where the steps are not the same.
+    """
     first, second = a.get("fingerprint"), b.get("fingerprint")
     if first is None or second is None:
         raise UsageError("a report without a fingerprint cannot be compared: its runs did not come to an end")
     left, right = dict(map(tuple, first["by_step"])), dict(map(tuple, second["by_step"]))
-    steps = sorted(left.keys() | right.keys())
-    parted = [step for step in steps if left.get(step) != right.get(step)]
+    shared = sorted(left.keys() & right.keys())
+    differing = [step for step in shared if left[step] != right[step]]
+    equal_length = left.keys() == right.keys()
     by_kind = {
         kind: Tally(1, int(first["by_kind"].get(kind) != second["by_kind"].get(kind)))
-        for kind in sorted(first["by_kind"] | second["by_kind"])
+        for kind in (KINDS if equal_length else ())
+        if kind in first["by_kind"] or kind in second["by_kind"]
     }
     kinds = [kind for kind, tally in by_kind.items() if tally.differing]
-    losses = _losses(a, b)
-    divergence = (
-        Divergence(parted[0], kinds[0] if kinds else "parameter", "(any)", detail=f"kinds that differ: {', '.join(kinds)}")
-        if parted
-        else None
-    )
+    found = None
+    if differing:
+        detail = f"kinds that differ in any step: {', '.join(kinds)}" if kinds else ""
+        found = Divergence(differing[0], kinds[0] if kinds else "parameter", _ANY, detail=detail)
+    elif not equal_length:
+        found = unequal_length(sum(step >= 0 for step in left), sum(step >= 0 for step in right))
     return Comparison(
-        not parted,
-        max((step for step in steps), default=-1) + 1,
+        found is None,
+        len([step for step in shared if step >= 0]),
         len(by_kind),
         len(kinds),
-        divergence,
+        found,
         by_kind,
-        tuple((step, 1) for step in parted),
-        losses,
+        tuple((step, 1) for step in differing),
+        _losses(a, b),
     )
 
 
@@ -158,7 +164,10 @@ def _print(comparison: Comparison) -> None:
     first = comparison.first_divergence
     if first is not None and first.kind != "artifact":
         _say(f"differ: {_plain(sentences.where(first))}: {_plain(sentences.how_far(first)) or 'digests differ'}")
-    _say(f"{_plain(sentences.spread(comparison))} ({sentences.kinds(comparison)})")
+    if first is not None and (first.name == _ANY or not comparison.differing):
+        _say(f"{sum(step >= 0 for step, _ in comparison.by_step)} of the {comparison.steps} steps that both have differ")
+    else:
+        _say(f"{_plain(sentences.spread(comparison))} ({sentences.kinds(comparison)})")
     for item in comparison.weights[:_MOST_SHOWN]:
         _say(f"  {for_terminal(item.name, 200)}: {_plain(sentences.how_far(item)) or 'digests differ'}")
     if len(comparison.weights) > _MOST_SHOWN:

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from time import monotonic
+from time import monotonic, time
 
 from repro_gate.addressing import address_of_series, record_of
 from repro_gate.against import Other, hold_against, other_ref
@@ -19,6 +19,8 @@ from repro_gate.analysis.model import Comparison
 from repro_gate.base import judging
 from repro_gate.checking import gather
 from repro_gate.checkout import Checkout
+from repro_gate.checks.opened import unsound
+from repro_gate.ending import obeyed
 from repro_gate.ground import Ground, open_ground
 from repro_gate.installing.install import installed
 from repro_gate.installing.store import environments_root
@@ -61,7 +63,7 @@ def gate(spec: Spec, options: Options, watch: Watch) -> Gating:
     evidence = gather(judged.spec, checkout, watch, options.environment, cached=options.cache)
     spec = evidence.spec
     other = other_ref(spec, checkout, options)
-    with _ground(spec, other, checkout, options, watch) as ground:
+    with _ground(spec, other, checkout, options, watch) as ground, obeyed():
         series = Series(spec, ground, watch, options.fail_fast)
         if all(item.actual is not None and item.matches is not False for item in evidence.data):
             series.run_all(CONTROL_STEPS)
@@ -79,7 +81,8 @@ def gate(spec: Spec, options: Options, watch: Watch) -> Gating:
             gpu_processes=series.gpu_processes,
         )
         address = address_of_series(evidence, series)
-        entry = record_of(series, address, evidence.machine, started) if address is not None else None
+        sound = not unsound(evidence, series.runs)
+        entry = record_of(series, address, evidence.machine, started) if address is not None and sound else None
         against = None if other is None else hold_against(other, checkout, evidence, series, address, options)
         found = Found(judged, evidence, address, entry, against, _worth_knowing(found_before, facts, series.runs))
         return Gating(make_report(options, series, found, started, monotonic() - clock), entry)
@@ -91,10 +94,10 @@ def _ground(spec: Spec, other: Other | None, checkout: Checkout, options: Option
     installs = spec.env.install or (other is not None and other.spec.env.install)
     reach = [environments_root(options.environment, options.cache_root, options.isolation)] if installs else []
     with (
-        open_ground(spec, checkout, options.environment, options.isolation, reach) as ground,
+        open_ground(spec, checkout, options.environment, options.isolation, reach, watch.said) as ground,
         installed(spec, checkout.root, options.environment, options.isolation, cache_root=options.cache_root, tell=watch.said) as outer,
     ):
-        yield replace(ground, outer=outer)
+        yield replace(ground, outer=outer, began=time())
 
 
 def _worth_knowing(found: Sequence[Finding], facts: Facts, runs: Sequence[Run]) -> tuple[Reason, ...]:

@@ -15,6 +15,7 @@ from repro_gate.address.tree import address
 from repro_gate.checking import IMAGE_VARIABLE, declared
 from repro_gate.checkout import inspect_checkout
 from repro_gate.data.declared import resolve_data
+from repro_gate.ending import obeyed
 from repro_gate.errors import UsageError
 from repro_gate.installing.install import installed
 from repro_gate.installing.store import environments_root
@@ -42,8 +43,9 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ContentAddress:
     root, folder = inspect_checkout(spec.path.parent).root, spec.path.parent
     reach = [environments_root(os.environ, None, isolation)] if spec.env.install else []
     with (
-        confined(isolation, os.environ, root, resolve_data(data.items, folder), reach),
+        confined(isolation, os.environ, root, resolve_data(data.items, folder), reach, tell=watch.said),
         installed(spec, root, os.environ, isolation, tell=watch.said) as outer,
+        obeyed(),
     ):
         return address_of_spec(replace(spec, data=data.items), outer, image, data.findings, isolation)
 

@@ -8,6 +8,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from repro_gate.ending import held
 from repro_gate.errors import GateError
 from repro_gate.gate import Gating, gate
 from repro_gate.isolation.choosing import choose
@@ -37,15 +38,16 @@ def write_lock(path: Path, before: LockFile | None, entry: Entry) -> None:
     """Record `entry` beside the other platforms' entries. The file is replaced whole or not at all. Raises GateError."""
     text = dump_lock(merge(before, entry))
     try:
-        handle, name = tempfile.mkstemp(prefix=".repro-lock-", dir=path.parent)
-        try:
-            with open(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(name, 0o644)
-            os.replace(name, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+        with held():
+            handle, name = tempfile.mkstemp(prefix=".repro-lock-", dir=path.parent)
+            try:
+                with open(handle, "w", encoding="utf-8") as file:
+                    file.write(text)
+                os.chmod(name, 0o644)
+                os.replace(name, path)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+                raise
     except OSError as error:
         raise GateError(f"{path}: cannot be written: {error.strerror}", remedy="see that the folder can be written to") from None

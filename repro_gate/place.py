@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from repro_gate.ending import held
+from repro_gate.errors import Inconclusive
 from repro_gate.files import remove_tree
 from repro_gate.isolation.handover import let_in
 from repro_gate.isolation.model import Isolation
@@ -29,21 +31,46 @@ _FRESH = 60.0  # seconds in which a folder without its lock file may still be so
 def taken_place(isolation: Isolation = _SAME_USER) -> Iterator[Path]:
     """A folder of mode 0700 that nobody else uses; removed at the end whatever happens. Raises OSError where none can be made.
 
-    A training with a user of its own may pass through it to what it is given there, and sees nothing else of it.
+    A training with a user of its own may pass through it to what it is given there, and sees nothing else of it. Signals wait inside.
+    Raises Inconclusive where nothing can be started in it.
     """
     base = Path(tempfile.gettempdir()).resolve()
-    place, lock = next(
-        (found for slot in range(SLOTS) if (found := _take(base / f"repro-gate-{os.getuid()}-{slot}")) is not None), (None, -1)
-    )
-    if place is None:
-        place = Path(tempfile.mkdtemp(prefix="repro-gate-", dir=base))
-    try:
-        let_in(isolation, place)
-        yield place
-    finally:
-        remove_tree(place)
-        if lock >= 0:
-            os.close(lock)
+    _require_exec(base)
+    with held():
+        place, lock = next(
+            (found for slot in range(SLOTS) if (found := _take(base / f"repro-gate-{os.getuid()}-{slot}")) is not None), (None, -1)
+        )
+        if place is None:
+            place = Path(tempfile.mkdtemp(prefix="repro-gate-", dir=base))
+        try:
+            let_in(isolation, place)
+            yield place
+        finally:
+            remove_tree(place)
+            if lock >= 0:
+                os.close(lock)
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A temporary folder of any name, its path without links; removed at the end whatever happens. Signals wait inside."""
+    with held():
+        place = Path(tempfile.mkdtemp(prefix="repro-gate-")).resolve()
+        try:
+            yield place
+        finally:
+            remove_tree(place)
+
+
+def _require_exec(base: Path) -> None:
+    """The runs' own `python` is a script in that folder: where it cannot be started, another interpreter would be found, without torch."""
+    if os.statvfs(base).f_flag & getattr(os, "ST_NOEXEC", 0):
+        mount = next(path for path in (base, *base.parents) if os.path.ismount(path))
+        raise Inconclusive(
+            f"the temporary folder {base} lies on {mount}, which is mounted noexec: nothing can be started in it",
+            remedy=f"set TMPDIR to a folder on another file system, or `mount -o remount,exec {mount}`",
+            reason_id="preflight/temporary-folder",
+        )
 
 
 def _take(place: Path) -> tuple[Path, int] | None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.checkout import LFS_POINTER, LFS_POINTER_BYTES, is_checkout
+from repro_gate.ending import obeyed
 from repro_gate.errors import UsageError
 from repro_gate.files import copy_file, make_folder
 from repro_gate.git import GitFailed, WorkTree, git
+from repro_gate.place import scratch_folder
 from repro_gate.workspace import Snapshot
 
 _SUBMODULE, _FOLDER, _LINK, _EXECUTABLE, _PLAIN = "160000", "040000", "120000", "100755", "100644"
@@ -194,8 +195,8 @@ class _Export:
     def _write(self, part: _Part, entries: list[_Entry]) -> None:
         """Have git write these files, as a checkout would, from an index that holds only them."""
         repository = Path(os.fsdecode(git(part.root, "rev-parse", "--absolute-git-dir").removesuffix(b"\n")))
-        with tempfile.TemporaryDirectory(prefix="repro-gate-") as scratch:
-            apart = WorkTree(repository, self.destination / part.prefix, Path(scratch).resolve() / "index")
+        with scratch_folder() as scratch, obeyed():
+            apart = WorkTree(repository, self.destination / part.prefix, scratch / "index")
             staged = self._stage(part, entries, apart)
             git(part.root, "checkout-index", "--all", "--force", "--quiet", apart=apart, seconds=_EXPORT_SECONDS)
         for entry in staged:

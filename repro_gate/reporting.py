@@ -66,12 +66,12 @@ def make_report(options: Options, series: Series, found: Found, started: datetim
         comparisons,
         _settings(first),
         _non_finite(first),
-        noise_floor(*defaults) if defaults else None,
+        series.floor or (noise_floor(*defaults) if defaults else None),
         cost,
         spec.cost.max_percent,
         checklist,
         tuple(_summary(run, series.artifact_counts.get(run.plan.name, 0)) for run in series.runs),
-        fingerprint(first.traces, first.plan.condition.seed) if first else None,
+        fingerprint(first.traces, first.plan.condition.seed, _unsteady(evidence)) if first else None,
         spec.determinism.tolerance,
         found.address,
         held,
@@ -107,7 +107,8 @@ def _not_held(found: Found) -> str:
     """Why the lock says nothing, where there is one."""
     if found.judged.lock is None or found.entry is not None:
         return ""
-    return "repro.lock cannot be held against this gating: its runs were not compared, or are not the same bits"
+    why = "its runs were not compared, are not the same bits, or did not train the checkout's code"
+    return f"repro.lock cannot be held against this gating: {why}"
 
 
 def _subject(spec: Spec, options: Options, evidence: Evidence, runs: Sequence[Run]) -> Subject:
@@ -130,6 +131,13 @@ def _spec_path(spec: Spec, options: Options, evidence: Evidence) -> str:
     root = None if evidence.checkout is None else evidence.checkout.root
     path = os.path.realpath(spec.path)
     return options.spec_as_given if root is None or not Path(path).is_relative_to(root) else Path(path).relative_to(root).as_posix()
+
+
+def _unsteady(evidence: Evidence) -> str:
+    """The kind that no fingerprint may hold: the generators' states, where they alone differ between two runs."""
+    comparison = evidence.comparison
+    rng = comparison.by_kind.get("rng") if comparison is not None and comparison.identical else None
+    return "rng" if rng is not None and rng.differing else ""
 
 
 def _settings(run: Run | None) -> dict[str, object]:

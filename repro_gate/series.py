@@ -14,8 +14,9 @@ from pathlib import Path
 from time import monotonic
 
 from repro_gate.analysis.beside import Beside, notices
-from repro_gate.analysis.compare import compare_runs, processes, with_distance
-from repro_gate.analysis.model import Comparison, Divergence
+from repro_gate.analysis.compare import beside, compare_runs, processes, with_distance
+from repro_gate.analysis.model import Comparison, Divergence, NoiseFloor
+from repro_gate.analysis.noise import noise_floor, recorded
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import copy_file
 from repro_gate.ground import Ground
@@ -63,6 +64,7 @@ class Series:
         self._allow = frozenset(item.flag for item in spec.determinism.allow)
         self._data_before = read_data_state(spec.data, spec.path.parent)
         self._total = 0
+        self.floor: NoiseFloor | None = None  # of the default runs, once both came to their end
         self._reading_left = MAX_SECONDS
         self.gpu_processes: tuple[str, ...] | None = None  # of others, seen before the runs; None: nobody could look
 
@@ -74,6 +76,7 @@ class Series:
         try:
             if self._gate_seed(first, steps, with_defaults):
                 self._control(first, min(control_steps, steps or control_steps))
+                self._measure_noise(first)
                 for seed in self.spec.random_state.seeds[1:]:
                     if not self._gate_seed(seed, steps, False):
                         break
@@ -132,7 +135,7 @@ class Series:
     def _gate_seed(self, seed: int, steps: int | None, with_defaults: bool, label: str = "") -> bool:
         """The deterministic pair of one seed, with the default pair between. False where the series has to end."""
         label += "" if seed == self.spec.random_state.seeds[0] else f"seed{seed}-"
-        on, off = conditions.deterministic(seed, self._allow, steps), conditions.default(seed, self._allow, steps)
+        on, off = conditions.deterministic(seed, self._allow, steps), conditions.default(seed, steps)
         first = self._run(Plan(f"{label}deterministic-1", on, keep_final=True, observe=not self.runs))
         if not first.good:
             return False
@@ -151,12 +154,29 @@ class Series:
         self.comparisons[seed] = compare_runs(first.traces, second.traces, differences, leaves)
         if self.comparisons[seed].identical and not self.beside:  # else what lies beside only follows
             self.beside = notices(self._beside[first.plan.name], self._beside[second.plan.name])
+            self._note_modules(beside(first.traces, second.traces))
         if before is not None:
             return self._run(Plan("default-2", off, keep_final=True, reference=before.traces)).good
         return True
 
     def _control(self, seed: int, steps: int) -> None:
         self.control = self._run(Plan("reseeded", conditions.reseeded(seed, self._allow, steps)))
+
+    def _measure_noise(self, seed: int) -> None:
+        """The noise floor. Where only the default runs diverge, and so early that the hash seed may be why, one more short run shows it:
+        without the flags, with `PYTHONHASHSEED` alone, it must record in that place what the deterministic runs recorded."""
+        defaults = self.default_pair()
+        if defaults is None:
+            return
+        self.floor = noise_floor(*defaults)
+        first, name = self.floor.first_divergence, conditions.HASH_SEED
+        fixed = name in self._allow or name in self.spec.train.env or name in self.ground.outer
+        if first is None or first.step > 0 or first.kind in ("gradient", "optimizer") or fixed or not self.comparisons[seed].identical:
+            return
+        run = self._run(Plan("pinned", conditions.pinned(seed, 1)), record=False)
+        wanted = recorded(self.pair()[0].traces, first)
+        if run.good and wanted and recorded(run.traces, first) == wanted:
+            self.floor = replace(self.floor, reproducible_by=name)
 
     def _run(self, plan: Plan, live: LiveView | None = None, record: bool = True) -> Run:
         """One run in a fresh workspace; its artifacts are taken out before the workspace goes."""
@@ -171,7 +191,10 @@ class Series:
                 f"train.working-directory {self.spec.train.working_directory!r} leaves the checkout", remedy="name a folder inside it"
             )
         data = resolve_data(self.spec.data, folder)
-        site = Site(place, workspace.root, cwd, self.ground.place / "traces", self.ground.outer, data, self.ground.isolation)
+        ground = self.ground
+        site = Site(
+            place, workspace.root, cwd, ground.place / "traces", ground.outer, data, ground.isolation, ground.original, ground.began
+        )
         if not self.runs:
             self._look_for_others()
         if record:
@@ -186,6 +209,15 @@ class Series:
             self._collect(plan, cwd, workspace.root)
         self.changed_data = self.changed_data or changed_data(self._data_before, read_data_state(self.spec.data, self.spec.path.parent))
         return run
+
+    def _note_modules(self, names: Sequence[str]) -> None:
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            shown = ", ".join(shortened(escaped(name)) for name in names[:3])
+            self.beside["beside/modules"] = (
+                f"what no optimizer moves differs between two runs whose training is the same: {shown}{more}",
+                "an average, a snapshot or a counter: see what it is made from, and seed or order that",
+            )
 
     def _note_left(self, run: Run) -> None:
         """Say what a run left outside its own places: it is gone, and what needs it finds nothing in any other clone either."""

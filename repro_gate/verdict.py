@@ -8,16 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from repro_gate._version import DOCS_URL
 from repro_gate.analysis.model import Cost
+from repro_gate.analysis.nonfinite import nonfinite
 from repro_gate.analysis.tolerance import outside_tolerance
 from repro_gate.checks import uncovered
 from repro_gate.checks.interface import CheckResult
 from repro_gate.lock.model import AgainstFinding, LockFinding
 from repro_gate.report.model import Reason, SeedResult
 from repro_gate.report.sentences import place_of
+from repro_gate.runs.conditions import FILL
 from repro_gate.runs.launch import Run
+from repro_gate.runs.raised import raised
 from repro_gate.spec.model import Spec
 
+_OF_ALL_RUNS = ("steps", "whole-run")  # notes of the probe that say the same of every run
 _SHOWN = 3  # lines of a check's evidence in its reason
 REQUIRED_DEVICE = "hardware/device"  # training elsewhere says nothing about the device that the spec requires
 
@@ -45,7 +50,13 @@ class Findings:
 def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, ...]]:
     """(verdict, reasons, notes)."""
     failed = _failed_checks(findings.checklist)
-    failing = [*_diverged(findings), *(item for item in failed if item.id != REQUIRED_DEVICE), *_over_budget(findings), *_moved(findings)]
+    failing = [
+        *_diverged(findings),
+        *_nonfinite(findings),
+        *(item for item in failed if item.id != REQUIRED_DEVICE),
+        *_over_budget(findings),
+        *_moved(findings),
+    ]
     open_questions = [*_inconclusive(findings), *(item for item in failed if item.id == REQUIRED_DEVICE)]
     if findings.runs and not open_questions and not findings.stopped_early:
         failing += _uncovered(findings.checklist)
@@ -59,7 +70,8 @@ def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, .
 
 def _diverged(findings: Findings) -> list[Reason]:
     reasons = []
-    tolerance = findings.spec.determinism.tolerance
+    tolerance, off = findings.spec.determinism.tolerance, findings.spec.determinism.allow
+    flags = "every flag on" + (f" but {', '.join(item.flag for item in off)}" if off else "")
     for item in findings.comparisons:
         first = item.comparison.first_divergence
         if first is None:
@@ -68,8 +80,8 @@ def _diverged(findings: Findings) -> list[Reason]:
             reasons.append(
                 Reason(
                     "determinism/diverged",
-                    f"two runs with seed {item.seed} and every flag on part {place_of(first, item.comparison.steps)}",
-                    "find what draws or orders differently there; docs/causes.md lists what to look for",
+                    f"two runs with seed {item.seed} and {flags} diverge {place_of(first, item.comparison.steps)}",
+                    f"find what draws or orders differently there; {DOCS_URL}/causes.md lists what to look for",
                 )
             )
         else:
@@ -82,6 +94,17 @@ def _diverged(findings: Findings) -> list[Reason]:
                 for sentence in outside_tolerance(item.comparison, tolerance)
             ]
     return reasons
+
+
+def _nonfinite(findings: Findings) -> list[Reason]:
+    """Numbers that were never finite repeat whatever the training does: such a run shows nothing."""
+    if findings.spec.determinism.allow_nonfinite:
+        return []
+    runs = [run for run in findings.runs if run.good and run.plan.condition.name == "deterministic"]
+    default = next((run.traces for run in findings.runs if run.good and run.plan.condition.name == "default"), None)
+    found = (sentence for run in runs for sentence in nonfinite(run.traces, default, bool(run.plan.condition.flags.get(FILL))))
+    remedy = "initialize what is named (torch.empty only reserves memory), or allow it: `determinism: {allow-nonfinite: true}`"
+    return [Reason("determinism/nonfinite", sentence, remedy) for sentence in dict.fromkeys(found)]
 
 
 def _failed_checks(checklist: Sequence[CheckResult]) -> list[Reason]:
@@ -121,7 +144,7 @@ def _inconclusive(findings: Findings) -> list[Reason]:
     reasons = [Reason("run/interrupted", findings.interrupted, "run the gate again")] if findings.interrupted else []
     reasons += _unknown_standing(findings)
     reasons += [
-        Reason(run.reason_id, f"run {run.plan.name}: {run.problem}", run.remedy)
+        Reason(run.reason_id, f"run {run.plan.name}: {run.problem}{_raised(run)}", run.remedy)
         for run in findings.runs
         if not run.good and run.reason_id != "run/ended-early"
     ]
@@ -143,6 +166,11 @@ def _inconclusive(findings: Findings) -> list[Reason]:
         for note in findings.artifact_notes
     ]
     return reasons
+
+
+def _raised(run: Run) -> str:
+    text = raised(run.ended.tail) if run.outcome == "crashed" else ""
+    return f": {text}" if text else ""
 
 
 def _unknown_standing(findings: Findings) -> list[Reason]:
@@ -199,7 +227,8 @@ def _notes(findings: Findings) -> tuple[Reason, ...]:
             )
         for trace in run.traces:
             for identifier, message in trace.notes:
-                notes[Reason(f"probe/{identifier}", f"run {run.plan.name}: {message}")] = None
+                about = "" if identifier in _OF_ALL_RUNS else f"run {run.plan.name}: "
+                notes[Reason(f"probe/{identifier}", about + message)] = None
     tolerance = findings.spec.determinism.tolerance
     for item in findings.comparisons:
         if tolerance is not None and not item.comparison.identical and not outside_tolerance(item.comparison, tolerance):

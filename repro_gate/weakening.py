@@ -94,6 +94,8 @@ def _determinism(base: Spec, head: Spec) -> Iterator[_Less]:
     for place, item in enumerate(head.determinism.allow):
         if item.flag not in allowed:
             yield _Less(("determinism", "allow", place), f"now leaves off {_flag(item)}")
+    if head.determinism.allow_nonfinite and not base.determinism.allow_nonfinite:
+        yield _Less(("determinism", "allow-nonfinite"), "losses and parameters need no longer be finite")
     old, new = base.determinism.tolerance, head.determinism.tolerance
     if new is None:
         return

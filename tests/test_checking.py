@@ -41,10 +41,14 @@ def check(root: Path, tmp_path: Path) -> tuple[int, dict[str, str]]:
     return code, {item["id"]: item["status"] for item in json.loads(out.read_text())["checklist"]}
 
 
-def test_what_is_missing_warns_in_basic_and_fails_in_strict(checkout: Path, tmp_path: Path) -> None:
+def test_what_was_never_declared_is_one_line_in_basic_and_fails_in_strict(
+    checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     commit(checkout)
     code, found = check(checkout, tmp_path)
-    assert code == 0 and found["env/lockfile"] == "warn" and found["data/checksums"] == "pass" and found["code/clean"] == "pass"
+    out = capsys.readouterr().out
+    assert out.count("not declared: image, lockfile (https://") == 1 and "env/lockfile" not in out and "env/image-digest" not in out
+    assert code == 0 and found["env/lockfile"] == "skip" and found["data/checksums"] == "pass" and found["code/clean"] == "pass"
     commit(checkout, "strict")
     code, found = check(checkout, tmp_path)
     assert code == 1 and found["env/lockfile"] == "fail" and found["data/checksums"] == "pass"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from repro_gate.analysis.model import Fingerprint
 from repro_gate.cli import main
 from repro_gate.report.json_face import dumps
 from repro_gate.report.model import Report
@@ -72,10 +74,6 @@ def test_traces_are_compared_step_by_step(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_reports_are_compared_by_their_fingerprints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from dataclasses import replace
-
-    from repro_gate.analysis.model import Fingerprint
-
     base = replace(samples.PASS, fingerprint=Fingerprint(1, ((-1, "a" * 32), (0, "b" * 32)), {"loss": "c" * 32, "parameter": "d" * 32}))
     other = replace(base, fingerprint=Fingerprint(1, ((-1, "a" * 32), (0, "e" * 32)), {"loss": "f" * 32, "parameter": "d" * 32}))
     a, b = report(tmp_path / "a.json", base), report(tmp_path / "b.json", other)
@@ -84,6 +82,36 @@ def test_reports_are_compared_by_their_fingerprints(tmp_path: Path, capsys: pyte
     assert "step 0" in capsys.readouterr().out
     bare = report(tmp_path / "bare.json", replace(base, fingerprint=None))
     assert main(["compare", str(a), str(bare)]) == 2
+
+
+def test_reports_name_the_kind_that_comes_first_in_a_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = ("batch", "buffer", "gradient", "loss", "optimizer", "parameter", "rng")
+    a, b = (
+        report(
+            tmp_path / f"{side}.json",
+            replace(samples.PASS, fingerprint=Fingerprint(1, ((0, "b" * 32), (1, side * 32)), dict.fromkeys(kinds, side * 32))),
+        )
+        for side in "ab"
+    )
+    assert main(["compare", str(a), str(b)]) == 1
+    out = capsys.readouterr().out
+    assert (
+        "differ: step 1, random state (any): kinds that differ in any step: rng, batch, buffer, loss, gradient, parameter, optimizer" in out
+    )
+    assert "1 of the 2 steps that both have differ" in out
+
+
+def test_steps_that_one_report_lacks_do_not_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def of_steps(name: str, count: int, last: str = "b") -> str:
+        rows = tuple((step, (last if step == 1 else "b") * 32) for step in range(-1, count))
+        return str(report(tmp_path / name, replace(samples.PASS, fingerprint=Fingerprint(1, rows, {"loss": f"{count:032d}"}))))
+
+    assert main(["compare", of_steps("a.json", 2), of_steps("b.json", 5)]) == 1
+    out = capsys.readouterr().out
+    assert "differ: step 2, the number of steps: 2 optimizer steps in the first run, 5 in the second" in out
+    assert "0 of the 2 steps that both have differ" in out
+    assert main(["compare", of_steps("a.json", 2), of_steps("c.json", 5, "d")]) == 1
+    assert "1 of the 2 steps that both have differ" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("a", "b"), [("none.pt", "none.pt"), ("folder", "file.pt"), ("folder", "folder"), ("fifo", "file.pt")])

@@ -39,6 +39,24 @@ def test_two_at_once_do_not_share(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+def test_a_mount_on_which_nothing_can_be_started_is_named(folder: Path) -> None:
+    """It said that there is no torch: the `python` that brings the probe could not be started, and another one was found."""
+    (folder / "mount/below").mkdir(parents=True)
+    program = (
+        "import tempfile, sys\nfrom repro_gate.place import taken_place\ntempfile.tempdir = sys.argv[1]\nwith taken_place(): print('made')"
+    )
+    mounted = 'mount -t tmpfs -o "$1" none "$2" && mkdir "$2/below" && exec "$3" -c "$4" "$2/below"'
+
+    def told(options: str) -> str:
+        command = ["unshare", "--mount", "sh", "-c", mounted, "sh", options, str(folder / "mount"), sys.executable, program]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    if "made" not in told("exec"):
+        pytest.skip("nothing can be mounted here")
+    assert f"lies on {folder / 'mount'}, which is mounted noexec" in told("noexec")
+
+
 def test_it_is_removed_when_the_gating_fails(folder: Path) -> None:
     with pytest.raises(RuntimeError), taken_place():
         raise RuntimeError

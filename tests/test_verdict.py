@@ -39,14 +39,20 @@ def test_equal_runs_and_checks_that_pass_are_a_pass() -> None:
 def test_runs_that_part_are_a_fail_that_says_where() -> None:
     assert decided(comparisons=(SAME, PARTED)) == ("fail", ["determinism/diverged"], [])
     for divergence, says in (
-        (Divergence(-1, "parameter", "w"), "part before the first step, in parameter w"),
-        (Divergence(2, "artifact", "m.pt"), "part in artifacts, in artifact m.pt"),
+        (Divergence(-1, "parameter", "w"), "diverge before the first step, in parameter w"),
+        (Divergence(2, "artifact", "m.pt"), "diverge in artifacts, in artifact m.pt"),
         (Divergence(2, "loss", "l"), "at step 2"),
     ):
         item = SeedResult(7, replace(PARTED.comparison, first_divergence=divergence))
         (reason,) = decide(Findings(spec(), (item,), (), PASSED, None))[1]
         assert says in reason.message
         assert "seed 7" in reason.message
+
+
+def test_a_flag_that_is_left_off_is_named_where_the_others_are_on() -> None:
+    allowed = spec(determinism=Determinism(allow=(AllowedFlag("MKL_CBWR", "slow"),)))
+    (reason,) = decide(Findings(allowed, (PARTED,), (), PASSED, None))[1]
+    assert "seed 42 and every flag on but MKL_CBWR diverge" in reason.message
 
 
 def test_a_cost_that_could_not_be_measured_is_said() -> None:

@@ -71,6 +71,12 @@ LESS = [
     ),
     (
         {},
+        {"determinism": Determinism(allow_nonfinite=True)},
+        "determinism.allow-nonfinite",
+        "losses and parameters need no longer be finite",
+    ),
+    (
+        {},
         {"determinism": Determinism(Tolerance(1e-6, 1e-5))},
         "determinism.compare",
         "bits need no longer be equal: bitwise -> losses within 1e-06, weights within 1e-05",

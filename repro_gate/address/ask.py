@@ -11,14 +11,13 @@ import os
 import re
 import shlex
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive
-from repro_gate.files import remove_tree
 from repro_gate.isolation.handover import give, let_in
 from repro_gate.isolation.model import Isolation
+from repro_gate.place import scratch_folder
 from repro_gate.runs import conditions
 from repro_gate.runs.environment import INJECT, training_environment
 from repro_gate.runs.process import supervise
@@ -39,26 +38,24 @@ def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], isolatio
 
     Raises Inconclusive where there is no interpreter, or it has no torch, or it gives no answer.
     """
-    place = Path(tempfile.mkdtemp(prefix="repro-gate-")).resolve()
     try:
-        for name in ("home", "tmp", "empty"):
-            (place / name).mkdir()
-        let_in(isolation, place)
-        give(isolation, *(place / name for name in ("home", "tmp", "empty")))
-        environment = _environment(spec, outer_environment, place)
-        python = training_interpreter(spec, environment)
-        ended = supervise(
-            [python, str(ASK)],
-            cwd=place / "empty",
-            env=environment,
-            timeout=ASK_SECONDS,
-            tick=lambda _: None,
-            isolation=isolation,
-        )
+        with scratch_folder() as place:
+            for name in ("home", "tmp", "empty"):
+                (place / name).mkdir()
+            let_in(isolation, place)
+            give(isolation, *(place / name for name in ("home", "tmp", "empty")))
+            environment = _environment(spec, outer_environment, place)
+            python = training_interpreter(spec, environment)
+            ended = supervise(
+                [python, str(ASK)],
+                cwd=place / "empty",
+                env=environment,
+                timeout=ASK_SECONDS,
+                tick=lambda _: None,
+                isolation=isolation,
+            )
     except OSError as error:
         raise _unanswered(f"the training's interpreter cannot be started: {error.strerror or error}") from None
-    finally:
-        remove_tree(place)
     if ended.timed_out:
         raise _unanswered(f"{python} gave no answer in {ASK_SECONDS:g} s")
     facts = next((facts for line in reversed(ended.tail) if (facts := _facts(line)) is not None), None)

@@ -6,10 +6,8 @@ Called by `gate` and `cli`. Both ways end in `address_of`, so that they give one
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from repro_gate.address.ask import interpreter_facts
 from repro_gate.address.code import code_digest, code_files, file_digest
@@ -19,11 +17,12 @@ from repro_gate.address.proof import prove
 from repro_gate.address.tree import address
 from repro_gate.data.declarations import expand_items
 from repro_gate.data.declared import DataFinding, data_path, verify_data
+from repro_gate.ending import obeyed
 from repro_gate.errors import Inconclusive
-from repro_gate.files import remove_tree
 from repro_gate.isolation.model import Isolation
 from repro_gate.lock.model import FILE_NAME
 from repro_gate.machine import read_machine
+from repro_gate.place import scratch_folder
 from repro_gate.runs.environment import thread_count
 from repro_gate.spec.model import Spec
 from repro_gate.workspace import Snapshot, inspect_checkout, take_snapshot
@@ -73,12 +72,9 @@ def address_of_spec(
                 remedy="fetch the data first, or mend the path: what is not there has no digest",
             )
     facts = {**interpreter_facts(spec, environment, isolation), "threads": thread_count(environment)}
-    place = Path(tempfile.mkdtemp(prefix="repro-gate-")).resolve()
-    try:
+    with scratch_folder() as place, obeyed():
         snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, spec.path.parent) for item in spec.data])
         return address_of(spec, snapshot, found, facts, read_machine(), image)
-    finally:
-        remove_tree(place)
 
 
 def _no_code(spec: Spec, snapshot: Snapshot, data: Sequence[DataFinding], folder: str) -> Iterator[str]:

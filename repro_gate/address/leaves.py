@@ -55,12 +55,12 @@ def platform_leaves(facts: Mapping[str, str], machine: Mapping[str, str], image:
 def _flags(spec: Spec) -> dict[str, Leaf]:
     """Each flag of the deterministic condition with its value, None where the spec leaves it off.
 
-    The hash seed and the thread counts follow the seed and the machine, which have leaves of their own: only leaving one off is said here.
+    The hash seed follows the seed, which has a leaf of its own: only leaving it off is said here.
     """
     allow = frozenset(item.flag for item in spec.determinism.allow)
     condition = conditions.deterministic(0, allow, None)
     values = {**condition.flags, **condition.environment}
-    names = [*conditions.IN_PROCESS, *conditions.IN_ENVIRONMENT, *(name for name in conditions.SAME_IN_ALL if name in allow)]
+    names = [*conditions.IN_PROCESS, *conditions.IN_ENVIRONMENT, *([conditions.HASH_SEED] if conditions.HASH_SEED in allow else [])]
     return {f"flag/{name}": values.get(name) for name in names}
 
 

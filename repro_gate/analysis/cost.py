@@ -24,6 +24,9 @@ RESAMPLES = 1000
 MOST_STEPS = 2000  # of one run that enter the bootstrap, spread evenly over it: more tell nothing more
 RESOLUTION = 1e-6  # milliseconds, in which the trace states times
 PLAUSIBLE = (-50.0, 300.0)  # percent; outside, a mistake of measurement is likelier (shared/facts: what determinism costs)
+WIDEST = math.log(1.25 / 0.75)  # ratio of the ends of the widest interval that a figure is told for
+ENOUGH = 20  # timed steps of a run from which the interval is taken at its word
+MOST_NEEDED = 1_000_000  # steps: more is the same advice
 FEWEST = 3  # timed steps of a run, below which no figure is given
 
 Pair = tuple[Sequence[float], Sequence[float]]  # step times of a deterministic run and of the default run beside it, in milliseconds
@@ -37,10 +40,11 @@ def measure_cost(pairs: Sequence[tuple[Sequence[Trace], Sequence[Trace]]], warmu
     on, off = (math.exp(fmean(math.log(_typical(pair[arm])) for pair in times)) for arm in (0, 1))
     figure = percent(on, off)
     low, high = interval(times)
+    bounds = (min(low, figure), max(high, figure))
     memory_on, memory_off = (max(peak_bytes(pair[arm]) for pair in pairs) for arm in (0, 1))
     return Cost(
         figure,
-        (min(low, figure), max(high, figure)),
+        bounds,
         on,
         off,
         sum(len(pair[0]) for pair in times),
@@ -49,7 +53,23 @@ def measure_cost(pairs: Sequence[tuple[Sequence[Trace], Sequence[Trace]]], warmu
         memory_off or None,
         _suspicion(figure),
         _memory_interval([(peak_bytes(first), peak_bytes(second)) for first, second in pairs]),
+        _steps_needed(bounds, min(len(arm) for pair in times for arm in pair), warmup),
     )
+
+
+def _steps_needed(bounds: tuple[float, float], timed: int, warmup: int) -> int | None:
+    """None where the interval is narrow enough for a figure, else about how many steps of a run would make it so.
+
+    Narrow enough is no wider than from -25 % to +25 %, as the ratio of its ends; in proportion narrower below ENOUGH timed steps, whose
+    scatter says little about itself. An interval shrinks with the square root of the steps.
+    """
+    low, high = (1.0 + bound / 100.0 for bound in bounds)
+    width = math.log(high / low) / WIDEST if low > 0 else math.inf
+    if width <= min(1.0, timed / ENOUGH):
+        return None
+    steps = warmup + min(max(float(ENOUGH), timed * width**2), float(MOST_NEEDED))
+    size = int(10 ** max(math.floor(math.log10(steps)) - 1, 0))
+    return math.ceil(steps / size) * size  # two digits: it is an estimate
 
 
 def step_times(traces: Sequence[Trace], warmup: int) -> list[float]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 KINDS = ("rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer", "artifact")
+STEPS = "steps"  # the name of a divergence in the number of optimizer steps
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Divergence:
     process: str = "main"  # which traced process: `main`, `rank0`, …
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
-    values: tuple[str, str] | None = None  # the two values where they are short (losses): both as text
+    values: tuple[str, str] | None = None  # the two values where they are short (losses, learning rates): both as text
     detail: str = ""  # what a digest cannot say: `missing in run 2`, `shape [3] against [4]`
     distance: Distance | None = None
 
@@ -88,6 +89,7 @@ class NoiseFloor:
     first_step: int | None
     first_divergence: Divergence | None = None
     losses: tuple[tuple[int, float, float], ...] = ()  # (step, loss of the first run, loss of the second)
+    reproducible_by: str = ""  # the one variable that was shown to make the first divergence go away
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,8 @@ class Cost:
     """What the flags cost, from interleaved runs. Percentages of the default figure; step times in milliseconds, memory in bytes.
 
     `ci95` is a 95 % bootstrap interval of `determinism_cost_pct`. `suspicious` says why the figure is more likely a mistake of
-    measurement than a cost (outside -50 % … +300 %), else None.
+    measurement than a cost (outside -50 % … +300 %), else None. `steps_needed`: the interval is too wide for a figure to be told, and about
+    so many steps of a run would narrow it; None where it is narrow enough.
     """
 
     determinism_cost_pct: float
@@ -120,3 +123,4 @@ class Cost:
     default_peak_bytes: int | None = None
     suspicious: str | None = None
     memory_ci95: tuple[float, float] | None = None
+    steps_needed: int | None = None

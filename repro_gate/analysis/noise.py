@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 from repro_gate.analysis.compare import compare_runs, finite, processes
-from repro_gate.analysis.model import NoiseFloor
+from repro_gate.analysis.model import Divergence, NoiseFloor
+from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.reader import Trace
 
 
@@ -20,6 +21,18 @@ def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
     if comparison.identical:
         return NoiseFloor(True, 0.0 if losses else None, 0.0, 0.0, None, None, losses)
     return NoiseFloor(False, max(gaps) if gaps else None, l2, relative, first.step if first else None, first, losses)
+
+
+def recorded(run: Sequence[Trace], item: Divergence) -> list[bytes]:
+    """The digests that a run recorded of the quantity that diverged, in the step in which it did."""
+    trace = processes(run).get(item.process)
+    return [
+        block.digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES]
+        for block in (trace.blocks if trace is not None else ())
+        if (block.step, block.kind) == (item.step, item.kind)
+        for place, row in enumerate(block.rows)
+        if row[0] == item.name
+    ]
 
 
 def _weight_l2(b: Sequence[Trace]) -> tuple[float | None, float | None]:

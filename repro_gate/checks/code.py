@@ -11,7 +11,17 @@ from pathlib import Path
 from repro_gate.checkout_contents import lfs_pointers, submodules
 from repro_gate.checks.absent_files import files_of_this_machine
 from repro_gate.checks.interface import CHECKOUT, Check, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
-from repro_gate.checks.opened import declared_paths, is_source, opened, unlisted, with_line
+from repro_gate.checks.opened import (
+    ABSOLUTE,
+    IGNORED,
+    declared_paths,
+    folded,
+    imported_from_elsewhere,
+    is_source,
+    misplaced,
+    opened,
+    unlisted,
+)
 from repro_gate.checks.text import Unreadable, parse_toml, read_text
 from repro_gate.checks.workflows import Use, read_workflows
 from repro_gate.runs.launch import SNIPPET
@@ -20,6 +30,13 @@ from repro_gate.trace.reader import Opened
 _LICENCE = re.compile(r"(?:(?:un)?licen[cs]es?|copying)(?:[-._ ].*)?", re.IGNORECASE)
 _NO_LICENCE_SUFFIX = frozenset({".py", ".sh", ".js", ".json", ".yml", ".yaml", ".toml", ".cfg", ".ini", ".in", ".h", ".c", ".ipynb"})
 _PROJECT_BYTES = 1024 * 1024
+_UNTRACKED, _OUTSIDE = "not tracked by git", "outside the checkout"
+_REMEDIES = {  # what to do about a file that training opened, by what is wrong with it
+    _UNTRACKED: "`git add` what is not tracked",
+    ABSOLUTE: "open the checkout's own files by relative paths",
+    IGNORED: "let `train.run` make what git ignores, or declare it under `data:`",
+    _OUTSIDE: "install what lies outside as a package of the lockfile, or declare it under `data:`",
+}
 
 
 @check("code/commit", "The checkout is at a commit.", CHECKOUT)
@@ -27,7 +44,7 @@ def commit_known(evidence: Evidence) -> Outcome:
     """A result belongs to a commit, or nobody can check out what gave it."""
     if evidence.commit is None:
         message = "the code is in no git commit, so nobody can check out what ran"
-        return missing(message, (str(_root(evidence)),), "run `git init && git add -A && git commit`")
+        return missing(message, (str(evidence.root),), "run `git init && git add -A && git commit`")
     return passed(f"the code is commit {evidence.commit[:12]}", (evidence.commit,))
 
 
@@ -102,7 +119,7 @@ def spec_tracked(evidence: Evidence) -> Outcome:
 @check("code/licence", "The checkout says under which licence its code may be run again.", CHECKOUT)
 def licence(evidence: Evidence) -> Outcome:
     """A file of the usual name, or pyproject's `license`, at the root or beside the spec. What the licence says is not judged."""
-    root = _root(evidence)
+    root = evidence.root
     folders = dict.fromkeys((root, Path(os.path.realpath(evidence.spec.path.parent))))
     for folder in folders:
         found = next(_licences(folder, root, evidence.tracked), None)
@@ -120,7 +137,7 @@ def licence(evidence: Evidence) -> Outcome:
 )
 def actions_pinned(evidence: Evidence) -> Outcome:
     """A tag of somebody else's action or image can be moved to other code, which is then the environment that trains."""
-    workflows = read_workflows(_root(evidence))
+    workflows = read_workflows(evidence.root)
     if not workflows.files:
         return skipped("there are no GitHub workflows or actions")
     loose = [use for use in workflows.uses if not use.pinned]
@@ -160,6 +177,34 @@ def pristine_workspace(evidence: Evidence) -> Outcome:
     return passed(f"each of {len(evidence.runs)} runs started in a fresh copy of {evidence.files} files")
 
 
+@check("code/imports-checkout", "Every module of the checkout that training imported came from the run's own workspace.")
+def imports_checkout(evidence: Evidence) -> Outcome:
+    """Modules with a file in the original checkout, or in an installed copy of what the checkout holds, at the end of each process."""
+    if not any(trace.trained for run in evidence.runs for trace in run.traces):
+        return skipped("no run was traced")
+    found = imported_from_elsewhere(evidence, evidence.runs)
+    if found.copies:
+        names = " ".join(sorted({item.distribution for item in found.copies}))
+        return failed(
+            f"training imported an installed copy of what the checkout holds ({names}), not the code under test",
+            shortened([*found.told(found.copies), *found.told(found.others), *found.told(found.ignored)]),
+            f"install it as a link to the checkout (`pip install -e .`), or `pip uninstall {names}` if the command finds it without",
+        )
+    if found.others:
+        return failed(
+            f"training imported {len(found.others)} modules from the original checkout instead of the run's own workspace",
+            shortened([*found.told(found.others), *found.told(found.ignored)]),
+            "name no absolute path of the checkout in sys.path, PYTHONPATH or the command: relative paths find the workspace",
+        )
+    if found.ignored:
+        return missing(
+            f"training imported {len(found.ignored)} modules that git ignores, so no clone has them and no hash covers them",
+            shortened(found.told(found.ignored)),
+            "build them in `train.run`, install them as a package of the lockfile, or build them anew before each gate run",
+        )
+    return passed("what training imported of the checkout came from the run's own workspace")
+
+
 @check("code/opened-files", "Every source and settings file that training opened is tracked, or belongs to the interpreter.")
 def opened_files(evidence: Evidence) -> Outcome:
     """Seen by Python's audit hook. Declared data is for the checks of `data`."""
@@ -168,15 +213,16 @@ def opened_files(evidence: Evidence) -> Outcome:
         return skipped("no run recorded a file that it opened")
     inside = [item for item in seen.values() if item.inside]
     known = tuple(declared_paths(evidence))
-    untracked = sorted((item for item in inside if _is_untracked(item, evidence.tracked, known)), key=lambda item: item.path)
-    outside = sorted((item for item in seen.values() if not item.inside and is_source(item.path)), key=lambda item: item.path)
+    untracked = [item for item in inside if _is_untracked(item, evidence.tracked, known)]
+    imported = {item.path for run in evidence.runs for trace in run.traces for item in trace.imports}  # `code/imports-checkout` names them
+    outside = [item for item in seen.values() if not item.inside and is_source(item.path) and item.path not in imported]
     cut = unlisted(evidence)
     if untracked or outside:
-        lines = [f"{with_line(item)}: not tracked by git" for item in untracked]
-        lines += [f"{with_line(item)}: outside the checkout" for item in outside]
-        message = f"training opened {len(lines)} source or settings files that no clone of the checkout has"
-        remedy = "commit them, install them as a package of the lockfile, or declare them under `data:`"
-        return missing(message, (*shortened(lines), *shortened(cut, 2)), remedy)
+        found = [(item, _UNTRACKED) for item in untracked] + [(item, misplaced(evidence, item) or _OUTSIDE) for item in outside]
+        lines = folded([one for one in found if one[0].inside]) + folded([one for one in found if not one[0].inside])
+        message = f"training opened {len(found)} source or settings files that are not those of a clone of the checkout"
+        wrong = {why for _, why in found}
+        return missing(message, (*shortened(lines), *shortened(cut, 2)), "; ".join(_REMEDIES[why] for why in _REMEDIES if why in wrong))
     if cut:
         message = "training opened more files than the probe lists, so not all were looked at"
         return missing(message, shortened(cut, 2), "declare the folders that hold many files under `data:`: what is declared is not listed")
@@ -190,11 +236,6 @@ def _is_untracked(item: Opened, tracked: frozenset[str] | None, declared: tuple[
     if tracked is None or item.path in tracked or posixpath.basename(item.path) == SNIPPET:
         return False
     return not any(item.path == path or item.path.startswith(f"{path}/") for path in declared)
-
-
-def _root(evidence: Evidence) -> Path:
-    """The checkout's root, or the spec's folder where the evidence has none."""
-    return Path(os.path.realpath(evidence.checkout.root if evidence.checkout else evidence.spec.path.parent))
 
 
 def _spec_folder(evidence: Evidence) -> str:
@@ -251,5 +292,6 @@ CHECKS: tuple[Check, ...] = (
     licence,
     actions_pinned,
     pristine_workspace,
+    imports_checkout,
     opened_files,
 )

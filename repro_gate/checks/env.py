@@ -23,6 +23,7 @@ from repro_gate.checks.interface import (
     passed,
     shortened,
     skipped,
+    undeclared,
 )
 from repro_gate.checks.lockfiles import Lock, LockfileError, kind_of, read_lock
 from repro_gate.spec.errors import escaped
@@ -47,7 +48,7 @@ def lockfile(evidence: Evidence) -> Outcome:
         found = _undeclared(evidence)
         remedy = f"name it in the spec: `env: {{lockfile: {found[0] if found else 'requirements.lock'}}}`"
         lines = found or (f"{evidence.spec.path.name}: no `env.lockfile`, and no lockfile beside it",)
-        return missing("no lockfile is declared, so a rerun may install other versions", lines, remedy)
+        return undeclared("no lockfile is declared, so a rerun may install other versions", lines, remedy)
     try:
         lock = _read(evidence, declared)
     except LockfileError as error:
@@ -104,7 +105,7 @@ def image_digest(evidence: Evidence) -> Outcome:
     example = running if known else "ghcr.io/org/train@sha256:<64 hex digits>"
     if declared is None:
         lines = (f"{evidence.spec.path.name}: no `env.image`", *((f"running {running}",) if running else ()))
-        return missing("no container image is declared", lines, f"name it in the spec: `env: {{image: {example}}}`")
+        return undeclared("no container image is declared", lines, f"name it in the spec: `env: {{image: {example}}}`")
     wanted = _DIGEST.fullmatch(declared)
     if wanted is None and "@" in declared:
         return failed("the declared image's digest is not `sha256:` and 64 hex digits", (declared,), f"write it as `{example}`")

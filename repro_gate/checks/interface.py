@@ -6,8 +6,10 @@ bad that is: the profile, the severities of the spec and the waivers decide, her
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from repro_gate.analysis.model import Comparison, Divergence, Tally
 from repro_gate.checkout import Checkout
@@ -60,11 +62,17 @@ class Evidence:
     gpu_processes: tuple[str, ...] | None = None  # other processes seen on the GPUs during the timed runs; None: nobody looked
     notes: tuple[str, ...] = ()  # what could not be used on the way, and why
 
+    @property
+    def root(self) -> Path:
+        """The checkout's root, or the spec's folder where the evidence has none."""
+        return Path(os.path.realpath(self.checkout.root if self.checkout else self.spec.path.parent))
+
 
 @dataclass(frozen=True)
 class Outcome:
     """What a check found. `kind`: `pass`; `fail` (declared and untrue, or shown to be broken: fails in every profile); `missing` (not
-    there: warns in basic, fails in strict); `notice` (worth knowing: warns in every profile); `skip` (nothing to look at)."""
+    there: warns in basic, fails in strict); `undeclared` (the spec never mentions it: skipped in basic, fails in strict); `notice` (worth
+    knowing: warns in every profile); `skip` (nothing to look at)."""
 
     kind: str
     message: str
@@ -85,6 +93,11 @@ def failed(message: str, evidence: Sequence[str] = (), remedy: str = "") -> Outc
 def missing(message: str, evidence: Sequence[str] = (), remedy: str = "") -> Outcome:
     """What a rerun needs is not there."""
     return Outcome("missing", message, tuple(evidence), remedy)
+
+
+def undeclared(message: str, evidence: Sequence[str] = (), remedy: str = "") -> Outcome:
+    """The spec never mentions what the check is about, which is nothing wrong unless the profile demands it."""
+    return Outcome("undeclared", message, tuple(evidence), remedy)
 
 
 def noticed(message: str, evidence: Sequence[str] = (), remedy: str = "") -> Outcome:
@@ -146,5 +159,8 @@ def bounded(items: Sequence[str]) -> tuple[str, ...]:
 def _status(kind: str, identifier: str, spec: Spec) -> str:
     if kind in ("pass", "skip"):
         return kind
-    profile = {"fail": "fail", "notice": "warn", "missing": "fail" if spec.checklist.profile == "strict" else "warn"}
+    strict = spec.checklist.profile == "strict"
+    waived = any(item.check == identifier for item in spec.checklist.waive)  # a waiver has something to say about a warning
+    undeclared = "fail" if strict else "warn" if waived else "skip"
+    profile = {"fail": "fail", "notice": "warn", "missing": "fail" if strict else "warn", "undeclared": undeclared}
     return spec.checklist.severity.get(identifier, profile[kind])

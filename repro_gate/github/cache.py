@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from repro_gate.ending import held
 from repro_gate.errors import UsageError
 
 
@@ -28,13 +29,14 @@ def lent(cache: Path | None, workspace: Path) -> Iterator[None]:
         _make(cache, workspace)
     owner = os.stat(workspace)
     theirs = inside and os.geteuid() == 0 and owner.st_uid != 0
-    if theirs:
-        _give(cache, 0, 0)
-    try:
-        yield
-    finally:
+    with held():
         if theirs:
-            _give(cache, owner.st_uid, owner.st_gid)
+            _give(cache, 0, 0)
+        try:
+            yield
+        finally:
+            if theirs:
+                _give(cache, owner.st_uid, owner.st_gid)
 
 
 def _make(cache: Path, workspace: Path) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from repro_gate._version import DOCS_URL
+from repro_gate.ending import obeyed
 from repro_gate.errors import GateError, UsageError
 from repro_gate.github.cache import lent
 from repro_gate.github.folder import MARKDOWN, REPORT, SARIF, Folder, Problem, open_folder
@@ -60,7 +62,7 @@ def _gated(inputs: Inputs, job: Job, environment: Mapping[str, str]) -> Report:
     spec = load_spec(Path(name), inputs.overrides)
     cache = None if inputs.cache is None else job.workspace / inputs.cache
     environment = environment if cache is None else {**environment, "XDG_CACHE_HOME": str(cache / "digests")}
-    with lent(cache, job.workspace), watching(sys.stderr, terminal=False, github=True, quiet=False) as watch:
+    with lent(cache, job.workspace), obeyed(), watching(sys.stderr, terminal=False, github=True, quiet=False) as watch:
         return run_gate(spec, _options(name, inputs, cache, environment), watch)
 
 
@@ -91,7 +93,7 @@ def write_report(folder: Folder, report: Report, known: Sequence[str] = (), serv
     clean = report_from(document)
     folder.write(REPORT, to_text(document))
     folder.write(MARKDOWN, to_summary(clean))
-    folder.write(SARIF, to_text(to_sarif(clean, server_url=server_url)))
+    folder.write(SARIF, to_text(to_sarif(clean, server_url=server_url, docs_url=DOCS_URL)))
 
 
 def _options(name: str, inputs: Inputs, cache: Path | None, environment: Mapping[str, str]) -> Options:

@@ -125,7 +125,7 @@ def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]
         "identical": _text(determinism.get("identical")),
         "first_divergence": _text(None if first is None else {key: first[key] for key in ("step", "kind", "name")}),
         "cause": _text(diagnosis.get("cause")),
-        "determinism_cost_pct": _text(cost.get("determinism_cost_pct")),
+        "determinism_cost_pct": _text(None if cost.get("steps_needed") else cost.get("determinism_cost_pct")),
         "determinism_cost_ci95": _text(cost.get("ci95")),
         "config_hash": _text(address.get("config_hash")),
         "lock": _text(lock.get("status")),
@@ -223,10 +223,12 @@ def _log(report: Report, inputs: Inputs, posted: Posted, out: TextIO) -> None:
     """The report as a terminal shows it, for whoever opens the step's log, and where else it is to be found."""
     from rich.console import Console
 
+    from repro_gate.report.layout import WIDE, unwrapped
     from repro_gate.report.terminal import render
 
+    console = Console(file=out, width=WIDE, highlight=False, markup=False, color_system=None)
     with guarded(out):
-        render(report, Console(file=out, width=120, highlight=False, markup=False, color_system=None))
+        unwrapped(console, lambda: render(report, console))
     where = (
         f"comment {posted.outcome}{f': {posted.url}' if posted.url else ''}" if inputs.comment != "never" else "no comment was asked for"
     )

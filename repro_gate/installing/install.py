@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from repro_gate.address.ask import training_interpreter
+from repro_gate.ending import held
 from repro_gate.errors import UsageError
 from repro_gate.files import remove_tree
 from repro_gate.installing import store
@@ -22,6 +22,7 @@ from repro_gate.installing.seal import let_go, seal, shut
 from repro_gate.installing.store import Slot, environments_root, opened, prune
 from repro_gate.isolation.handover import give
 from repro_gate.isolation.model import Isolation
+from repro_gate.place import scratch_folder
 from repro_gate.report.escape import for_terminal
 from repro_gate.spec.model import Spec
 
@@ -58,7 +59,7 @@ def installed(
         )
     lock = wanted(spec, root)
     base = _base(spec, outer, isolation)
-    with opened(environments_root(outer, cache_root, isolation), _key(lock, base), sleep) as slot:
+    with held(), opened(environments_root(outer, cache_root, isolation), _key(lock, base), sleep) as slot:
         slot.share()
         while not slot.whole(isolation):
             slot.take()
@@ -78,8 +79,8 @@ def installed(
 
 def _base(spec: Spec, outer: Mapping[str, str], isolation: Isolation) -> Base:
     """The interpreter that the training would start, without the lock's environment."""
-    with tempfile.TemporaryDirectory(prefix="repro-gate-") as scratch:
-        environment = pip_environment(outer, Path(scratch))
+    with scratch_folder() as scratch:
+        environment = pip_environment(outer, scratch)
         return base_of(training_interpreter(spec, environment), environment, isolation)
 
 

@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.data.cache import default_cache_path
+from repro_gate.ending import obeyed
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import read_start, remove_tree
+from repro_gate.isolation.closing import closed_to
 from repro_gate.isolation.model import Isolation
 
 KEPT = 5  # environments; the ones used longest ago go first
@@ -50,7 +52,7 @@ def environments_root(environment: Mapping[str, str], cache_root: Path | None, i
     except OSError as error:
         raise _unusable(f"{folder} cannot be made: {error.strerror or error}") from None
     _require_own(folder, isolation)
-    closed = _closed_to(isolation, folder)
+    closed = closed_to(isolation, folder)
     if closed is not None:
         raise UsageError(
             f"env.install: the cache folder {root} cannot be entered by the training's user {isolation.uid}: {closed} is closed to it",
@@ -73,18 +75,6 @@ def _require_own(path: Path, isolation: Isolation) -> None:
     theirs = status.st_uid == isolation.uid if isolation.own_user else status.st_uid not in (os.geteuid(), 0)
     if not stat.S_ISDIR(status.st_mode) or theirs or status.st_mode & _OTHERS_WRITE:
         raise _unusable(f"{path} belongs to user {status.st_uid} with mode {stat.S_IMODE(status.st_mode):04o}, so others may write to it")
-
-
-def _closed_to(isolation: Isolation, folder: Path) -> Path | None:
-    """The first folder on the way that the training's user may not enter."""
-    if not isolation.own_user:
-        return None
-    for place in reversed([folder, *folder.parents]):
-        status = os.stat(place)
-        bit = stat.S_IXUSR if status.st_uid == isolation.uid else stat.S_IXGRP if status.st_gid == isolation.gid else stat.S_IXOTH
-        if not status.st_mode & bit:
-            return place
-    return None
 
 
 @dataclass
@@ -155,7 +145,8 @@ class Slot:
         while not _locked(self._descriptor, kind):
             if waited >= _WAIT_SECONDS:
                 raise _unusable(f"{self.root / self.key} is held by another gate for {_WAIT_SECONDS / 60:g} minutes")
-            self._sleep(_TICK)
+            with obeyed():
+                self._sleep(_TICK)
             waited += _TICK
 
 

@@ -3,7 +3,8 @@
 The runner mounts its own folders into the container with modes for everybody: its file commands, the event, a home, the checkout with the
 credential in its `.git/config`. What is taken is the group's and the others' part of a mode, never the owner's (the runner's user keeps
 access all the time, so even a gate that was killed leaves the next job working), and each mode is given back exactly. Declared data inside
-a closed folder stays reachable: the folders that lead to it may be passed, not listed, and all else in them is closed one by one.
+a closed folder stays reachable where others could pass before: the folders that lead to it may be passed, not listed, and all else in
+them is closed one by one. Nothing is ever opened.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro_gate.ending import held
 from repro_gate.errors import Inconclusive
 from repro_gate.isolation.model import Isolation
 from repro_gate.isolation.start import processes_of
@@ -71,7 +73,8 @@ def closed(isolation: Isolation, roots: Iterable[Path], keep_open: Iterable[Path
     """Close `roots` to everybody but their owners; give every mode back at the end, whatever happens, unless the user still has processes.
 
     `keep_open` stays reachable where it lies inside a root, and is itself left as it is, but for `.git` folders in it. Where gate and
-    training are one user nothing is done. Raises Inconclusive naming what cannot be closed, and at the end what cannot be given back.
+    training are one user nothing is done. Signals wait inside. Raises Inconclusive naming what cannot be closed, and at the end what cannot
+    be given back.
     """
     if not isolation.own_user:
         yield
@@ -80,13 +83,14 @@ def closed(isolation: Isolation, roots: Iterable[Path], keep_open: Iterable[Path
     outermost = [path for path in real if not any(other in path.parents for other in real)]
     keep = [Path(os.path.realpath(path)) for path in keep_open]
     closing = _Closing(isolation)
-    try:
-        for root in outermost:
-            closing.close(root, keep)
-        yield
-    finally:
-        if not processes_of(isolation.uid or 0):  # whatever could not be ended would read what is opened here
-            closing.give_back()
+    with held():
+        try:
+            for root in outermost:
+                closing.close(root, keep)
+            yield
+        finally:
+            if not processes_of(isolation.uid or 0):  # whatever could not be ended would read what is opened here
+                closing.give_back()
 
 
 class _Closing:
@@ -133,8 +137,8 @@ class _Closing:
                 reason_id="isolation/not-restored",
             )
 
-    def _take(self, path: Path, give: int) -> None:
-        """Take everything from group and others but `give`; a link is left alone: what it leads to has a place of its own."""
+    def _take(self, path: Path, leave: int) -> None:
+        """Take everything from group and others but `leave`; give nothing. A link is left alone: what it leads to has its own place."""
         try:
             with _handle(path) as handle:
                 state = os.fstat(handle)
@@ -143,7 +147,7 @@ class _Closing:
                 if state.st_uid == self._isolation.uid:
                     raise _not_closed(path, "it belongs to the training's user")
                 mode = stat.S_IMODE(state.st_mode)
-                wanted = mode & ~_OTHERS | give
+                wanted = mode & ~(_OTHERS & ~leave)
                 if wanted != mode:
                     os.chmod(f"/proc/self/fd/{handle}", wanted)
                     self._changed.append(_Changed(path, state.st_dev, state.st_ino, mode))
@@ -168,6 +172,18 @@ class _Closing:
                 names.remove(".git")
             elif ".git" in files:
                 self._take(Path(folder, ".git"), 0)
+
+
+def closed_to(isolation: Isolation, path: Path) -> Path | None:
+    """The first folder on the way to `path`, itself included, that the training's user may not enter. Raises OSError."""
+    if not isolation.own_user:
+        return None
+    for place in reversed([path, *path.parents]):
+        status = os.stat(place)
+        bit = stat.S_IXUSR if status.st_uid == isolation.uid else stat.S_IXGRP if status.st_gid == isolation.gid else stat.S_IXOTH
+        if stat.S_ISDIR(status.st_mode) and not status.st_mode & bit:
+            return place
+    return None
 
 
 @contextlib.contextmanager

@@ -11,9 +11,12 @@ import fcntl
 import os
 import resource
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from repro_gate.ending import held, obeyed
 from repro_gate.errors import Inconclusive
 from repro_gate.isolation.closing import closed, surroundings
 from repro_gate.isolation.leftovers import sweep
@@ -22,18 +25,27 @@ from repro_gate.isolation.restart import hide_memory
 from repro_gate.isolation.start import end_all
 
 _UMASK = 0o022  # what the gate makes for the training must be readable to another user
-_LOCKS = Path("/run")  # root's own, unlike the temporary folder
+_LOCKS = Path("/run")
+WAIT_SECONDS = 3600.0  # for another gate, with all of its runs
+_LOOK_EVERY = 0.5  # seconds
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
 @contextlib.contextmanager
 def confined(
-    isolation: Isolation, environment: Mapping[str, str], checkout: Path, data: Iterable[Path] = (), within_reach: Iterable[Path] = ()
+    isolation: Isolation,
+    environment: Mapping[str, str],
+    checkout: Path,
+    data: Iterable[Path] = (),
+    within_reach: Iterable[Path] = (),
+    *,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[None]:
     """Everything that must hold while the training's user has processes; undone at the end, whatever happens.
 
     `data` are the declared data's paths, which a stranger's spec names: inside a closed folder only what lies in the checkout, outside any
-    `.git`, stays open. `within_reach` are the gate's own choice: its temporary folder, installed environments. Raises Inconclusive.
+    `.git`, stays open. `within_reach` are the gate's own choice: its temporary folder, installed environments. Signals wait inside.
+    `tell` is given a line before another gate that trains as this user is waited for. Raises Inconclusive.
     """
     if not isolation.own_user:
         yield
@@ -41,7 +53,7 @@ def confined(
     roots, data = surroundings(environment, checkout), tuple(data)
     keep = [*within_reach, PACKAGE, *interpreters(environment)]
     keep += [path for path in data if _may_stay_open(path, checkout, roots)]
-    with _alone(isolation), _process_state(), closed(isolation, roots, _apart(keep, roots)):
+    with held(), _alone(isolation, tell), _process_state(), closed(isolation, roots, _apart(keep, roots)):
         hide_memory()
         end_all(isolation)  # what a gate that was killed has left running, and left behind
         sweep(isolation, data)
@@ -92,22 +104,54 @@ def _process_state() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _alone(isolation: Isolation) -> Iterator[None]:
-    """Two gates that share a training's user would end each other's runs. Held by a lock in /run, as far as that can be written to."""
+def _alone(isolation: Isolation, tell: Callable[[str], None]) -> Iterator[None]:
+    """Two gates that share a training's user would end each other's runs: the second waits.
+
+    Raises Inconclusive where the first does not end, or where nothing can be locked.
+    """
+    lock = _lock(isolation)
     try:
-        lock = os.open(_LOCKS / f"repro-gate-{isolation.uid}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError:
-        yield
-        return
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Inconclusive(
-                f"another gate on this machine trains as user {isolation.uid}",
-                remedy="run one after the other, or each in its own container",
-                reason_id="isolation/not-alone",
-            ) from None
+        deadline, told = time.monotonic() + WAIT_SECONDS, False
+        while not _locked(lock):
+            if time.monotonic() > deadline:
+                raise Inconclusive(
+                    f"another gate on this machine trains as user {isolation.uid}, for more than {WAIT_SECONDS / 60:g} minutes",
+                    remedy="run one after the other, or each in its own container",
+                    reason_id="isolation/not-alone",
+                )
+            if not told:
+                tell(f"waiting for another gate on this machine, which trains as user {isolation.uid} too")
+                told = True
+            with obeyed():
+                time.sleep(_LOOK_EVERY)
         yield
     finally:
         os.close(lock)
+
+
+def _lock(isolation: Isolation) -> int:
+    """In /run, which is root's own, else in the temporary folder; never somebody else's file, who could hold it for good."""
+    problem = ""
+    for folder in dict.fromkeys((_LOCKS, Path(tempfile.gettempdir()))):
+        try:
+            lock = os.open(folder / f"repro-gate-{isolation.uid}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            problem = f"{folder}: {error.strerror}"
+            continue
+        if os.fstat(lock).st_uid == os.geteuid():
+            return lock
+        os.close(lock)
+        problem = f"{folder}: its lock belongs to somebody else"
+    raise Inconclusive(
+        f"whether another gate trains as user {isolation.uid} cannot be known: {problem}",
+        remedy="let the gate write to /run, or set TMPDIR to a folder that it may write to",
+        reason_id="isolation/not-alone",
+    )
+
+
+def _locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

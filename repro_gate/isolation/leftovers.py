@@ -1,12 +1,13 @@
 """What the training's user left outside the places that it was given: found and removed, so that no run tells the next one anything.
 
 Called by `confinement` (when the gating begins and ends) and by `runs.launch` (around each run), only while no process of that user lives.
-Looked through are the folders that everybody may write to, and the kernel's own objects between processes (System V).
+Looked through are the folders that everybody may write to, the kernel's own objects between processes (System V), and its keyrings.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import stat
@@ -28,6 +29,7 @@ _MOUNTS = Path("/proc/self/mountinfo")
 _SYSTEM_V = Path("/proc/sysvipc")
 _KINDS = {"shm": "shmid", "msg": "msqid", "sem": "semid"}
 _SECONDS = 20.0
+_JOIN_SESSION_KEYRING = 1  # keyctl(2)
 # Only its owner may remove such an object, or who has more than Docker grants: so it is done as that user, by a program of the gate's.
 _REMOVE = """
 import ctypes, os, sys
@@ -41,6 +43,20 @@ for kind, number in (item.split(":") for item in found):
         libc.semctl(int(number), 0, IPC_RMID)
     else:
         getattr(libc, kind + "ctl")(int(number), IPC_RMID, None)
+"""
+_KEYCTL = {"x86_64": 250, "aarch64": 219}  # the system call's number
+# keyctl(2): KEYCTL_CLEAR (7) of that user's keyring (-4), its user session keyring (-5) and its persistent one (KEYCTL_GET_PERSISTENT: 22).
+_FORGET = """
+import ctypes, os, sys
+uid, gid, keyctl = map(int, sys.argv[1:])
+os.setgroups([])
+os.setresgid(gid, gid, gid)
+os.setresuid(uid, uid, uid)
+call = ctypes.CDLL(None).syscall
+call.restype, call.argtypes = ctypes.c_long, [ctypes.c_long] * 4
+for keyring in (-4, -5, call(keyctl, 22, -1, -2)):
+    if keyring != -1:
+        call(keyctl, 7, keyring, 0)
 """
 
 
@@ -59,6 +75,7 @@ def sweep(isolation: Isolation, keep: Iterable[Path] = ()) -> Left:
     """
     if not isolation.own_user or not isolation.uid:
         return Left()
+    _forget_keys(isolation)
     kept = {Path(os.path.realpath(path)) for path in keep}
     kept |= {above for path in kept for above in path.parents}
     removed, unsearched = _files(isolation.uid, kept)
@@ -113,9 +130,7 @@ def _objects(isolation: Isolation) -> tuple[str, ...]:
     found = _listed(isolation)
     if not found:
         return ()
-    command = [sys.executable, "-I", "-S", "-c", _REMOVE, str(isolation.uid), str(isolation.gid), *found]
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        subprocess.run(command, env={}, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False)
+    _as_that_user(isolation, _REMOVE, *found)
     left = _listed(isolation)
     if left:
         raise Inconclusive(
@@ -124,6 +139,28 @@ def _objects(isolation: Isolation) -> tuple[str, ...]:
             reason_id="isolation/left-behind",
         )
     return tuple(item.replace(":", " ") for item in found)
+
+
+def _forget_keys(isolation: Isolation) -> None:
+    """Clear the keyrings of that user. What is started from here on has a new session keyring, or it would share one with the run before.
+
+    Where the kernel or the container has no keyrings, the training has none either.
+    """
+    keyctl = _KEYCTL.get(os.uname().machine)
+    if keyctl is None:
+        return
+    call = ctypes.CDLL(None).syscall
+    call.restype, call.argtypes = ctypes.c_long, [ctypes.c_long, ctypes.c_long, ctypes.c_char_p]
+    if call(keyctl, _JOIN_SESSION_KEYRING, None) != -1:
+        _as_that_user(isolation, _FORGET, str(keyctl))
+
+
+def _as_that_user(isolation: Isolation, program: str, *arguments: str) -> None:
+    command = [sys.executable, "-I", "-S", "-c", program, str(isolation.uid), str(isolation.gid), *arguments]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(
+            command, env={}, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False, start_new_session=True
+        )
 
 
 def _listed(isolation: Isolation) -> list[str]:

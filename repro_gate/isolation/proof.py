@@ -6,8 +6,10 @@ the training needs and cannot reach.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive
+from repro_gate.isolation.closing import closed_to
 from repro_gate.isolation.model import Isolation
 from repro_gate.isolation.start import command, end_all
 
@@ -33,7 +36,8 @@ class Exposure:
     unwritable: tuple[Path, ...] = ()
     sockets: tuple[Path, ...] = ()  # not connected to
     forbidden: tuple[str, ...] = ()  # environment variables that are not to arrive
-    reach: tuple[Path, ...] = ()  # read: data, the probe
+    reach: tuple[Path, ...] = ()  # read: the probe, its own folders
+    data: tuple[Path, ...] = ()  # read as well
     start: tuple[Path, ...] = ()  # interpreters of the training's
 
 
@@ -57,12 +61,21 @@ def prove(isolation: Isolation, exposure: Exposure, environment: Mapping[str, st
             reason_id="isolation/breached",
         )
     if missing:
-        path, why = missing[0]
-        raise Inconclusive(
-            f"the training's own user cannot use {path}: {why}" + (f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""),
-            remedy="put it where every user can read it; declared data belongs in the checkout or in a folder that is open to all",
-            reason_id="isolation/out-of-reach",
-        )
+        path, why = map(str, missing[0])
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        remedy = "put it where every user can read it; declared data belongs in the checkout or in a folder that is open to all"
+        barrier = None if Path(path) in exposure.data else _barrier(isolation, Path(path))
+        if barrier is not None:
+            why += f"; {barrier} is closed to other users (mode {stat.S_IMODE(os.stat(barrier).st_mode):03o}), and the gate opens nothing"
+            remedy = f"move it to where every user may go (a virtual environment in /opt, say), or grant it yourself: `chmod o+x {barrier}`"
+        raise Inconclusive(f"the training's own user cannot use {path}: {why}{more}", remedy=remedy, reason_id="isolation/out-of-reach")
+
+
+def _barrier(isolation: Isolation, path: Path) -> Path | None:
+    """The folder that keeps the training's user from `path`, or from where a link at its end leads."""
+    with contextlib.suppress(OSError):
+        return closed_to(isolation, path.parent) or closed_to(isolation, Path(os.path.realpath(path)).parent)
+    return None
 
 
 def _answer(isolation: Isolation, exposure: Exposure, environment: Mapping[str, str], cwd: Path) -> dict[str, Sequence[Sequence[str]]]:
@@ -75,7 +88,7 @@ def _answer(isolation: Isolation, exposure: Exposure, environment: Mapping[str, 
         "unwritable": [os.fspath(path) for path in exposure.unwritable],
         "sockets": [os.fspath(path) for path in exposure.sockets],
         "forbidden": list(exposure.forbidden),
-        "reach": [os.fspath(path) for path in exposure.reach],
+        "reach": [os.fspath(path) for path in (*exposure.reach, *exposure.data)],
         "start": [os.fspath(path) for path in exposure.start],
     }
     why = "there is none"

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from repro_gate.ending import held
 from repro_gate.errors import Inconclusive
 from repro_gate.files import NotRegular
 from repro_gate.isolation.model import Isolation
@@ -27,20 +28,22 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os,
 def sight_of(isolation: Isolation) -> Iterator[None]:
     """This thread sees files as the training's user does; nothing changes where that is the gate's own.
 
-    Nothing is to be started inside: a process or a thread would inherit it. Raises Inconclusive where the kernel does not grant it.
+    Nothing is to be started inside: a process or a thread would inherit it. Signals wait inside. Raises Inconclusive where the kernel does
+    not grant it.
     """
     if not isolation.own_user:
         yield
         return
     libc = _libc()
     before_uid, before_gid = libc.setfsuid(_NOBODY), libc.setfsgid(_NOBODY)
-    try:
-        _set(libc.setfsgid, isolation.gid)
-        _set(libc.setfsuid, isolation.uid)
-        yield
-    finally:
-        _set(libc.setfsuid, before_uid)
-        _set(libc.setfsgid, before_gid)
+    with held():
+        try:
+            _set(libc.setfsgid, isolation.gid)
+            _set(libc.setfsuid, isolation.uid)
+            yield
+        finally:
+            _set(libc.setfsuid, before_uid)
+            _set(libc.setfsgid, before_gid)
 
 
 def open_written(path: Path, isolation: Isolation) -> int:

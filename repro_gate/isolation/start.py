@@ -118,6 +118,7 @@ def _kill_at_once(uid: int, gid: int) -> None:
             stderr=subprocess.DEVNULL,
             timeout=_AT_ONCE_WITHIN,
             check=False,
+            start_new_session=True,  # a Ctrl-C at the terminal is the gate's alone
         )
 
 

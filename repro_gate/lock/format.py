@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from repro_gate._version import DOCS_URL
 from repro_gate.address.canonical import escape, to_form
 from repro_gate.address.model import Leaves
 from repro_gate.errors import GateError, UsageError
@@ -28,8 +29,9 @@ from repro_gate.spec.sentences import value_place
 MAX_NODES = 100_000  # values in all
 MAX_BYTES = 1 << 20
 
-_HEADER = """\
-# What this training ended with, on each platform that it was gated on. Written by `repro-gate lock`; docs/lock.md says how to read it.
+_HEADER = f"""\
+# What this training ended with, on each platform that it was gated on. Written by `repro-gate lock`; how to read it:
+# {DOCS_URL}/lock.md
 # Review a change of it like code: where a digest moves, training gives other numbers. Leaves that were edited by hand are refused.
 """
 _REMEDY = "restore it from the base branch, or delete it and write it anew with `repro-gate lock`"

@@ -93,19 +93,22 @@ def loss_gap(recorded: Sequence[Outcome], now: Sequence[Outcome]) -> float | Non
 
 
 def _new_platform(lock: LockFile, address: ContentAddress, outcomes: Sequence[Outcome]) -> LockFinding:
-    same = [entry for entry in lock.entries.values() if entry.recipe == address.recipe]
     remedy = "`repro-gate lock` on this platform records its result beside the others; commit repro.lock"
-    if not same:
-        message = f"{FILE_NAME} holds nothing for this platform, nor this recipe for any other"
-        return LockFinding("new-platform", message, remedy=remedy, unknown_recipe=bool(lock.entries))
-    nearest = min(same, key=lambda entry: (len(_platform_moves(entry, address)), entry.platform))
-    parts = unlike(nearest.outcomes, outcomes)
-    bits = f"other bits there ({_named(parts)})" if parts else "the same bits there"
+    nothing = f"{FILE_NAME} holds nothing for this platform"
+    if not lock.entries:
+        return LockFinding("new-platform", nothing, remedy=remedy)
+    same = [entry for entry in lock.entries.values() if entry.recipe == address.recipe]
+    nearest = min(same or lock.entries.values(), key=lambda entry: (len(_platform_moves(entry, address)), entry.platform))
     leaves = _platform_moves(nearest, address)
-    names = _named([item.name for item in leaves])
-    message = f"{FILE_NAME} holds nothing for this platform; another, unlike it in {names}, has this recipe and {bits}"
+    changes = _named([f"{item.name} {item.before or 'absent'} -> {item.after or 'absent'}" for item in leaves])
+    if not same:
+        message = f"{nothing}, nor this recipe for any other; the nearest one differs in {changes}"
+        return LockFinding("new-platform", message, leaves, recorded=nearest.recorded, remedy=remedy, unknown_recipe=True)
+    differing = unlike(nearest.outcomes, outcomes)
+    bits = f"other bits ({_named(differing)})" if differing else "the same bits"
+    message = f"{nothing}; the nearest one has this recipe and {bits}, and differs in {changes}"
     gap = _finite(loss_gap(nearest.outcomes, outcomes))
-    return LockFinding("new-platform", message, leaves, parts, gap, (), nearest.recorded, remedy)
+    return LockFinding("new-platform", message, leaves, differing, gap, (), nearest.recorded, remedy)
 
 
 def _unchanged(entry: Entry, outcomes: Sequence[Outcome], gap: float | None) -> LockFinding:

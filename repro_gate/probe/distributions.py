@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from ..trace.format import MAX_DISTRIBUTIONS
+from ..trace.format import MAX_DISTRIBUTIONS, MAX_IMPORTS
+from .opened import printable
 from .process import mapped_files
 
 _FOLDERS = (".dist-info", ".egg-info")
@@ -24,17 +25,23 @@ class _Installed(NamedTuple):
     tops: Optional[Set[str]]  # names directly below the site folder, as top_level.txt has them; None: it has none
 
 
-def imported() -> Dict[str, str]:
-    """Canonical name (PEP 503) -> version, by name."""
+def imported(original: Any = None) -> Tuple[Dict[str, str], List[List[str]]]:
+    """Canonical name (PEP 503) -> version, by name; and of those that are copies of what the `original` checkout holds
+    (`redirect.Original`), module, path and name."""
     sites = [entry for entry in sys.path if os.path.isdir(entry)]
     loaded = _loaded(list(dict.fromkeys(os.path.abspath(entry) for entry in sites)))
     found: Dict[str, str] = {}
+    copies: List[List[str]] = []
     for site, files in loaded.items():
         for installed in _owners(site, files):
             name, version = _name_and_version(installed.metadata)
             if name and len(found) < MAX_DISTRIBUTIONS:
-                found.setdefault(re.sub(r"[-_.]+", "-", name).lower()[:200], version[:200])
-    return dict(sorted(found.items()))
+                canonical = re.sub(r"[-_.]+", "-", name).lower()[:200]
+                found.setdefault(canonical, version[:200])
+                own = sorted(file for top in _tops(installed) for file in files.get(top, ()))
+                if own and len(copies) < MAX_IMPORTS and original is not None and original.has_copy(installed.metadata, canonical, own):
+                    copies.append([printable(text) for text in (_top(own[0]), os.path.join(site, own[0]), canonical)])
+    return dict(sorted(found.items())), copies
 
 
 def _loaded(sites: List[str]) -> Dict[str, Dict[str, Set[str]]]:

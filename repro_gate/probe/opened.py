@@ -30,7 +30,7 @@ _OF_SYSTEM = {  # the system's own folders where others keep data too
 _DRIVERS = "/run/nvidia"  # /run/nvidia-persistenced, /run/nvidia-container-runtime, …
 _MEMORY = "/dev/shm/"  # noqa: S108  nothing is made there: what others put there is data like any other
 _OF_A_VENV = ("bin", "lib", "lib64", "include", "share", "etc", "pyvenv.cfg")
-_INSTALLED = ("/site-packages/", "/dist-packages/")
+INSTALLED = ("/site-packages/", "/dist-packages/")
 _SEEN = 50_000  # paths remembered as dealt with; a training on a million files must not grow by them
 _EVENT = 1_000  # files in one event
 _AT_ONCE = 64  # files that a forked child, which may be killed at any time, writes as they come
@@ -44,15 +44,16 @@ class Opened:
         self._workspace = os.path.realpath(workspace) + os.sep if workspace else ""
         self._given = os.path.abspath(workspace) + os.sep if workspace else ""
         self._started = float(config.get("started", 0.0))
+        self._began = config.get("began")  # when the first run of the gate run may have begun; None: nobody knows
         self._data = tuple(os.path.realpath(path) for path in config.get("data", ()))
         self._links: Tuple[str, ...] = ()  # where declared data is linked into the workspace, as far as it was met
         own = [config["traces"], os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *config.get("own", ())]
-        self._own = _with_separator([*_interpreter(), *own, *self._data])
+        self._own = with_separator([*interpreter(), *own, *self._data])
         self._seen: Set[Any] = set()
         self._seen_relative: Set[Any] = set()
-        self._old: Set[str] = set()  # files from before the run that it then changed
+        self._old: Dict[str, bool] = {}  # files from before the run that it then changed, and whether they were an earlier run's
         self._found: Set[str] = set()
-        self._pending: List[Tuple[str, bool, str]] = []
+        self._pending: List[Tuple[str, bool, str, bool]] = []
         self._forked = False
         self._full = False
 
@@ -112,20 +113,24 @@ class Opened:
         state = os.stat(real)  # OSError: there is no such file, and there may be one later
         if not stat.S_ISREG(state.st_mode) or not os.access(real, os.R_OK):
             return
-        if state.st_ctime >= self._started and real not in self._old:
+        left = self._old.get(real)
+        if left is None:
+            if state.st_ctime >= self._started:
+                self._remember(given, text)
+                return
+            left = not real.startswith(self._workspace) and self._began is not None and state.st_ctime >= self._began and state.st_size > 0
+        if reads:
             self._remember(given, text)
-        elif reads:
-            self._remember(given, text)
-            self._note(real)
+            self._note(real, left)
         elif len(self._old) < MAX_OPENED:
-            self._old.add(real)
+            self._old[real] = left
 
     def _excluded(self, path: str) -> bool:
         """Whether a path is left out as it is given: installed files may be links to a package manager's cache."""
         below = path + os.sep
         if below.startswith((self._given, self._workspace)):
             return bool(self._links) and below.startswith(self._links)
-        return of_system(path) or below.startswith(self._own) or any(part in path for part in _INSTALLED)
+        return of_system(path) or below.startswith(self._own) or any(part in path for part in INSTALLED)
 
     def _learn_link(self, path: str, real: str) -> None:
         """Remember the link by which declared data was reached, so that the next file below it costs no look at the disk."""
@@ -142,7 +147,7 @@ class Opened:
             seen.clear()
         seen.add(given)
 
-    def _note(self, real: str) -> None:
+    def _note(self, real: str, left: bool) -> None:
         if len(self._found) >= MAX_OPENED:
             if not self._full:
                 self._full = True
@@ -150,11 +155,11 @@ class Opened:
             return
         self._found.add(real)
         inside = real.startswith(self._workspace)
-        path = _printable(real[len(self._workspace) :] if inside else real)
+        path = printable(real[len(self._workspace) :] if inside else real)
         file, line = callers.nearest(sys._getframe(2))
-        by = _printable("%s:%d" % (file, line)) if file else ""
+        by = printable("%s:%d" % (file, line)) if file else ""
         if len(path) <= MAX_NAME and len(by) <= MAX_NAME:
-            self._pending.append((path, inside, by))
+            self._pending.append((path, inside, by, left))
         if self._forked and (len(self._found) < _AT_ONCE or len(self._pending) >= _AT_ONCE):
             session.current().flush()
 
@@ -168,7 +173,7 @@ def of_system(path: str) -> bool:
 @functools.lru_cache(maxsize=None)
 def _system_folders() -> Tuple[str, ...]:
     some = [folder + os.sep + name for folder, names in _OF_SYSTEM.items() for name in names.split()]
-    return (*_with_separator([*_SYSTEM, *some]), _DRIVERS)
+    return (*with_separator([*_SYSTEM, *some]), _DRIVERS)
 
 
 def _source_of(path: str) -> str:
@@ -182,7 +187,7 @@ def _source_of(path: str) -> str:
     return source if os.path.exists(source) else path
 
 
-def _interpreter() -> List[str]:
+def interpreter() -> List[str]:
     """Where the interpreter and what is installed for it lie. A virtual environment may share its folder with a checkout."""
     folders = [sys.base_prefix, sys.base_exec_prefix, os.path.dirname(os.path.abspath(os.__file__))]
     for prefix in {sys.prefix, sys.exec_prefix}:
@@ -191,12 +196,12 @@ def _interpreter() -> List[str]:
     return folders
 
 
-def _with_separator(folders: Sequence[str]) -> Tuple[str, ...]:
+def with_separator(folders: Sequence[str]) -> Tuple[str, ...]:
     """Each folder as it is written and as it is, with a separator behind it; the root of all is none of them."""
     both = [form for folder in folders if folder for form in (os.path.abspath(folder), os.path.realpath(folder))]
     return tuple(dict.fromkeys(folder + os.sep for folder in both if folder != os.sep))
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Text that can be printed anywhere: a file name that is no UTF-8 shows its bytes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from typing import List
+from typing import Any, List
 
 sys.modules.pop("resource", None)  # nothing else imports it at start-up: a `resource.py` beside the training's script stays its own
 
@@ -20,6 +20,21 @@ def process_key() -> str:
     multiprocessing = sys.modules.get("multiprocessing.process")
     name = multiprocessing.current_process().name if multiprocessing is not None else "MainProcess"
     return "main" if name == "MainProcess" else str(name)[:200]
+
+
+def prepares_data() -> bool:
+    """Whether this process is a DataLoader's worker, or still imports the script of the process that started it: never one that trains."""
+    if not started_by_multiprocessing():
+        return False
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    process: Any = sys.modules["multiprocessing.process"]
+    return getattr(worker, "_worker_info", None) is not None or hasattr(process.current_process(), "_inheriting")
+
+
+def started_by_multiprocessing() -> bool:
+    """Whether Python's `multiprocessing` started this process."""
+    process: Any = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
 
 
 def arguments() -> List[str]:

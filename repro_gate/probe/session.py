@@ -11,13 +11,15 @@ import os
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from ..trace.format import MAX_NAME
+from ..trace.format import MAX_NAME, WHOLE_RUN
 from ..trace.writer import Row, TraceFailed, TraceWriter
 from . import facts
-from .process import arguments, process_key, resident_peak
+from .process import arguments, prepares_data, process_key, resident_peak, started_by_multiprocessing
 
+_NOTES = 1_000
+_HELD = 1_000  # blocks before the first gradient or step
 EX_IOERR = 74  # the exit status of a process whose trace could not be written (sysexits.h)
 OBSERVERS: List[Any] = []  # what collects through the life of a process: `opened.Opened`, `entropy.Draws`; its `flush(session)` writes
 _CURRENT: List["Session"] = []
@@ -36,7 +38,11 @@ class Session:
         self.step = -1  # the step in progress; -1 until training starts
         self.stopped = False
         self.broken = False
-        self.at_close: List[Callable[[str], None]] = []  # run once before `end` is written: keeps the final state
+        self.explicit = False  # the script says itself what a step is
+        self.failed = False  # an exception that nothing caught ended the script
+        self.at_stop: List[Callable[[], None]] = []  # run once, when nothing more is to be recorded of the steps
+        self.at_close: List[Callable[[str], None]] = []  # run before `end` is written: digests and keeps the final state
+        self.whole_run: Callable[[], None] = lambda: None  # records what a process that took no step ends with
         self.synchronize: Callable[[], None] = lambda: None  # waits for the device, set where there is one
         self.read_flags: Callable[[], Dict[str, Any]] = dict
         self.peak_bytes: Callable[[], int] = resident_peak
@@ -45,7 +51,8 @@ class Session:
         self._writer: Optional[TraceWriter] = None
         self._said: Dict[str, str] = {}  # the facts that are written
         self._introduced = False
-        self._closed = False
+        self._held: Optional[List[Tuple[int, str, Sequence[Row], bytes, Optional[List[str]]]]] = []  # blocks; None once they are written
+        self._closed = self._finished = self._forked = False
         self._steps = 0
         self._stops = 0
         self._mark = time.perf_counter()  # when the step in progress began
@@ -54,9 +61,12 @@ class Session:
         self._recorded = False  # something is recorded through the SDK that no step has closed yet
         self._depth = 0
         self._connections: Dict[str, None] = {}
+        self.kept: Dict[str, int] = {}  # what `keep` keeps -> how often
+        self._noted: Set[Tuple[str, str]] = set()
 
     def start(self, forked: bool = False) -> None:
         """Open the trace of this process."""
+        self._forked = forked
         hello = {
             "nonce": self.config["nonce"],
             "pid": os.getpid(),
@@ -75,7 +85,9 @@ class Session:
     @property
     def live(self) -> bool:
         """Whether there is still something to record."""
-        return not (self.stopped or self.broken or self._closed) and self._writer is not None
+        if self.stopped or self.broken or self._closed or self._writer is None:
+            return False
+        return self._introduced or not prepares_data()
 
     @contextlib.contextmanager
     def own_time(self) -> Iterator[None]:
@@ -98,10 +110,23 @@ class Session:
             self._own += time.perf_counter() - began
 
     def block(self, kind: str, rows: Sequence[Row], digests: bytes, values: Optional[List[str]] = None) -> None:
-        """Write the digests of one kind at this moment. Called inside `own_time`."""
-        if rows and self._writer is not None:
-            self._introduce()
+        """Write the digests of one kind at this moment, or hold them until the process is known to train. Called inside `own_time`."""
+        if not rows or self._writer is None:
+            return
+        if self._held is None:
             self._writer.block(self.step, kind, rows, digests, values)
+        elif len(self._held) < _HELD:
+            self._held.append((self.step, kind, rows, digests, values))
+
+    def trains(self) -> None:
+        """A gradient, a step, something recorded: this process trains, and what was held is written. A forward pass alone is none of these:
+        workers of every kind (a `Pool`'s, say) call modules too."""
+        if self._held is not None and self._writer is not None:
+            with self.own_time():
+                self._introduce()
+                held, self._held = self._held, None
+                for block in held:
+                    self._writer.block(*block)
 
     def training_begins(self) -> None:
         """The initial state is recorded: step 0 starts now."""
@@ -115,6 +140,7 @@ class Session:
             self.insist()
             return
         self.training_begins()
+        self.trains()
         with self.own_time():
             elapsed = time.perf_counter() - self._mark
             self._write_step(elapsed)
@@ -122,7 +148,8 @@ class Session:
         self._mark, self._own = time.perf_counter(), 0.0
         wanted = self.config["steps"]
         if wanted is not None and self._steps >= wanted:
-            self.close("steps")
+            self._finish()
+            self._event("stopped", steps=self._steps)
             self.stopped = True
             self.insist()
 
@@ -131,6 +158,7 @@ class Session:
         if self.stopped:
             self._stops += 1
             if self._stops > 2:
+                self.close("steps")
                 with contextlib.suppress(Exception):
                     sys.stdout.flush()
                     sys.stderr.flush()
@@ -153,7 +181,9 @@ class Session:
 
     def note(self, identifier: str, message: str) -> None:
         """Something the probe could not do, in words."""
-        self._event("note", id=identifier, message=message[:MAX_NAME])
+        if (identifier, message) not in self._noted and len(self._noted) < _NOTES:
+            self._noted.add((identifier, message))
+            self._event("note", id=identifier, message=message[:MAX_NAME])
 
     def event(self, name: str, **fields: Any) -> None:
         """Write an event of the format's. Called inside `own_time`."""
@@ -161,7 +191,8 @@ class Session:
             self._writer.event(name, **fields)
 
     def recorded(self) -> None:
-        """Something was recorded through the SDK: a step that closes it is owed."""
+        """Something is recorded through the SDK: a step that closes it is owed."""
+        self.trains()
         self._recorded = True
 
     @property
@@ -178,22 +209,58 @@ class Session:
         """Write what is kept to the end and the last line. Later calls do nothing."""
         if self._closed or self._writer is None:
             return
-        if self._recorded and reason != "exception":
+        if self.stopped:
+            reason = "steps"
+        elif reason == "exit" and not self._introduced:
+            self._close_whole_run()
+        elif self._recorded and reason != "exception":
             with self.own_time():
                 self._write_step(time.perf_counter() - self._mark)  # the last step of a script that only ever records
             self.step += 1
+        self._finish()
         if self._steps or self._introduced:
             with self.own_time():
                 for action in self.at_close:
                     action(reason)
-                if self.config.get("observe"):
-                    from . import distributions
-
-                    self.event("distributions", versions=distributions.imported())
-        self.flush(last=True)
         self._closed = True
         with self._guard():
             self._writer.event("end", reason=reason, steps=self._steps)
+
+    def reopen(self) -> None:
+        """Go on after `close`: the program that was to take this one's place could not be started."""
+        if self._closed and self._writer is not None and not self.broken:
+            self._closed = False
+            self._event("resumed", steps=self._steps)
+
+    def _finish(self) -> None:
+        """Write what is told once, when the last step is over."""
+        if self._finished:
+            return
+        if self._steps or self._introduced:
+            with self.own_time():
+                for action in self.at_stop:
+                    action()
+                if self.config.get("observe"):
+                    from . import distributions
+
+                    original = next((item for item in OBSERVERS if hasattr(item, "has_copy")), None)
+                    versions, copies = distributions.imported(original)
+                    self.event("distributions", versions=versions)
+                    if copies:
+                        self.event("imports", modules=copies)
+        self.flush(last=True)
+        self._finished = True
+
+    def _close_whole_run(self) -> None:
+        """A process that took no step counts as one where the spec names artifacts: they are what is compared."""
+        if self.config.get("artifacts") and "torch" in sys.modules and not (self._forked or started_by_multiprocessing()):
+            self.step = 0
+            self.trains()
+            with self.own_time():
+                self.whole_run()
+                self.note(WHOLE_RUN, "no step was recorded: the runs are compared by their artifacts alone")
+                self._write_step(time.perf_counter() - self._mark)
+            self.step = 1
 
     def flush(self, last: bool = False) -> None:
         """Write what the observers have collected; `last`: the trace is about to be closed."""
@@ -276,9 +343,14 @@ def current() -> Session:
 
 def close_session() -> None:
     """At the interpreter's exit: say how it ended and close the trace."""
-    failed = getattr(sys, "last_value", None) is not None
     if _CURRENT:
-        _CURRENT[0].close("exception" if failed else "exit")
+        _CURRENT[0].close("exception" if _CURRENT[0].failed else "exit")
+
+
+def script_failed() -> None:
+    """The interpreter shows an exception that nothing caught. (`sys.last_value` can be set by anybody.)"""
+    if _CURRENT:
+        _CURRENT[0].failed = True
 
 
 def reopen_after_fork() -> None:

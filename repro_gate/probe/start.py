@@ -13,7 +13,7 @@ import sys
 from typing import Any, Dict
 
 from ..trace.format import CONFIG_VARIABLE
-from . import audit, callers, children, entropy, imports, opened, seeds, session
+from . import audit, callers, children, entropy, imports, opened, redirect, seeds, session
 
 
 def start(inject: str) -> None:
@@ -24,8 +24,8 @@ def start(inject: str) -> None:
     current = session.open_session(config)
     seeds.seed_python(config["seed"])
     callers.start(config.get("workspace", ""))
-    files, draws = opened.Opened(config), entropy.Draws()
-    session.OBSERVERS[:] = [files, draws]
+    files, draws, original = opened.Opened(config), entropy.Draws(), redirect.Original(config)
+    session.OBSERVERS[:] = [files, draws, original]
     imports.after_import("numpy", lambda module: _numpy_arrived(module, draws))
     imports.after_import("torch", lambda module: _torch_arrived(module, draws))
     draws.install()
@@ -36,6 +36,8 @@ def start(inject: str) -> None:
     atexit.register(session.close_session)
     _close_before_os_exit()
     current.start()
+    with current.own_time():
+        original.start()
 
 
 def _numpy_arrived(numpy: Any, draws: entropy.Draws) -> None:

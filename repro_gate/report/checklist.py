@@ -31,9 +31,11 @@ def render_checklist(results: Sequence[CheckResult], console: Console, need_trai
     """
     encoding = console.encoding
     for category, passed, made in sentences.coverage(results):
-        here = [item for item in sentences.worst_first(results) if item.category == category]
+        here = [item for item in sentences.worst_first(results) if item.category == category and not sentences.is_undeclared(item)]
         waiting = sum(_category(identifier) == category for identifier in need_training)
         out(console, *section(_title(category, passed, made, waiting), _results(here, encoding) if here else None, encoding))
+    if sentences.undeclared(results):
+        out(console, Text(""), Text(sentences.undeclared(results), style="dim"))
     out(console, Text(""))
     console.print(_summary(results, len(need_training)), soft_wrap=True, highlight=False)  # one line, so that a log can be searched for it
 

@@ -151,6 +151,7 @@ def _noise(given: Mapping[str, Any]) -> NoiseFloor:
         first_step=None if step is None else _int(step),
         first_divergence=_divergence(given.get("first_divergence")),
         losses=_losses(given.get("losses", ())),
+        reproducible_by=given.get("reproducible_by", ""),
     )
 
 
@@ -166,6 +167,7 @@ def _cost(given: Mapping[str, Any]) -> Cost:
         deterministic_peak_bytes=None if flags is None else _int(flags),
         default_peak_bytes=None if none is None else _int(none),
         suspicious=given.get("suspicious"),
+        steps_needed=None if given.get("steps_needed") is None else _int(given["steps_needed"]),
         memory_ci95=None if bounds is None else (_float(bounds[0]), _float(bounds[1])),
     )
 

@@ -6,7 +6,7 @@ Called by `report.terminal` and `report.checklist`. `text` is the one place wher
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -21,6 +21,8 @@ from repro_gate.report.sentences import Phrase
 
 STATUS_STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim", "waived": "cyan"}
 _ROLE_STYLE = {"say": "", "figure": "bold", "name": "bold cyan", "message": ""}
+WIDE = 2_000  # columns where there is no terminal: more than any text that a report shows
+_RULE = 80  # columns of a rule at most
 EVIDENCE = 5  # lines of a check's evidence that a person sees
 _LIMITS = {"name": 160, "message": 600}  # characters
 
@@ -28,7 +30,15 @@ _LIMITS = {"name": 160, "message": 600}  # characters
 def out(console: Console, *parts: RenderableType) -> None:
     """Print each part as it is: no markup, no emoji codes."""
     for part in parts:
-        console.print(part, highlight=False, emoji=False, markup=False)
+        width = min(console.width, _RULE) if isinstance(part, Rule) else None
+        console.print(part, width=width, highlight=False, emoji=False, markup=False)
+
+
+def unwrapped(console: Console, show: Callable[[], None]) -> None:
+    """Print what `show` prints to a console that is no terminal without the spaces at the ends of lines, which tables fill up."""
+    with console.capture() as kept:
+        show()
+    print("\n".join(line.rstrip(" ") for line in kept.get().split("\n")), end="", file=console.file, flush=True)
 
 
 def text(phrase: Phrase, encoding: str, style: str = "") -> Text:

@@ -70,6 +70,7 @@ def _finalized(value: object) -> str:
 
 def _rendered(report: Report, form: Form, links: Links, *, shortened: bool) -> str:
     found = report.determinism
+    skipped = [item for item in report.checklist if item.status == "skip" and not sentences.is_undeclared(item)]
     context: dict[str, object] = {
         "verdict": report.verdict,
         "headline": prose(sentences.headline(report), form),
@@ -83,6 +84,8 @@ def _rendered(report: Report, form: Form, links: Links, *, shortened: bool) -> s
         "notes": _reasons(report.notes, form.notes, form),
         "more_reasons": max(len(report.reasons) - form.reasons, 0),
         "checks": _checks(report.checklist, form),
+        "skipped": [code(item.id, form) for item in skipped[: form.checks]],
+        "undeclared": Markup(sentences.undeclared(report.checklist)),
         "runs": [(code(run.name, form), run, sentences.ended_badly(run), sentences.outcome(run)[:60]) for run in report.runs[: form.runs]],
         "logs": _logs(report.runs, form),
         "settings": _pairs(dict(sorted(report.settings.items())), form.settings, form),
@@ -102,6 +105,8 @@ def _cost_details(report: Report, form: Form) -> list[Markup]:
     if price is None:
         return []
     lines = [Markup(sentences.step_times(price))]
+    if price.steps_needed is not None:
+        lines.append(Markup(f"too few steps for a figure: 95% interval {figures.interval(price.ci95)}"))
     if sentences.memory(price):
         lines.append(Markup(sentences.memory(price)))
     if price.suspicious is not None:
@@ -161,7 +166,7 @@ def _checks(checklist: Sequence[CheckResult], form: Form) -> list[dict[str, obje
             "remedy": message(item.remedy, form),
             "evidence": [code(text, form) for text in item.evidence[: form.evidence]],
         }
-        for item in sentences.worst_first(checklist)[: form.checks]
+        for item in [item for item in sentences.worst_first(checklist) if item.status != "skip"][: form.checks]
     ]
 
 

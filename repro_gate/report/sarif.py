@@ -46,7 +46,7 @@ _REASONS: Mapping[str, _Rule] = {
     "lock/new-platform": _Rule("repro.lock records a result for this platform."),
     "against/changed": _Rule("The result is that of the other ref."),
     "run/crashed": _Rule("The training command runs to its end."),
-    "run/timed-out": _Rule("The training command ends within its time."),
+    "run/timeout": _Rule("The training command ends within its time."),
     "checklist/uncovered": _Rule("Each category of the checklist has a check that passed."),
     ASKS_LESS: _Rule("The change asks no less of the training than its base does.", "warning"),
     _OTHER: _Rule("The gate finds nothing else to say against the change."),

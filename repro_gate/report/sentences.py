@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from repro_gate.analysis.model import Comparison, Cost, Divergence, NoiseFloor
+from repro_gate._version import DOCS_URL
+from repro_gate.analysis.model import STEPS, Comparison, Cost, Divergence, NoiseFloor
 from repro_gate.report import figures
 from repro_gate.report.model import CATEGORIES, CheckResult, Report, RunSummary
 
@@ -26,13 +27,24 @@ _KIND_WORDS = {
     "optimizer": "optimizer state of",
     "artifact": "artifact",
 }
+_COUNTED = {
+    "parameter": ("parameter",),
+    "gradient": ("gradient",),
+    "batch": ("batch", "batches"),
+    "loss": ("loss", "losses"),
+    "buffer": ("buffer",),
+    "artifact": ("artifact",),
+    "optimizer": ("optimizer state",),
+    "rng": ("generator state",),
+}
+_UNDECLARED = {"env/image-digest": "image", "env/lockfile": "lockfile"}
 _ENDED_WELL = ("finished", "stopped")
 _MORE = re.compile(r"… and ([0-9]{1,9}) more")
 _WORST_FIRST = ("fail", "warn", "waived", "skip", "pass")
 
 
 def headline(report: Report) -> Phrase:
-    """The verdict's one sentence. It holds no text from outside."""
+    """The verdict's one sentence. The only text from outside is the name of what diverges without the flags."""
     found = report.determinism
     if report.verdict == "inconclusive":
         return (("say", "the question could not be answered"),)
@@ -45,7 +57,17 @@ def headline(report: Report) -> Phrase:
     same += f"seed {found.seed}" if seeds == 1 else figures.count(seeds, "seed")
     if report.verdict == "fail":
         return (("say", same + "; yet it fails, see why"),)
-    return (("say", same),)
+    floor = report.noise_floor
+    if floor is None or floor.identical or floor.first_divergence is None:
+        return (("say", same),)
+    return (("say", same + "; without the flags they diverge "), *_without_flags(floor, floor.first_divergence))
+
+
+def _without_flags(floor: NoiseFloor, first: Divergence) -> Phrase:
+    """Where two default runs diverge, and what alone makes them repeat, where that was shown."""
+    named: Phrase = () if first.name == first.kind else (("say", " "), ("name", first.name))
+    by = f", made reproducible by {floor.reproducible_by}" if floor.reproducible_by else ""
+    return (("say", f"{moment(first, first.step + 1)}, in {first.kind}"), *named, *((("say", by),) if by else ()))
 
 
 def _differing_headline(report: Report) -> Phrase:
@@ -87,6 +109,8 @@ def where(divergence: Divergence) -> Phrase:
     word = _KIND_WORDS.get(divergence.kind, divergence.kind)
     if divergence.name == divergence.kind:
         word = "the"
+    if divergence.kind == "optimizer" and divergence.name == STEPS:
+        word = "the number of"
     phrase: Phrase = (("figure", step), ("say", f", {word} "), ("name", divergence.name))
     return phrase if divergence.process == "main" else (*phrase, ("say", " in process "), ("name", divergence.process))
 
@@ -97,7 +121,7 @@ def how_far(divergence: Divergence) -> Phrase:
     if divergence.dtype is not None:
         parts.append((("name", divergence.dtype + (" " + figures.shape(divergence.shape) if divergence.shape is not None else "")),))
     if divergence.values is not None:
-        first, second = (_decimal(value) for value in divergence.values)
+        first, second = (_decimal(value, divergence.dtype) for value in divergence.values)
         parts.append((("name", first), ("say", " against "), ("name", second)))
     parts.extend((("figure", text),) for text in distances(divergence))
     if divergence.detail:
@@ -105,10 +129,13 @@ def how_far(divergence: Divergence) -> Phrase:
     return joined(parts)
 
 
-def _decimal(value: str) -> str:
-    """A hex float as the shortest decimal that is the same float; any other text as it is."""
+def _decimal(value: str, dtype: str | None) -> str:
+    """A hex float as the shortest decimal that is the same float, or as the integer or truth value that it was; other text as it is."""
     try:
-        return repr(float.fromhex(value)) if value.lower().lstrip("-").startswith("0x") else value
+        if not value.lower().lstrip("-").startswith("0x"):
+            return value
+        number = float.fromhex(value)
+        return repr(bool(number) if dtype == "bool" else int(number) if dtype == "int" else number)
     except (ValueError, OverflowError):
         return value
 
@@ -142,37 +169,53 @@ def kinds(comparison: Comparison) -> str:
     return ", ".join(differing)
 
 
+def compared(report: Report) -> str:
+    """`10 parameters, 10 gradients, 2 batches, 4 artifacts`: what equal runs were compared in; empty where they differ."""
+    found = report.determinism
+    if found is None or not found.comparison.identical:
+        return ""
+    counts = {kind: tally.tensors for kind, tally in found.comparison.by_kind.items()}
+    if counts.get("artifact"):
+        counts["artifact"] = max((run.artifacts for run in report.runs), default=0) or counts["artifact"]
+    return ", ".join(figures.count(counts[kind], *words) for kind, words in _COUNTED.items() if counts.get(kind))
+
+
 def noise(floor: NoiseFloor | None) -> Phrase:
     """The noise floor: what happens without the flags."""
     if floor is None:
         return (("say", "not measured"),)
     if floor.identical:
         return (("say", "zero: this workload repeats its bits here without the flags"),)
-    step = floor.first_step
-    start = "two runs drift apart" + ("" if step is None else " before the first step" if step < 0 else f" from step {step} on")
+    first, step = floor.first_divergence, floor.first_step
+    when = "" if step is None else " before the first step" if step < 0 else f" from step {step} on"
+    start: Phrase = (("say", "two runs diverge" + when),)
+    if first is not None:
+        start = (("say", "two runs diverge "), *_without_flags(floor, first))
     found = (
         None if floor.loss_gap is None else f"loss gap {figures.small(floor.loss_gap)}",
         None if floor.weight_l2 is None else f"weights {figures.small(floor.weight_l2)} apart (L2)",
         None if floor.weight_relative_l2 is None else f"relative {figures.small(floor.weight_relative_l2)}",
     )
     figures_found = ", ".join(text for text in found if text is not None)
-    return (("say", start + (": " if figures_found else "")), ("figure", figures_found))
+    return (*start, *((("say", ": "), ("figure", figures_found)) if figures_found else ()))
 
 
 def cost(price: Cost | None, budget: float | None = None) -> Phrase:
-    """What the flags cost in time, with the interval. A negative cost is said as `faster`, an interval across zero as not measurable."""
+    """What the flags cost in time, with the interval. A negative cost is said as `faster`, an interval across zero as no measurable
+    difference; one that is too wide for any figure says how many steps would do."""
     if price is None:
         return (("say", "not measured"),)
     low, high = price.ci95
+    over = "" if budget is None else f"; {_budget(price, budget)}"
+    if price.steps_needed is not None:
+        timed = figures.count(price.timed_steps, "timed step")
+        return (("figure", f"not measurable in {timed}"), ("say", f"; needs train.steps of about {price.steps_needed:,}{over}"))
     if low <= 0 <= high:
         start = f"no measurable difference ({figures.percent(price.determinism_cost_pct)})"
     else:
         word = "slower" if price.determinism_cost_pct > 0 else "faster"
         start = f"{figures.percent(abs(price.determinism_cost_pct), signed=False)} {word} with the flags"
-    rest = f", 95% interval {figures.interval(price.ci95)}"
-    if budget is not None:
-        rest += f"; {_budget(price, budget)}"
-    return (("figure", start), ("say", rest))
+    return (("figure", start), ("say", f", 95% interval {figures.interval(price.ci95)}{over}"))
 
 
 def _budget(price: Cost, budget: float) -> str:
@@ -206,6 +249,17 @@ def coverage(checklist: Sequence[CheckResult]) -> tuple[tuple[str, int, int], ..
         return category, sum(item.status == "pass" for item in made), len(made)
 
     return tuple(tally(category) for category in CATEGORIES)
+
+
+def undeclared(checklist: Sequence[CheckResult]) -> str:
+    """`not declared: image, lockfile (https://…)`; empty where everything is declared that a check asks for."""
+    words = sorted(_UNDECLARED[item.id] for item in checklist if is_undeclared(item))
+    return f"not declared: {', '.join(words)} ({DOCS_URL}/checks/README.md)" if words else ""
+
+
+def is_undeclared(item: CheckResult) -> bool:
+    """Whether a check had nothing to look at because the spec never mentions it."""
+    return item.status == "skip" and item.id in _UNDECLARED
 
 
 def worst_first(checklist: Sequence[CheckResult]) -> list[CheckResult]:

@@ -24,8 +24,11 @@ _STANDING_STYLE = {"unchanged": "bold green", "no-op": "bold green", "changed": 
 _TELLING = ("torch.use_deterministic_algorithms", "CUBLAS_WORKSPACE_CONFIG")  # the rest is in the JSON report
 
 
-def render(report: Report, console: Console) -> None:
-    """Print the whole report. Whatever the texts hold and whatever the console's encoding is, it prints."""
+def render(report: Report, console: Console, verbose: bool = False) -> None:
+    """Print the report; with `verbose` also what passed over: checks with nothing to look at, and runs that ended well.
+
+    Whatever the texts hold and whatever the console's encoding is, it prints.
+    """
     encoding = console.encoding
     out(console, Text(""), _verdict(report, encoding))
     out(console, *section("", labelled(_difference_lines(report, encoding)), encoding))
@@ -40,8 +43,8 @@ def render(report: Report, console: Console) -> None:
     if report.notes:
         out(console, *section("Worth knowing", _reasons(report.notes, "", encoding), encoding))
     if report.checklist:
-        out(console, *section("Checklist", _checklist(report.checklist, encoding), encoding))
-    if report.runs:
+        out(console, *section("Checklist", _checklist(report.checklist, verbose, encoding), encoding))
+    if verbose or any(sentences.ended_badly(run) for run in report.runs):
         out(console, *section("Runs", _runs(report.runs, encoding), encoding))
     for run in report.runs:
         if run.log_tail and sentences.ended_badly(run):
@@ -67,6 +70,8 @@ def _difference_lines(report: Report, encoding: str) -> Iterator[tuple[str, Text
     found = report.determinism
     if found is not None and not found.comparison.identical:
         yield from _divergence_lines(found, encoding)
+    if sentences.compared(report):
+        yield "compared", say(sentences.compared(report), encoding)
     if len(report.comparisons) > 1:
         yield "seeds", _seeds(report.comparisons)
     if report.non_finite:
@@ -117,7 +122,7 @@ def _standing(status: str, phrase: Phrase, encoding: str) -> Text:
 def _figure_lines(report: Report, encoding: str) -> Iterator[tuple[str, Text]]:
     yield "noise floor", text(sentences.noise(report.noise_floor), encoding)
     yield "cost", text(sentences.cost(report.cost, report.cost_budget_pct), encoding)
-    if report.cost is not None:
+    if report.cost is not None and report.cost.steps_needed is None:
         yield "", say(sentences.step_times(report.cost), encoding)
         if sentences.memory(report.cost):
             yield "", say(sentences.memory(report.cost), encoding)
@@ -169,10 +174,11 @@ def _reasons(reasons: Sequence[Reason], verdict: str, encoding: str) -> Table:
     return table
 
 
-def _checklist(checklist: Sequence[CheckResult], encoding: str) -> Table:
-    """A line for each category, under it what did not pass, the worst first."""
+def _checklist(checklist: Sequence[CheckResult], verbose: bool, encoding: str) -> Table:
+    """A line for each category, under it what did not pass, the worst first; then, in one line, what was never declared."""
     table = grid(12, None)
-    open_items = [item for item in sentences.worst_first(checklist) if item.status != "pass"]
+    hidden = ("pass",) if verbose else ("pass", "skip")
+    open_items = [item for item in sentences.worst_first(checklist) if item.status not in hidden]
     for category, passed, made in sentences.coverage(checklist):
         full = 0 < made == passed
         table.add_row(Text(category), Text(figures.of(passed, made) if made else "nothing checked", style="green" if full else "yellow"))
@@ -185,6 +191,8 @@ def _checklist(checklist: Sequence[CheckResult], encoding: str) -> Table:
                     table.add_row("", indented(below))
         if len(here) > _ROWS:
             table.add_row("", say(f"and {len(here) - _ROWS} more, all in the JSON report", encoding, "dim"))
+    if sentences.undeclared(checklist):
+        table.add_row("", say(sentences.undeclared(checklist), encoding, "dim"))
     return table
 
 

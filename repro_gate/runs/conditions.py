@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 FlagValue = bool | str
 
+FILL = "torch.utils.deterministic.fill_uninitialized_memory"
 # Set by the probe in the process, right after torch came in.
 IN_PROCESS: Mapping[str, FlagValue] = {
     "torch.use_deterministic_algorithms": True,
-    "torch.utils.deterministic.fill_uninitialized_memory": True,
+    FILL: True,
     "torch.backends.cudnn.deterministic": True,
     "torch.backends.cudnn.benchmark": False,
     "torch.backends.mkldnn.deterministic": True,
@@ -41,21 +42,31 @@ ALSO_EFFECTIVE: Mapping[str, frozenset[str]] = {
 }
 # Read back where present; torch._inductor sets its own from TORCHINDUCTOR_DETERMINISTIC once it is loaded.
 ONLY_READ = "torch._inductor.config.deterministic"
-SAME_IN_ALL = (
-    "PYTHONHASHSEED",
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-)  # set under every condition: they are part of the seed and the machine
+HASH_SEED = "PYTHONHASHSEED"  # the seed; no value of it is wrong, since what counts is what the process was started with
+# What only a training on CUDA calls: cuDNN, cuBLAS, NCCL and libraries of CUDA kernels.
+CUDA_ONLY = frozenset(
+    {
+        "torch.backends.cudnn.deterministic",
+        "torch.backends.cudnn.benchmark",
+        "CUBLAS_WORKSPACE_CONFIG",
+        "NCCL_ALGO",
+        "NCCL_PROTO",
+        "FLASH_ATTENTION_DETERMINISTIC",
+        "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+        "MAMBA_DETERMINISTIC",
+        "CAUSAL_CONV1D_DETERMINISTIC",
+    }
+)
 WARN_ONLY = "torch.use_deterministic_algorithms.warn_only"
-FLAGS = (*IN_PROCESS, ONLY_READ, *IN_ENVIRONMENT, *SAME_IN_ALL)
-VARIABLES = (*IN_ENVIRONMENT, *SAME_IN_ALL)
+FLAGS = (*IN_PROCESS, ONLY_READ, *IN_ENVIRONMENT, HASH_SEED)
+VARIABLES = (*IN_ENVIRONMENT, HASH_SEED)
 
 
 @dataclass(frozen=True)
 class Condition:
     """What a run is started under. `flags` are set in the process, `environment` before it; `steps` overrides the spec's where set."""
 
-    name: str  # `deterministic`, `default`, `reseeded`
+    name: str  # `deterministic`, `default`, `reseeded`, `pinned`
     seed: int
     flags: Mapping[str, FlagValue] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -69,14 +80,19 @@ def deterministic(seed: int, allow: frozenset[str], steps: int | None) -> Condit
         "deterministic",
         seed,
         {name: value for name, value in IN_PROCESS.items() if name not in allow},
-        _seeded(seed, allow) | {name: value for name, value in IN_ENVIRONMENT.items() if name not in allow},
+        _seeded(seed) | {name: value for name, value in {**IN_ENVIRONMENT, **_hash_seed(seed)}.items() if name not in allow},
         steps,
     )
 
 
-def default(seed: int, allow: frozenset[str], steps: int | None) -> Condition:
-    """The flags off, the same seed: what the training does without the gate."""
-    return Condition("default", seed, {}, _seeded(seed, allow), steps)
+def default(seed: int, steps: int | None) -> Condition:
+    """The flags off, the same seed: what the training does in a user's shell, where nothing fixes `PYTHONHASHSEED`."""
+    return Condition("default", seed, {}, _seeded(seed), steps)
+
+
+def pinned(seed: int, steps: int) -> Condition:
+    """As `default`, with `PYTHONHASHSEED` as the deterministic runs have it: whether that alone gives their numbers."""
+    return Condition("pinned", seed, {}, _seeded(seed) | _hash_seed(seed), steps)
 
 
 def reseeded(seed: int, allow: frozenset[str], steps: int) -> Condition:
@@ -97,7 +113,7 @@ def not_effective(settings: Mapping[str, object], condition: Condition) -> dict[
     """
     wrong: dict[str, object] = {}
     for name, wanted in {**condition.flags, **condition.environment}.items():
-        if name in SAME_IN_ALL or name not in settings:
+        if name == HASH_SEED or name not in settings:
             continue
         value = settings[name]
         if value != wanted and str(value) not in ALSO_EFFECTIVE.get(name, frozenset()):
@@ -109,10 +125,29 @@ def not_effective(settings: Mapping[str, object], condition: Condition) -> dict[
     return wrong
 
 
-def _seeded(seed: int, allow: frozenset[str]) -> dict[str, str]:
-    threads = str(usable_processors())
-    wanted = {"PYTHONHASHSEED": str(seed % 2**32), "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
-    return {name: value for name, value in wanted.items() if name not in allow} | {"PL_GLOBAL_SEED": str(seed), "PL_SEED_WORKERS": "1"}
+def wanted(name: str, condition: Condition) -> FlagValue | None:
+    """The value that the condition has for a flag, or for what is read back in its place."""
+    derived = {WARN_ONLY: False, ONLY_READ: True}
+    return derived.get(name, condition.flags.get(name, condition.environment.get(name)))
+
+
+def moot(name: str, facts: Mapping[str, str], settings: Mapping[str, object]) -> str:
+    """Why a flag means nothing to a process with these facts and this reading; empty where its library was used, or may have been."""
+    if name in CUDA_ONLY and facts.get("device", "").startswith("cpu"):
+        return "no CUDA device was used"
+    if name.startswith("NCCL_") and facts.get("gpus") == "1" and facts.get("process") == "main":
+        return "one process used one GPU"
+    if name == "TORCHINDUCTOR_DETERMINISTIC" and ONLY_READ not in settings:
+        return "torch.compile was not used"
+    return ""
+
+
+def _seeded(seed: int) -> dict[str, str]:
+    return {"PL_GLOBAL_SEED": str(seed), "PL_SEED_WORKERS": "1"}
+
+
+def _hash_seed(seed: int) -> dict[str, str]:
+    return {HASH_SEED: str(seed % 2**32)}
 
 
 def usable_processors() -> int:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from repro_gate.isolation.secret_names import SECRET
-from repro_gate.runs.conditions import VARIABLES, Condition, usable_processors
+from repro_gate.runs.conditions import IN_ENVIRONMENT, Condition, usable_processors
 from repro_gate.trace.format import CONFIG_VARIABLE
 
 INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
@@ -35,8 +35,7 @@ _NAMES = frozenset(
         "SSL_CERT_FILE",
         "SSL_CERT_DIR",
         "REQUESTS_CA_BUNDLE",
-        "OMP_NUM_THREADS",
-        "MKL_NUM_THREADS",
+        "PYTHONHASHSEED",
         "CC",
         "CXX",
     }
@@ -51,6 +50,7 @@ _PREFIXES = (
     "KMP_",
     "GOMP_",
     "MKL_",
+    "OPENBLAS_",
     "TORCH_",
     "TORCHINDUCTOR_",
     "PYTORCH_",
@@ -61,15 +61,18 @@ _PREFIXES = (
     "GLOO_",
     "PYENV_",
 )
+# Compiled code that one run leaves there decides what the next one runs; without them each run compiles in its own HOME and TMPDIR.
+_SHARED_CACHES = frozenset({"TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH"})
 
 
 def training_environment(
     outer: Mapping[str, str], condition: Condition, train_env: Mapping[str, str], place: Path, device: str | None = None
 ) -> dict[str, str]:
     """The whole environment of one run. Later layers win: allow-list, condition, device, `train.env`, the run's own places."""
-    threads = {name: outer[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in outer}
-    environment = {name: value for name, value in outer.items() if _allowed(name) and name not in VARIABLES}
-    environment |= {**condition.environment, **threads}
+    environment = {name: value for name, value in outer.items() if _allowed(name) and name not in IN_ENVIRONMENT}
+    environment |= condition.environment
+    if "OMP_NUM_THREADS" in train_env:
+        environment.pop("MKL_NUM_THREADS", None)  # torch would take the shell's value of this one instead
     if device == "cpu":
         environment |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
     environment |= train_env
@@ -89,9 +92,8 @@ def training_environment(
 
 def thread_count(outer: Mapping[str, str]) -> str:
     """The number of threads that a training is given, before anything of its own says otherwise: a property of the machine."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    counts = dict.fromkeys(outer.get(name) or str(usable_processors()) for name in names)
-    return " and ".join(counts)
+    counts = dict.fromkeys(outer[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if outer.get(name))
+    return " and ".join(counts) or str(usable_processors())
 
 
 def write_shims(place: Path, outer_path: str) -> None:
@@ -119,4 +121,4 @@ def write_shims(place: Path, outer_path: str) -> None:
 
 
 def _allowed(name: str) -> bool:
-    return (name in _NAMES or name.startswith(_PREFIXES)) and not SECRET.search(name)
+    return (name in _NAMES or name.startswith(_PREFIXES)) and name not in _SHARED_CACHES and not SECRET.search(name)

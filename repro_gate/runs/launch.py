@@ -9,11 +9,13 @@ import json
 import os
 import re
 import secrets
+import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from repro_gate.ending import held
 from repro_gate.isolation.handover import give, seal
 from repro_gate.isolation.leftovers import Left, sweep
 from repro_gate.isolation.model import Isolation
@@ -30,6 +32,11 @@ SNIPPET = "_repro_gate_snippet.py"
 KEPT = ".safetensors"  # what `probe/keep.py` leaves for the second run of a pair
 _ACCOUNT = "training"  # what a training with a user of its own is told that it is called
 _SIMPLE = re.compile(r"(?:python[\d.]*|torchrun|accelerate|bash|sh|[\w.-]*/[\w./-]+) [^;&|<>()`\n#]*")
+_KILLED = {  # by what the kernel's own count of out-of-memory kills on this machine says
+    "none": "the kernel killed nothing for want of memory meanwhile: see who else ends processes here (a job, a time limit, a person)",
+    "some": "the kernel killed for want of memory on this machine meanwhile, whom is in `dmesg`: lower the batch size if it was this run",
+    "unknown": "whether memory was short cannot be read here: see `dmesg` on the host, and who else ends processes there",
+}
 _NO_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementation")
 
 
@@ -78,6 +85,16 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Original:
+    """The checkout that the workspaces are copies of. `ignored` are its modules, and whole folders, that git ignores; `projects` the
+    canonical names of the distributions that it makes."""
+
+    root: Path
+    ignored: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Site:
     """Where runs take place: the same paths for each. `cwd` lies in the workspace, `traces` holds one folder for each run."""
 
@@ -88,6 +105,8 @@ class Site:
     outer: Mapping[str, str]  # the environment that the gate itself was started in
     data: tuple[Path, ...] = ()
     isolation: Isolation = field(default_factory=Isolation)
+    original: Original | None = None
+    began: float | None = None  # when the first run of the gate run may have begun, in seconds since 1970
 
 
 def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
@@ -115,8 +134,9 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     ended = supervise(command, cwd=site.cwd, env=environment, timeout=spec.train.timeout, tick=watcher.look, isolation=site.isolation)
     watcher.look([])  # what came after the last tick
     run = _judge(spec, plan, folder, nonce, ended, watcher)
-    seal(site.isolation, folder, KEPT)
-    return replace(run, left=sweep(site.isolation, site.data))
+    with held():
+        seal(site.isolation, folder, KEPT)
+        return replace(run, left=sweep(site.isolation, site.data))
 
 
 def _may_enter(site: Site) -> bool:
@@ -150,10 +170,13 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
         "variables": list(VARIABLES),
         "steps": steps,
         "every": spec.capture.every,
+        "artifacts": bool(spec.capture.artifacts),
         "workspace": str(site.workspace),
         "data": [str(path) for path in site.data],
+        "checkout": None if site.original is None else {**asdict(site.original), "root": os.path.realpath(site.original.root)},
         "own": [*(str(site.place / name) for name in ("home", "tmp", "bin", "probe.json")), str(site.traces)],
         "started": time.time(),
+        "began": site.began,
         "observe": plan.observe,
         "keep": {"final": plan.keep_final, "step": plan.keep_step, "reference": _reference(plan.reference)},
     }
@@ -192,7 +215,8 @@ def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watch
         trace_problem = trace_problem or (f"{min(removed)}: was removed during the run" if removed else None)
     except TraceError as error:
         trace_problem = trace_problem or str(error)
-    steps_done = bool(traces) and any(trace.trained for trace in traces) and all(trace.end == "steps" for trace in traces if trace.trained)
+    _only_artifacts(spec, traces)
+    steps_done = bool(traces) and any(trace.trained for trace in traces) and all(trace.stopped for trace in traces if trace.trained)
     if ended.timed_out:
         return bad(
             "timed-out",
@@ -225,9 +249,20 @@ def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watch
             "untraced",
             "run/nothing-recorded",
             _nothing(traces),
-            "train with a torch optimizer, or call `from repro_gate import record, step`",
+            "train with a torch optimizer or backward(), name what it writes under capture.artifacts, or call "
+            "`from repro_gate import record, step`",
         )
     return Run(plan, "stopped" if steps_done else "finished", ended, tuple(traces), folder=folder)
+
+
+def _only_artifacts(spec: Spec, traces: Sequence[Trace]) -> None:
+    """A process that took no step counts only where no process took one and the spec names artifacts to compare."""
+    whole = [trace for trace in traces if any(identifier == fmt.WHOLE_RUN for identifier, _ in trace.notes)]
+    if len(whole) < sum(trace.trained for trace in traces) or not spec.capture.artifacts:
+        for trace in whole:
+            trace.steps.clear()
+            trace.blocks.clear()
+            trace.notes = [note for note in trace.notes if note[0] != fmt.WHOLE_RUN]
 
 
 def _crash(ended: Ended) -> tuple[str, str, str, str] | None:
@@ -236,16 +271,13 @@ def _crash(ended: Ended) -> tuple[str, str, str, str] | None:
         return (
             "out-of-memory",
             "run/out-of-memory",
-            "the kernel killed it for want of memory",
+            "the kernel killed it, or a process of it, for want of memory (counted in its control group)",
             "lower the batch size or train.steps, or use a larger machine",
         )
+    if ended.signal == signal.SIGKILL:
+        return ("killed", "run/killed", "it was killed by signal 9 from outside the gate", _KILLED[_known(ended.machine_kills)])
     if ended.signal is not None:
-        return (
-            "killed",
-            "run/killed",
-            f"it was ended by signal {ended.signal}",
-            "signal 9 is most often the kernel's answer to too little memory: see `dmesg`" if ended.signal == 9 else "see the log's end",
-        )
+        return ("killed", "run/killed", f"it was ended by signal {ended.signal}", "see the log's end")
     if not ended.exit_code:
         return None
     blocked = next((found.group(1) for line in reversed(ended.tail) if (found := _NO_DETERMINISTIC.search(line))), None)
@@ -266,10 +298,14 @@ def _crash(ended: Ended) -> tuple[str, str, str, str] | None:
     return "crashed", "run/crashed", f"it exited with status {ended.exit_code}", remedy
 
 
+def _known(kills: int | None) -> str:
+    return "unknown" if kills is None else "some" if kills else "none"
+
+
 def _nothing(traces: Sequence[Trace]) -> str:
     if not traces:
         return "no Python process of it could be traced"
-    return "no torch optimizer took a step, and nothing was recorded through repro_gate.record and step"
+    return "no torch optimizer took a step, no gradient was taken, and nothing was recorded through repro_gate.record and step"
 
 
 def _trace_remedy(problem: str) -> str:

@@ -17,12 +17,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from repro_gate.ending import held, is_waiting, obeyed
 from repro_gate.isolation.model import Isolation
 from repro_gate.isolation.restart import hide_memory
 from repro_gate.isolation.start import command as started_as
@@ -47,7 +48,8 @@ class Ended:
     seconds: float
     tail: tuple[str, ...]
     left_running: int  # descendants that had to be killed after the command itself had ended
-    out_of_memory: bool
+    out_of_memory: bool  # it ended badly, and the kernel has killed for want of memory in its control group meanwhile
+    machine_kills: int | None = None  # how often the kernel has done so on this machine meanwhile; None: not known
 
 
 def supervise(
@@ -62,33 +64,37 @@ def supervise(
     """Run `command` to its end. `tick(descendants)` is called a few times a second; a text it returns ends the run with that reason.
 
     `isolation` says as whom it runs; with a user of its own, no process of that user is left when this returns. On any exception,
-    KeyboardInterrupt included, the whole tree is killed before the exception goes on.
+    KeyboardInterrupt included, the whole tree is killed before the exception goes on; a signal that comes meanwhile waits for that.
     """
     _adopt_orphans()
     hide_memory()
     command, env = started_as(isolation, command, env)
     before = {child.pid for child in psutil.Process().children()}
-    kills = _oom_kills()
+    before_kills = _kills()
     began = time.monotonic()
-    process = subprocess.Popen(
-        command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    )
     seen: dict[int, psutil.Process] = {}
     stopped, timed_out = "", False
     tail: tuple[str, ...] = ()
     output: _Tail | None = None
-    try:
-        output = _Tail(process)
-        stopped, timed_out = _watch(process, began + timeout, tick, seen, before)
-    finally:
-        seconds = time.monotonic() - began
-        left = _end_tree(process, seen, before, at_once=bool(stopped or timed_out or process.poll() is None))
-        end_all(isolation)
-        tail = output.lines() if output is not None else ()  # closes the pipe, so on an exception too
+    with held():
+        process = subprocess.Popen(
+            command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            output = _Tail(process)
+            with obeyed():
+                stopped, timed_out = _watch(process, began + timeout, tick, seen, before)
+        finally:
+            seconds = time.monotonic() - began
+            left = _end_tree(process, seen, before, at_once=bool(stopped or timed_out or process.poll() is None))
+            end_all(isolation)
+            tail = output.lines() if output is not None else ()  # closes the pipe, so on an exception too
     code = process.returncode
     number = -code if code < 0 else code - 128 if 128 < code < 160 else None  # a shell reports its child's signal as 128 + N
-    killed = number == signal.SIGKILL and not (stopped or timed_out)
-    return Ended(code, number, timed_out, stopped, seconds, tail, left, killed and _oom_kills() > kills)
+    after = _kills()
+    short = bool(code) and not (stopped or timed_out) and (after.group or 0) > (before_kills.group or 0)
+    machine = None if after.machine is None or before_kills.machine is None else after.machine - before_kills.machine
+    return Ended(code, number, timed_out, stopped, seconds, tail, left, short, machine)
 
 
 def _watch(
@@ -157,7 +163,7 @@ def _children(pid: int) -> list[int]:
 def _end_tree(process: subprocess.Popen[bytes], seen: dict[int, psutil.Process], before: set[int], *, at_once: bool) -> int:
     """Kill what is left, again until nothing is. The number of processes that a finished command had left running."""
     deadline = time.monotonic() + (0.0 if at_once else GRACE)
-    while not at_once and time.monotonic() < deadline and _alive(process, seen, before):
+    while not (at_once or is_waiting()) and time.monotonic() < deadline and _alive(process, seen, before):
         time.sleep(0.02)
     left = _alive(process, seen, before)
     for _ in range(200):
@@ -222,12 +228,36 @@ def _adopt_orphans() -> None:
             ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _oom_kills() -> int:
-    """How often the kernel killed for memory in our control group (cgroup v2), 0 where that is not known."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        group = Path("/proc/self/cgroup").read_text().strip().splitlines()[-1].rpartition(":")[2]
-        for folder in (Path("/sys/fs/cgroup") / group.lstrip("/"), Path("/sys/fs/cgroup")):
-            events = folder / "memory.events"
-            if events.is_file():
-                return int(next(line for line in events.read_text().splitlines() if line.startswith("oom_kill ")).split()[1])
-    return 0
+@dataclass(frozen=True)
+class _Kills:
+    """How often the kernel has killed for want of memory, by its own counters: in our control group, on this machine; None: not known."""
+
+    group: int | None
+    machine: int | None
+
+
+def _kills() -> _Kills:
+    return _Kills(next(_group_kills(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")), None), _counted(Path("/proc/vmstat")))
+
+
+def _group_kills(groups: Path, mounted: Path) -> Iterator[int]:
+    """The count of the nearest group that has one: version 2 (whose groups count for those below them), then version 1. Inside a container
+    the path that the kernel names may not exist, and what is mounted is the container's own."""
+    with contextlib.suppress(OSError):
+        for line in groups.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers in ("", "memory"):
+                tops = (mounted, mounted / "unified") if not controllers else (mounted / "memory",)
+                for top in tops:
+                    own = top / path.lstrip("/")
+                    for folder in (own, *(above for above in own.parents if above.is_relative_to(top))):
+                        count = _counted(folder / ("memory.oom_control" if controllers else "memory.events"))
+                        if count is not None:
+                            yield count
+
+
+def _counted(path: Path) -> int | None:
+    """The value of `oom_kill` in one of the kernel's files of counters."""
+    with contextlib.suppress(OSError, ValueError):
+        return next((int(line.split()[1]) for line in path.read_text().splitlines() if line.startswith("oom_kill ")), None)
+    return None

@@ -42,7 +42,8 @@ def tried(isolation: Isolation, spec: Spec, place: Path, checkout: Path, outer: 
         unwritable=_of_the_gate(),
         sockets=sockets(outer),
         forbidden=tuple(dict.fromkeys([*taken_out({**os.environ, **outer}), *FILE_COMMANDS, "GITHUB_EVENT_PATH"])),
-        reach=(scratch, INJECT / "sitecustomize.py", *data),
+        reach=(scratch, INJECT / "sitecustomize.py"),
+        data=data,
         start=_pythons(spec, outer),
     )
     prove(isolation, exposure, environment, scratch)

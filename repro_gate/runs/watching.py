@@ -20,6 +20,7 @@ from repro_gate.isolation.sight import open_written, sight_of
 from repro_gate.trace import format as fmt
 from repro_gate.trace.reader import Trace, TraceError, TraceFollower, trace_files
 
+MAPS_BYTES = 4 << 20  # of /proc/PID/maps; a process with torch has some 200 KiB
 STOP_GRACE = 30.0  # seconds that a training has to leave after its last wanted step
 
 Tick = Callable[[Sequence[Trace]], str | None]
@@ -52,7 +53,7 @@ class Watcher:
         self._suspect(alive)
         traces = [follower.trace for follower in self.followers.values()]
         trained = [trace for trace in traces if trace.trained]
-        if trained and all(trace.end == "steps" for trace in trained):
+        if trained and all(trace.stopped for trace in trained):
             self.ended_at = self.ended_at or time.monotonic()
             if time.monotonic() - self.ended_at > STOP_GRACE:
                 return "steps"
@@ -67,11 +68,22 @@ class Watcher:
                 contextlib.suppress(psutil.Error, OSError),
                 sight_of(self.isolation),
             ):  # root without CAP_SYS_PTRACE sees less than its user
-                if "libtorch" in Path(f"/proc/{process.pid}/maps").read_text(errors="replace"):
+                if _has_torch(process.pid):
                     key = (process.pid, process.create_time())
                     self.suspects[key] = self.suspects.get(key, 0) + 1
                     if self.suspects[key] > 3:  # a child between fork and exec shows its parent's libraries for a moment
                         self.untraced[process.pid] = " ".join(process.cmdline())[:500]
+
+
+def _has_torch(pid: int) -> bool:
+    """Whether a library of torch is among the files that a process has mapped. It may have millions: MAPS_BYTES are read."""
+    with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
+        before, left = b"", MAPS_BYTES
+        while left > 0 and (piece := file.read(min(left, 1 << 16))):
+            if b"libtorch" in before + piece:
+                return True
+            before, left = piece[-16:], left - len(piece)
+    return False
 
 
 def failure_in(folder: Path, isolation: Isolation) -> str | None:

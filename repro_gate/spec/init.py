@@ -1,22 +1,25 @@
 """The first `repro.yml` of a checkout: every key with one sentence, filled in with what was found and honest about what was guessed.
 
-Called by `repro-gate init`. Returns text and writes nothing; what it returns always loads.
+Returns text and writes nothing; what it returns always loads.
 """
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
 
+from repro_gate._version import DOCS_URL
 from repro_gate.spec.document import scalar
 from repro_gate.spec.errors import shortened
-from repro_gate.spec.survey import MAX_HASHED_BYTES, MAX_LISTED, FoundData, data_files, dockerfiles, lockfiles, walk
-from repro_gate.spec.training_script import TrainingScript, training_scripts
+from repro_gate.spec.survey import MAX_HASHED_BYTES, MAX_LISTED, FoundData, Tree, data_files, dockerfiles, lockfiles, training_reads
+from repro_gate.spec.training_script import TrainingScript
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+@%={} -]*")
 
-_HEAD = """\
-# repro.yml, drafted by `repro-gate init`. It says what trains and what has to repeat; every key is described in docs/repro-yml.md.
+_HEAD = f"""\
+# repro.yml, drafted by `repro-gate init`. It says what trains and what has to repeat; every key is described in
+# {DOCS_URL}/repro-yml.md
 # A line that is a comment and a key is a suggestion. For completion in an editor: `repro-gate schema > repro.schema.json`,
 # and as the first line here `# yaml-language-server: $schema=repro.schema.json`."""
 
@@ -32,6 +35,8 @@ determinism:
   compare: bitwise
   # Determinism flags that are left off, each as {flag: …, reason: …}.
   allow: []
+  # Losses and parameters that are not finite from the first steps on fail, unless this is `true`.
+  allow-nonfinite: false
 
 capture:
   # Steps between digests: larger is faster, and finds a divergence less exactly.
@@ -63,22 +68,22 @@ checklist:
   waive: []"""
 
 
-def draft_spec(directory: Path) -> str:
-    """The text of a commented `repro.yml` for the checkout at `directory`. Reads the tree within limits of files, depth, time and bytes."""
-    tree = walk(directory)
-    scripts = training_scripts(directory, tree)
+def draft_spec(directory: Path, tree: Tree, scripts: list[TrainingScript], doubt: Callable[[str], str | None]) -> str:
+    """The text of a commented `repro.yml` for the checkout at `directory`, whose first script is run. `doubt` says of a lockfile, by its
+    path, why the environment was not built from it, or None."""
+    script = scripts[0] if scripts else None
     head = (
         [_HEAD] if tree.complete else [_HEAD, "# The checkout is large: only a part of it was looked at, so check what was picked below."]
     )
-    locks = lockfiles(directory, tree)
+    read = training_reads(tree, PurePosixPath(script.path).parent.as_posix() if script else None, script.named if script else frozenset())
     parts = [
         "\n".join(head),
         "# The version of the spec format.\nversion: 1",
-        _train(scripts),
-        _random_state(scripts[0].default_seed if scripts else None),
+        _train(scripts, tree),
+        _random_state(script.default_seed if script else None),
         _MIDDLE,
-        _data(data_files(directory, tree)),
-        _env(locks, dockerfiles(tree)),
+        _data(data_files(directory, tree, read)),
+        _env([(path, doubt(path)) for path in lockfiles(directory, tree)], dockerfiles(tree)),
         _TAIL,
     ]
     return "\n\n".join(parts) + "\n"
@@ -92,21 +97,33 @@ def yaml_text(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _train(scripts: list[TrainingScript]) -> str:
+def _train(scripts: list[TrainingScript], tree: Tree) -> str:
     lines = [
         "train:",
         "  # Any command for the shell, unmodified; {seed} is filled in. (`snippet: |` with inline Python is the other way.)",
     ]
-    folder = "."
+    folder, variables = ".", "{}"
     if scripts:
         best, others = scripts[0], scripts[1:]
         folder = best.working_directory
         lines.append(f"  # Guessed: {best.path}{_why(best)}.")
-        lines += [f"  # Note: {_one_line(note)}." for note in best.notes]
-        lines += [f"  # Also possible: {', '.join(other.path for other in others)}."] if others else []
+        lines += [
+            f"  # {'FILL IN' if best.missing and not number else 'Note'}: {_one_line(note)}." for number, note in enumerate(best.notes)
+        ]
+        lines += (
+            [f"  # Also possible, with `repro-gate init --script PATH`: {', '.join(other.path for other in others)}."] if others else []
+        )
         lines.append(f"  run: {yaml_text(best.run)}")
+        variables = ", ".join(f"{name}: {_in_braces(value)}" for name, value in best.env)
+        variables = f"{{{variables}}}"
     else:
+        notebooks = [file.path for file in tree.files if file.path.endswith(".ipynb")][:1]
         lines.append("  # FILL IN: no training script was found here; put the command that trains.")
+        lines += (
+            [f"  # There are notebooks: `jupyter nbconvert --to script {_one_line(notebooks[0])}` makes a script of one."]
+            if notebooks
+            else []
+        )
         lines.append("  run: python train.py")
     return "\n".join([
         *lines,
@@ -118,8 +135,9 @@ def _train(scripts: list[TrainingScript]) -> str:
         "  warmup: 5",
         "  # How long one run may take: 90s, 20m, 1.5h.",
         "  timeout: 20m",
-        "  # Variables for the training process; of the surroundings only an allow-list is passed on.",
-        "  env: {}",
+        "  # Variables for the training process; of the surroundings only an allow-list is passed on."
+        + (" PYTHONPATH: so that the checkout's own package is imported." if "PYTHONPATH" in variables else ""),
+        f"  env: {variables}",
     ])  # fmt: skip
 
 
@@ -128,6 +146,7 @@ def _why(script: TrainingScript) -> str:
 
 
 def _one_line(note: str) -> str:
+    note = "".join(letter if letter.isprintable() else " " for letter in note)
     return note if len(note) <= 160 else note[:159] + "…"
 
 
@@ -145,7 +164,11 @@ def _data(found: list[FoundData]) -> str:
     small = [item for item in found if item.sha256]
     large = [item for item in found if not item.sha256]
     mark = "" if small else "# "
-    lines = [said, "# Guessed from folders and suffixes: remove what training writes, or does not read.", f"{mark}data:"]
+    lines = [
+        said,
+        "# Guessed from what the script names, folders and suffixes: remove what training writes, or does not read.",
+        f"{mark}data:",
+    ]
     lines += [f"  - {{path: {_in_braces(item.path)}, sha256: {item.sha256}}}" for item in small]
     if large:
         limit = f"{MAX_HASHED_BYTES // 2**20} MiB and {MAX_LISTED} files"
@@ -162,12 +185,15 @@ def _in_braces(path: str) -> str:
     return written if re.fullmatch(r"[A-Za-z0-9_./ -]+|\".*\"", written) else f'"{written}"'
 
 
-def _env(locks: list[str], images: list[str]) -> str:
+def _env(locks: list[tuple[str, str | None]], images: list[str]) -> str:
     lines = ["# The lockfile that pins every package, and the container image that training runs in, by its digest."]
-    if locks:
-        lines += [f"# Also found: {shortened(', '.join(locks[1:]))}."] if locks[1:] else []
-    else:
+    true = [path for path, doubt in locks if doubt is None]
+    for path, doubt in locks[:5]:
+        lines += [f"# {path} is left out: {_one_line(doubt)}."] if doubt else []
+    if not locks:
         lines.append("# No lockfile was found: `uv lock`, or `pip-compile --generate-hashes`, makes one.")
+    lines += [f"# Also found: {shortened(', '.join(true[1:]))}."] if true[1:] else []
     lines += [f"# {images[0]} lies here: build it, push it, and name the digest that the registry gives."] if images else []
-    lines += ["env:", f"  lockfile: {yaml_text(locks[0])}"] if locks else ["# env:", "#   lockfile: requirements.lock"]
+    suggested = locks[0][0] if locks else "requirements.lock"
+    lines += ["env:", f"  lockfile: {yaml_text(true[0])}"] if true else ["# env:", f"#   lockfile: {yaml_text(suggested)}"]
     return "\n".join([*lines, "#   image: ghcr.io/org/train@sha256:…"])

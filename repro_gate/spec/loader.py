@@ -202,7 +202,8 @@ def _random_state(section: Mapping[str, Any]) -> RandomState:
 def _determinism(section: Mapping[str, Any]) -> Determinism:
     compare = section.get("compare", "bitwise")
     tolerance = None if isinstance(compare, str) else Tolerance(loss=float(compare["loss"]), weights=float(compare["weights"]))
-    return Determinism(tolerance=tolerance, allow=tuple(AllowedFlag(**item) for item in section.get("allow", ())))
+    allow = tuple(AllowedFlag(**item) for item in section.get("allow", ()))
+    return Determinism(tolerance=tolerance, allow=allow, allow_nonfinite=section.get("allow-nonfinite", False))
 
 
 def _capture(section: Mapping[str, Any]) -> Capture:

@@ -53,6 +53,7 @@ class Determinism:
 
     tolerance: Tolerance | None = None
     allow: tuple[AllowedFlag, ...] = ()
+    allow_nonfinite: bool = False  # a training whose losses or parameters are not finite from its first steps on may pass
 
 
 @dataclass(frozen=True)

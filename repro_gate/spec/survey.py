@@ -9,7 +9,7 @@ import hashlib
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -96,17 +96,52 @@ def dockerfiles(tree: Tree) -> list[str]:
     return [file.path for file in tree.files if PurePosixPath(file.path).name in ("Dockerfile", "Containerfile")]
 
 
-def data_files(root: Path, tree: Tree) -> list[FoundData]:
-    """The files that look like training data, the small ones with their checksum, as long as all of them together stay within the limit."""
+def data_files(root: Path, tree: Tree, read: Callable[[str], bool]) -> list[FoundData]:
+    """The files for which `read` holds, the small ones with their checksum, as long as all of them together stay within the limit."""
     budget = MAX_HASHED_BYTES
     found: list[FoundData] = []
     for file in tree.files:
-        if not _is_data(file.path) or not file.size:
+        if not file.size or not read(file.path):
             continue
         digest = _sha256(root / file.path, file.size) if file.size <= budget and len(found) < MAX_LISTED else None
         budget -= file.size if digest else 0
         found.append(FoundData(file.path, file.size, digest))
     return found
+
+
+def training_reads(tree: Tree, script_folder: str | None, named: frozenset[str]) -> Callable[[str], bool]:
+    """Which files are the training's data: those that its script names, and those that look like data and lie in a data folder of the
+    checkout or of the script. In a package, such as a list of labels, only those that are named. Without a script, all that look so."""
+    packages = {PurePosixPath(file.path).parent for file in tree.files if file.path.endswith("/__init__.py")}
+    paths = {file.path for file in tree.files}
+    homes = (".",) if script_folder is None else tuple(dict.fromkeys((script_folder, ".")))
+    # A name counts where it is first found from: in the script's folder, else in the checkout's.
+    wanted = {place for name in named for place in [below(home, name) for home in homes] if place and place != "." and _names(place, name)}
+
+    def read(path: str) -> bool:
+        above = [str(parent) for parent in PurePosixPath(path).parents]
+        if path in wanted and path in paths and not path.endswith(_NOT_DATA) and not path.startswith("."):
+            return True
+        if not is_data(path):
+            return False
+        if any(folder in wanted for folder in above):
+            return True
+        if any(parent in packages for parent in PurePosixPath(path).parents):
+            return False
+        return script_folder is None or any(str(PurePosixPath(home, name)) in above for home in homes for name in _DATA_FOLDERS)
+
+    return read
+
+
+def _names(place: str, name: str) -> bool:
+    """Whether a text of the source is a path that can stand for data: it has a folder or a suffix, or is the name of a data folder."""
+    return "/" in name or "." in PurePosixPath(place).name or place in _DATA_FOLDERS
+
+
+def below(folder: str, path: str) -> str | None:
+    """`path` as seen from `folder`, as a path below the checkout; None where it leads out of it."""
+    joined = os.path.normpath(os.path.join(folder, path))
+    return None if os.path.isabs(joined) or joined.split("/")[0] == ".." or not path.isprintable() else joined
 
 
 def head(path: Path, size: int = 256 * 1024) -> bytes:
@@ -140,7 +175,8 @@ def _entries(root: Path, folder: str) -> tuple[list[str], list[FoundFile]]:
     return inner, files
 
 
-def _is_data(path: str) -> bool:
+def is_data(path: str) -> bool:
+    """Whether a file looks like training data, by its folder and its suffix."""
     name = PurePosixPath(path).name.lower()
     if name.startswith(".") or name.endswith(_NOT_DATA) or name in ("license", "readme", "readme.txt") or _among(path, _OUTPUTS | _TESTS):
         return False

@@ -17,7 +17,8 @@ class TraceError(Exception):
 
 @dataclass(frozen=True)
 class Block:
-    """Digests of one kind at one moment: `digests` holds 16 bytes for each row of the table; `values` the losses as hex floats."""
+    """Digests of one kind at one moment: `digests` holds 16 bytes for each row of the table; `values` losses and the
+    numbers of an optimizer, as hex floats."""
 
     step: int
     kind: str
@@ -68,11 +69,22 @@ class Measured:
 class Opened:
     """A file that existed before the run and was opened for reading. `inside`: in the workspace, `path` relative to its root; else
     absolute, neither declared data nor part of the interpreter or the system. `by` is the nearest line of the workspace on the stack
-    (`train.py:12`), or empty."""
+    (`train.py:12`), or empty. `left`: it lies outside, holds something, and was made or changed after the gate run had begun."""
 
     path: str
     inside: bool
     by: str = ""
+    left: bool = False
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A module of the checkout that did not come from the run's workspace: `path` lies in the original checkout, or in the installed copy
+    `distribution`."""
+
+    module: str
+    path: str
+    distribution: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,6 +140,7 @@ class Trace:
     kept: list[tuple[int, str]] = field(default_factory=list)
     network: list[str] = field(default_factory=list)
     opened: list[Opened] = field(default_factory=list)
+    imports: list[Imported] = field(default_factory=list)
     distributions: dict[str, str] | None = None  # imported distributions, name -> version; None where the run was not asked for them
     drawn: list[Drawn] = field(default_factory=list)
     loaders: list[LoaderSeen] = field(default_factory=list)
@@ -135,7 +148,10 @@ class Trace:
     variables: dict[str, str] = field(
         default_factory=dict
     )  # environment variables that torch or CUDA read, as they stood at the first step
+    nonfinite: list[tuple[str, str, int, bool]] = field(default_factory=list)  # (kind, name, step, whole): NaN from `step` to the end
     notes: list[tuple[str, str]] = field(default_factory=list)
+    beside: list[tuple[str, str, str]] = field(default_factory=list)  # (`module` or `attribute`, name, digest)
+    stopped: bool = False  # the last wanted step was taken
     end: str | None = None
 
     @property

@@ -37,6 +37,7 @@ STILL = {
     "train.warmup": ["train.warmup=1"],
     "train.timeout": ["train.timeout=5"],
     "determinism.compare": ["determinism.compare={loss: 1.0, weights: 1.0}"],
+    "determinism.allow-nonfinite": ["determinism.allow-nonfinite=true"],
     "capture": ["capture={every: 5, artifacts: ['*.pt']}"],
     "cost": ["cost.max-percent=3"],
     "cost.measure": ["cost.measure=false"],

@@ -118,8 +118,9 @@ def apart(
 
 def condition(name: str = "deterministic", seed: int = 42) -> Condition:
     """A condition of the gate's, by name."""
-    makers = {"deterministic": conditions.deterministic, "default": conditions.default}
-    return conditions.reseeded(seed, frozenset(), 2) if name == "reseeded" else makers[name](seed, frozenset(), None)
+    if name == "default":
+        return conditions.default(seed, None)
+    return conditions.reseeded(seed, frozenset(), 2) if name == "reseeded" else conditions.deterministic(seed, frozenset(), None)
 
 
 def run(

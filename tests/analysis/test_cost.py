@@ -105,6 +105,23 @@ def test_too_few_steps_give_no_figure() -> None:
     assert measure_cost([([timed(steps)], [timed([0.0] * 7)])], 0) is None  # steps of no length
 
 
+@pytest.mark.parametrize(("count", "scatter"), [(5, 0.1), (10, 0.3), (45, 1.5)])
+def test_an_interval_that_is_too_wide_says_how_many_steps_would_narrow_it(count: int, scatter: float) -> None:
+    generator = random.Random(3)
+
+    def of(steps: int) -> Cost:
+        return measured(*((noisy(generator, 11, steps, scatter), noisy(generator, 10, steps, scatter)) for _ in range(2)), warmup=0)
+
+    needed = of(count).steps_needed
+    assert needed is not None and count < needed <= 100 * count
+    assert of(2 * needed).steps_needed is None
+
+
+def test_few_steps_that_hardly_scatter_are_enough() -> None:
+    found = measured(([11.0, 11.05, 11.1, 11.02] * 2, [10.0, 10.05, 10.1, 10.02] * 2), ([11.03] * 8, [10.02] * 8))
+    assert found.steps_needed is None and found.determinism_cost_pct == pytest.approx(10.0, abs=0.5)
+
+
 def test_a_figure_beyond_belief_is_said_to_be() -> None:
     assert measured(([39.9] * 9, [10.0] * 9)).suspicious is None
     assert "mistake of measurement" in str(measured(([40.1] * 9, [10.0] * 9)).suspicious)

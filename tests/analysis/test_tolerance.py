@@ -71,7 +71,7 @@ def test_parameters_that_came_together_again_are_within() -> None:
 
 def test_what_one_run_lacks_is_outside_also_where_another_difference_came_first() -> None:
     shorter = with_loss(training(2), 0, 1.0 + 1e-4)
-    assert outside(A, shorter)[-1:] == ("images at step 2: recorded in the first run only",)
+    assert outside(A, shorter)[-1:] == ("steps at step 2: 3 optimizer steps in the first run, 2 in the second",)
     ranks = [training(key="rank0"), training(key="rank1")]
     assert outside(ranks, ranks[:1]) == ("process rank1 at step -1: recorded in the first run only",)
     fewer = training()

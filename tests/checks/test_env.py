@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from repro_gate.checkout import Checkout
+from repro_gate.checks import run_checks
 from repro_gate.checks.env import cublas_workspace, image_digest, installed, lockfile, variables, versions
 from repro_gate.checks.interface import RECORDED, Evidence
-from repro_gate.spec.model import AllowedFlag, Determinism, Env
+from repro_gate.spec.model import AllowedFlag, Checklist, Determinism, Env, Waiver
 from repro_gate.trace.reader import Trace
 from tests.analysis.builders import FACTS, evidence, run, spec, training
 from tests.checks.lockfiles.written import ALL, CONDA, REQUIREMENTS, UV
@@ -33,7 +35,7 @@ def locked(folder: Path, name: str = "requirements.txt", text: str = REQUIREMENT
     return replace(evidence(spec=spec(folder, env=Env(name))), **changes)
 
 
-@pytest.mark.parametrize(("profile", "status"), [("basic", "warn"), ("strict", "fail")])
+@pytest.mark.parametrize(("profile", "status"), [("basic", "skip"), ("strict", "fail")])
 def test_no_lockfile_is_missing_and_one_that_is_there_is_named(profile: str, status: str, tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("torch\n")
     found = lockfile(evidence(spec=spec(tmp_path, profile=profile)))
@@ -182,8 +184,8 @@ NONE = "repro.yml: no `env.image`"
         (IMAGE, TAG, "warn", "nothing shows", (IMAGE,), "run the gate inside that image"),
         (TAG, IMAGE, "warn", "by tag", (TAG,), f"write `{IMAGE}`"),
         (CUT, IMAGE, "fail", "64 hex digits", (CUT,), f"write it as `{IMAGE}`"),
-        (None, IMAGE, "warn", "no container image", (NONE, f"running {IMAGE}"), f"`env: {{image: {IMAGE}}}`"),
-        (None, None, "warn", "no container image", (NONE,), "@sha256:<64 hex digits>"),
+        (None, IMAGE, "skip", "no container image", (NONE, f"running {IMAGE}"), f"`env: {{image: {IMAGE}}}`"),
+        (None, None, "skip", "no container image", (NONE,), "@sha256:<64 hex digits>"),
     ],
 )
 def test_an_image_counts_by_its_digest_and_where_it_runs(
@@ -192,8 +194,16 @@ def test_an_image_counts_by_its_digest_and_where_it_runs(
     found = image_digest(evidence(spec=spec(env=Env(None, declared)), running_image=running))
     assert (found.status, found.evidence) == (status, lines)
     assert said in found.message and remedy in found.remedy and bool(remedy) is bool(found.remedy)
-    if status == "warn":
+    if status in ("warn", "skip"):
         assert image_digest(evidence(spec=spec(profile="strict", env=Env(None, declared)), running_image=running)).status == "fail"
+
+
+def test_what_is_not_declared_can_be_waived_or_made_a_warning() -> None:
+    waived = Checklist("basic", (Waiver("env/image-digest", "bare metal"),))
+    (found,) = (item for item in run_checks(evidence(spec=spec(checklist=waived)), date(2026, 1, 1)) if item.id == "env/image-digest")
+    assert found.status == "waived"
+    stricter = Checklist("basic", (), {"env/lockfile": "fail"})
+    assert lockfile(evidence(spec=spec(checklist=stricter))).status == "fail"
 
 
 @pytest.mark.parametrize("fact", ["python", "torch", "cuda", "interpreter"])

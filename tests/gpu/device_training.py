@@ -13,7 +13,7 @@ from repro_gate.runs.launch import Run
 from tests.tracing import trace_script
 
 DETERMINISTIC = conditions.deterministic(42, frozenset(), None)
-DEFAULT = conditions.default(42, frozenset(), None)
+DEFAULT = conditions.default(42, None)
 OUTER = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "CC") if name in os.environ}
 
 

@@ -205,10 +205,13 @@ def test_secrets_that_a_container_engine_mounted_are_on_the_list(runner: Path, m
     assert runner / "secrets" not in surroundings(variables(runner), runner / "workspace")
 
 
-def test_two_gates_with_one_training_user_do_not_run_at_once(runner: Path) -> None:
-    first, second = (confined(OWN, variables(runner), runner / "workspace") for _ in range(2))
+def test_two_gates_with_one_training_user_do_not_run_at_once(runner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confinement, "WAIT_SECONDS", 1.0)
+    told: list[str] = []
+    first, second = (confined(OWN, variables(runner), runner / "workspace", tell=told.append) for _ in range(2))
     with first, pytest.raises(Inconclusive, match="another gate on this machine"), second:
         pytest.fail("it went on")
+    assert len(told) == 1 and told[0].startswith("waiting for another gate")
     with confined(OWN, variables(runner), runner / "workspace"):
         assert os.getgroups() == [] and os.umask(0o022) == 0o022
 
@@ -216,12 +219,25 @@ def test_two_gates_with_one_training_user_do_not_run_at_once(runner: Path) -> No
 def test_the_interpreters_of_path_stay_within_reach(runner: Path) -> None:
     tools = runner / "home/venv/bin"
     tools.mkdir(parents=True)
+    (runner / "home").chmod(0o711)
     os.symlink("/usr/bin/env", tools / "python")
     given = {**variables(runner), "PATH": f"{tools}:/usr/bin"}
     assert tools.parent in confinement.interpreters(given)
     with confined(OWN, given, runner / "workspace"):
         assert attempt(OWN, LIST, tools) == "1"
         assert attempt(OWN, READ, runner / "home/.netrc").startswith("PermissionError")
+
+
+def test_a_private_home_is_never_opened_for_the_interpreter_in_it(runner: Path) -> None:
+    """Not even for a moment: a gate that is killed gives nothing back."""
+    tools = runner / "home/venv/bin"
+    tools.mkdir(parents=True)
+    os.symlink("/usr/bin/env", tools / "python")
+    (runner / "home").chmod(0o700)
+    with confined(OWN, {**variables(runner), "PATH": f"{tools}:/usr/bin"}, runner / "workspace"):
+        assert stat.S_IMODE((runner / "home").stat().st_mode) == 0o700
+        assert attempt(OWN, LIST, tools).startswith("PermissionError")
+    assert stat.S_IMODE((runner / "home").stat().st_mode) == 0o700
 
 
 def test_nothing_is_given_back_while_the_user_still_has_processes(runner: Path) -> None:

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import textwrap
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,27 @@ def test_the_verdict_is_that_of_one_user_with_artifacts_and_data_inside_and_outs
     assert list((tmp_path / "p" / "tmp").iterdir()) == [] and processes_of(UID) == []
     kept = [path for path in (tmp_path / "p" / "traces-own-user").rglob("*") if path.is_file()]
     assert kept and {(path.stat().st_mode & 0o777, path.stat().st_uid) for path in kept} == {(0o644, 0)}
+
+
+def test_two_gates_at_once_wait_for_each_other(tmp_path: Path) -> None:
+    """Each ends every process of the training's user: at once they would kill each other's runs."""
+    slow = RECORDED.replace("    step()", "    step()\n    __import__('time').sleep(0.5)")
+    checkouts = [project(tmp_path / name, slow) for name in "ab"]
+    with ThreadPoolExecutor(2) as pool:
+        reports = list(pool.map(lambda checkout: gate(checkout, "own-user"), checkouts))
+    assert [report["verdict"] for report in reports] == ["pass", "pass"], reports
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_checkout_below_the_workspaces_root_is_as_good(tmp_path: Path, named: bool) -> None:
+    """As `actions/checkout` with `path: q` leaves it, and as a person mounts it: the workspace is closed, the checkout inside it is not."""
+    checkout = project(tmp_path / "p", RECORDED)
+    (tmp_path / "t").mkdir()  # as /tmp of the image, outside the workspace
+    environment = {"GITHUB_WORKSPACE" if named else "RUNNER_TEMP": str(tmp_path / "p"), "TMPDIR": str(tmp_path / "t")}
+    (checkout / "repro.yml").write_text("version: 1\ntrain: {run: python3 train.py}\ncost: {measure: false}\n")
+    (checkout / "train.py").write_text("from repro_gate import record, step\nrecord('loss', 1.0)\nstep()\n")
+    report = gate(checkout, "own-user", **environment)
+    assert report["verdict"] == "pass", report
 
 
 # Each attempt is made by a training; one that succeeds ends it with its name. {gate} is known from the probe's configuration.

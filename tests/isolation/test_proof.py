@@ -95,6 +95,21 @@ def test_data_and_interpreters_that_are_out_of_reach_are_named(scratch: Path, tm
         assert raised.value.reason_id == "isolation/out-of-reach"
 
 
+def test_the_folder_that_keeps_an_interpreter_out_of_reach_is_named_with_the_remedy(scratch: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "venv/bin").mkdir(parents=True)
+    (home / "venv/bin/python").symlink_to("/bin/true")
+    home.chmod(0o700)
+    with pytest.raises(Inconclusive, match=f"{home} is closed to other users .mode 700.") as raised:
+        prove(OWN, Exposure(start=(home / "venv/bin/python",)), {"PATH": SYSTEM}, scratch)
+    assert f"chmod o+x {home}" in raised.value.remedy and "/opt" in raised.value.remedy
+    with pytest.raises(Inconclusive) as raised:  # of data nobody can tell whether it was the gate that closed it
+        prove(OWN, Exposure(data=(home / "venv/bin/python",)), {"PATH": SYSTEM}, scratch)
+    assert "chmod" not in raised.value.remedy
+    home.chmod(0o711)
+    prove(OWN, Exposure(start=(home / "venv/bin/python",)), {"PATH": SYSTEM}, scratch)
+
+
 def test_where_nothing_can_be_tried_the_gate_does_not_go_on(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for interpreters in ((), ("/bin/true",), ("/bin/false",)):
         monkeypatch.setattr(proof, "_INTERPRETERS", interpreters)

@@ -97,8 +97,11 @@ def test_a_kind_of_bits_that_is_not_recorded_any_more_is_a_difference() -> None:
 
 def test_a_platform_that_is_not_recorded_is_new() -> None:
     found = judged({**REFACTORED}, GPU)
-    assert (found.status, found.moved, found.recorded) == ("new-platform", (), "")
-    assert found.message == "repro.lock holds nothing for this platform, nor this recipe for any other"
+    assert (found.status, found.unknown_recipe) == ("new-platform", True)
+    assert found.message.startswith(
+        "repro.lock holds nothing for this platform, nor this recipe for any other; the nearest one differs in "
+    )
+    assert judged(held=LockFile({})).message == "repro.lock holds nothing for this platform"
     assert "records its result beside the others" in found.remedy
 
 
@@ -109,8 +112,14 @@ def test_a_new_platform_is_held_against_the_nearest_one_with_the_same_recipe() -
     same, other = judged(RECIPE_LEAVES, newer, held=held), judged(RECIPE_LEAVES, newer, outcome(bits="second"), held=held)
     assert same.status == other.status == "new-platform"
     assert [(item.root, item.name, item.before, item.after) for item in same.moved] == [(PLATFORM, "torch", "2.13.0", "2.14.0")]
-    assert "another, unlike it in torch, has this recipe and the same bits there" in same.message and not same.unlike
-    assert "has this recipe and other bits there (losses, weights, optimizer and 1 more)" in other.message and other.unlike
+    assert "the nearest one has this recipe and the same bits, and differs in torch 2.13.0 -> 2.14.0" in same.message and not same.unlike
+    assert "has this recipe and other bits (losses, weights, optimizer and 1 more)" in other.message and other.unlike
+
+
+def test_a_new_platform_names_the_version_that_changed_where_the_recipe_is_another_one_too() -> None:
+    found = judged(REFACTORED, {**CPU, "torch": "2.14.0"})
+    assert "the nearest one differs in torch 2.13.0 -> 2.14.0" in found.message and found.unknown_recipe
+    assert [(item.root, item.name) for item in found.moved] == [(PLATFORM, "torch")]
 
 
 def test_every_seed_that_both_have_counts() -> None:

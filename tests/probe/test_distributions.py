@@ -50,7 +50,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 def mine() -> dict[str, str]:
     """What is imported of the folder's own; the tests' environment has other names."""
-    return {name: version for name, version in distributions.imported().items() if name.startswith("rg-")}
+    return {name: version for name, version in distributions.imported()[0].items() if name.startswith("rg-")}
 
 
 def test_a_package_and_a_module_are_named_canonically_with_their_version(site: Site) -> None:

@@ -20,26 +20,27 @@ from rich.console import Console
 
 from repro_gate.address.model import Proof
 from repro_gate.lock.model import STATUSES, LockFinding
-from repro_gate.report import terminal
-from repro_gate.report.model import Report, SeedResult
+from repro_gate.report import layout, terminal
+from repro_gate.report.model import CheckResult, Reason, Report, SeedResult
 
 from . import samples
 
 _GOLDEN = Path(__file__).parent / "golden"
 
 
-def _shown(report: Report, width: int = 80, encoding: str = "utf-8", colour: bool = False) -> str:
+def _shown(report: Report, width: int = 80, encoding: str = "utf-8", colour: bool = False, verbose: bool = False) -> str:
     """What `render` prints to a stream of that width and encoding."""
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding, newline="")
     system = "truecolor" if colour else None
-    terminal.render(report, Console(file=stream, width=width, color_system=system, force_terminal=colour, legacy_windows=False))  # type: ignore[arg-type]
+    console = Console(file=stream, width=width, color_system=system, force_terminal=colour, legacy_windows=False)  # type: ignore[arg-type]
+    terminal.render(report, console, verbose)
     stream.flush()
     return raw.getvalue().decode(encoding)
 
 
-def _plain(report: Report) -> str:
-    return "\n".join(line.rstrip() for line in _shown(report).splitlines()) + "\n"
+def _plain(report: Report, verbose: bool = False) -> str:
+    return "\n".join(line.rstrip() for line in _shown(report, verbose=verbose).splitlines()) + "\n"
 
 
 @pytest.mark.parametrize("name", ["pass", "fail", "inconclusive", "locked", "drift", "changed", "weakened"])
@@ -63,6 +64,24 @@ def test_no_line_is_wider_than_the_terminal_but_the_command_to_copy(report: Repo
         assert cell_len(line) <= width or line.strip() == report.reproduce.strip()
 
 
+def test_checks_with_nothing_to_look_at_and_good_runs_are_shown_on_request() -> None:
+    skipped = CheckResult("data/checksums", "data", "skip", "no data is declared")
+    undeclared = CheckResult("env/image-digest", "env", "skip", "no container image is declared")
+    report = replace(samples.PASS, checklist=(*samples.PASS.checklist[:2], skipped, undeclared))
+    quiet, whole = (" ".join(_plain(report, verbose=verbose).split()) for verbose in (False, True))
+    assert "data/checksums" not in quiet and "deterministic-1" not in quiet and quiet.count("not declared: image (https://") == 1
+    assert "skip data/checksums" in whole and "deterministic-1" in whole and "not declared: image (https://" in whole
+
+
+def test_without_a_terminal_no_line_is_wrapped_or_padded() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=layout.WIDE, color_system=None)
+    long = replace(samples.FAIL, reasons=(Reason("run/crashed", "word " * 60),))
+    layout.unwrapped(console, lambda: terminal.render(long, console))
+    assert ("word " * 60).strip() in out.getvalue() and not any(line.endswith(" ") for line in out.getvalue().split("\n"))
+    assert max(len(line) for line in out.getvalue().split("\n") if line.startswith("Why")) == 80
+
+
 def test_a_fail_says_what_parts_why_and_what_to_do() -> None:
     text = _plain(samples.FAIL)
     for words in ("step 3, gradient of blocks.3.attn.weight", "3 ULP", "14 of 202", "determinism/diverged", "remedy: See what feeds"):
@@ -75,6 +94,13 @@ def test_a_floor_of_zero_a_negative_cost_and_a_suspicion_are_said() -> None:
     assert "this workload repeats its bits here without the flags" in text
     assert "72.0% faster" in text and "-72.0%" not in text.replace("72.0% faster", "")
     assert "suspicious: -72" in text and "not finite: nan at step 7, inf at step 8" in text
+
+
+def test_a_cost_that_is_not_measurable_shows_no_figure_and_says_what_it_takes() -> None:
+    noise = replace(samples.COST, determinism_cost_pct=266.0, ci95=(-48.0, 2974.0), timed_steps=20, steps_needed=1300)
+    text = " ".join(_plain(replace(samples.PASS, cost=noise, cost_budget_pct=None)).split())
+    assert "cost not measurable in 20 timed steps; needs train.steps of about 1,300" in text
+    assert "266" not in text and "2,974" not in text and "a step against" not in text
 
 
 def test_a_cost_whose_interval_holds_zero_is_not_called_slower() -> None:

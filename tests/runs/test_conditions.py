@@ -55,9 +55,10 @@ def test_an_allowed_flag_is_neither_set_nor_missed(name: str) -> None:
 
 
 def test_the_default_condition_sets_the_seed_and_no_flag() -> None:
-    condition = conditions.default(7, frozenset(), None)
-    assert (condition.flags, set(condition.environment) & set(conditions.IN_ENVIRONMENT)) == ({}, set())
-    assert (condition.environment["PYTHONHASHSEED"], condition.environment["PL_GLOBAL_SEED"], condition.seed) == ("7", "7", 7)
+    condition = conditions.default(7, None)
+    assert (condition.flags, condition.environment, condition.seed) == ({}, {"PL_GLOBAL_SEED": "7", "PL_SEED_WORKERS": "1"}, 7)
+    pinned = conditions.pinned(7, 1)
+    assert (pinned.flags, pinned.environment, pinned.steps) == ({}, {**condition.environment, "PYTHONHASHSEED": "7"}, 1)
     assert conditions.not_effective(dict.fromkeys(conditions.FLAGS, "whatever"), condition) == {}
 
 

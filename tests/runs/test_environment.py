@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repro_gate.runs import conditions
-from repro_gate.runs.environment import INJECT, training_environment, write_shims
+from repro_gate.runs.environment import INJECT, thread_count, training_environment, write_shims
 from repro_gate.trace.format import CONFIG_VARIABLE
+from tests.tracing import trace_script
 
 PLACE = Path("/place")
 SECRETS = (
@@ -51,6 +52,12 @@ SECRETS = (
 
 def environment(outer: dict[str, str], train_env: dict[str, str] | None = None, device: str | None = None) -> dict[str, str]:
     return training_environment(outer, conditions.deterministic(42, frozenset(), None), train_env or {}, PLACE, device)
+
+
+@pytest.mark.parametrize("name", ["TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH"])
+def test_a_folder_for_compiled_code_is_the_runs_own_unless_the_spec_names_one(name: str) -> None:
+    assert name not in environment({name: "/scratch/cache"})
+    assert environment({}, {name: "/scratch/cache"})[name] == "/scratch/cache"
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -97,14 +104,50 @@ def test_the_flags_of_the_condition_win_over_the_outside_and_train_env_over_both
     assert environment(outer)["PYTHONHASHSEED"] == "42"
     assert environment(outer, {"CUBLAS_WORKSPACE_CONFIG": ":16:8"})["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
     assert environment({}, {"HF_TOKEN": "of the checkout itself"})["HF_TOKEN"] == "of the checkout itself"
-    bare = training_environment(outer, conditions.default(42, frozenset(), None), {}, PLACE)
+    bare = training_environment(outer, conditions.default(42, None), {}, PLACE)
     assert not set(conditions.IN_ENVIRONMENT) & set(bare)
 
 
-def test_thread_counts_are_the_users_where_they_are_set() -> None:
-    assert environment({"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
-    assert environment({})["OMP_NUM_THREADS"] == str(conditions.usable_processors())
-    assert environment({"OMP_NUM_THREADS": "3"}, {"OMP_NUM_THREADS": "1"})["OMP_NUM_THREADS"] == "1"
+def test_the_default_condition_has_the_hash_seed_of_the_users_shell() -> None:
+    def bare(outer: dict[str, str], train_env: dict[str, str] | None = None) -> str | None:
+        return training_environment(outer, conditions.default(42, None), train_env or {}, PLACE).get("PYTHONHASHSEED")
+
+    assert (bare({}), bare({"PYTHONHASHSEED": "1"}), bare({}, {"PYTHONHASHSEED": "2"})) == (None, "1", "2")
+
+
+def test_omp_num_threads_chooses_the_threads() -> None:
+    assert not {"OMP_NUM_THREADS", "MKL_NUM_THREADS"} & environment({}).keys()
+    shell = {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "4", "OPENBLAS_NUM_THREADS": "5"}
+    assert shell.items() <= environment(shell).items()
+    chosen = environment(shell, {"OMP_NUM_THREADS": "1"})
+    assert (chosen["OMP_NUM_THREADS"], chosen.get("MKL_NUM_THREADS")) == ("1", None)
+    assert environment(shell, {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "2"})["MKL_NUM_THREADS"] == "2"
+    assert [thread_count(outer) for outer in ({}, {"OMP_NUM_THREADS": "3"}, shell)] == [str(conditions.usable_processors()), "3", "3 and 4"]
+
+
+TRAIN = """
+import torch
+net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+net(torch.randn(4, 3)).sum().backward()
+optimizer.step()
+"""
+
+
+TWO = str(min(2, conditions.usable_processors()))  # MKL takes no more than there are
+
+
+@pytest.mark.parametrize(
+    ("command", "env", "threads"),
+    [
+        ("python train.py", {"OMP_NUM_THREADS": "1"}, ["1"]),
+        ("torchrun --standalone --nproc-per-node 2 train.py", {"OMP_NUM_THREADS": TWO}, [TWO, TWO]),
+        ("torchrun --standalone --nproc-per-node 2 train.py", {}, ["1", "1"]),  # torchrun's own choice, as in a shell
+    ],
+)
+def test_every_process_trains_with_the_chosen_threads(command: str, env: dict[str, str], threads: list[str], tmp_path: Path) -> None:
+    run = trace_script(tmp_path, TRAIN, command=command, env=env)
+    assert [trace.facts["threads"] for trace in run.traces if trace.trained] == threads, run.ended.tail
 
 
 def test_places_are_fresh_and_cannot_be_moved() -> None:

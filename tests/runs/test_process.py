@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 import time
@@ -182,3 +183,44 @@ def test_one_endless_line_and_progress_bars_are_cut_to_the_end_too(tmp_path: Pat
 
 def test_a_command_that_waits_for_input_gets_none(tmp_path: Path, mark: str) -> None:
     assert run(tmp_path, mark, "print(repr(sys.stdin.read()))").tail == ("''",)
+
+
+SHORT = """
+import os, sys
+from pathlib import Path
+from repro_gate.runs.process import supervise
+version, group = sys.argv[1], Path(sys.argv[2])
+try:
+    group.mkdir()
+    limit = group / ("memory.max" if version == "2" else "memory.limit_in_bytes")
+    limit.write_text(str(150 << 20))
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+except OSError as error:
+    sys.exit(f"no group: {error}")
+def run(source):
+    return supervise([sys.executable, "-IS", "-c", source], cwd=Path("/"), env={}, timeout=60, tick=lambda _: None)
+eaten = run("x = b'x' * (600 << 20)")
+child = run("import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-IS', '-c', 'x = bytearray(600 << 20)']) and 5)")
+killed = run("import os; os.kill(os.getpid(), 9)")
+print(eaten.signal, eaten.out_of_memory, child.exit_code, child.out_of_memory, killed.signal, killed.out_of_memory, killed.machine_kills)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's")
+def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count_and_no_other_is_taken_for_one() -> None:
+    lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    version, top, path = next(
+        (("1", "/sys/fs/cgroup/memory", line[2]) for line in lines if line[1] == "memory"), ("2", "/sys/fs/cgroup", lines[-1][2])
+    )
+    group = Path(f"{top}{path}/repro-gate-test-{os.getpid()}")
+    try:
+        command = [sys.executable, "-c", SHORT, version, str(group)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    finally:
+        if group.exists():
+            group.rmdir()
+    if done.returncode:
+        assert "no group" in done.stderr, done.stderr
+        pytest.skip(done.stderr.strip())
+    *known, machine = done.stdout.split()
+    assert known == ["9", "True", "5", "True", "9", "False"] and machine in ("0", "None")

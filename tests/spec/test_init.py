@@ -17,6 +17,7 @@ from repro_gate.spec.document import parse
 from repro_gate.spec.init import draft_spec, yaml_text
 from repro_gate.spec.loader import load_spec
 from repro_gate.spec.model import Spec
+from repro_gate.spec.training_script import training_scripts
 
 TRAINING = "import torch\nloss.backward()\noptimizer.step()\nif __name__ == '__main__':\n    main()\n"
 SEEDED = "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--seed', type=int, default=1337)\n" + TRAINING
@@ -28,8 +29,13 @@ def put(root: Path, files: dict[str, str]) -> None:
         (root / name).write_text(text)
 
 
+def draft(root: Path) -> str:
+    tree = survey.walk(root)
+    return draft_spec(root, tree, training_scripts(root, tree), lambda path: None)
+
+
 def drafted(root: Path) -> tuple[str, Spec]:
-    text = draft_spec(root)
+    text = draft(root)
     (root / "repro.yml").write_text(text)
     return text, load_spec(root)
 
@@ -42,7 +48,7 @@ def test_an_empty_folder_gives_a_draft_that_loads_and_says_what_to_fill_in(tmp_p
 
 
 def test_every_key_of_a_draft_is_explained(tmp_path: Path) -> None:
-    text = draft_spec(tmp_path)
+    text = draft(tmp_path)
     for key in (
         "version",
         "run",
@@ -76,7 +82,7 @@ def test_a_training_script_without_a_seed_option_is_run_as_it_is(tmp_path: Path)
     put(tmp_path, {"scripts/train_gpt.py": TRAINING, "main.py": "print(1)\n"})
     text, spec = drafted(tmp_path)
     assert spec.train.run == "python scripts/train_gpt.py"
-    assert "the gate seeds every generator itself" in text
+    assert "the gate seeds Python, NumPy and torch from outside" in text
 
 
 def test_content_outweighs_a_name(tmp_path: Path) -> None:

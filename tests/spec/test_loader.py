@@ -37,7 +37,8 @@ def test_a_folder_means_its_repro_yml() -> None:
 def test_every_key_reaches_the_spec() -> None:
     spec = load(
         "version: 1\ntrain: {snippet: 'import x', working-directory: a/.., steps: 5e1, warmup: 2, timeout: 1.5h, env: {A: text}}\n"
-        "random-state: {seeds: [1, 0x10]}\ndeterminism: {compare: {loss: 1e-6, weights: 1.0e-5}, allow: [{flag: NCCL_ALGO, reason: why}]}\n"
+        "random-state: {seeds: [1, 0x10]}\ndeterminism: {compare: {loss: 1e-6, weights: 1.0e-5}, allow: [{flag: NCCL_ALGO, reason: why}],"
+        " allow-nonfinite: true}\n"
         f"capture: {{every: 3, artifacts: [out/*.pt]}}\ncost: {{max-percent: 30}}\ncode: {{}}\ndata: [{{path: d, sha256: {'A1' * 32}}}]\n"
         "env: {lockfile: uv.lock, image: 'x@sha256:1'}\nhardware: {device: cuda, gpus: 2, gpu-model: H100}\n"
         "checklist: {profile: strict, waive: [{check: env/image-digest, reason: r, until: 2027-06-30}, {check: data/splits, reason: r}]}\n"
@@ -47,6 +48,7 @@ def test_every_key_reaches_the_spec() -> None:
     assert spec.random_state.seeds == (1, 16)
     assert spec.determinism.tolerance == Tolerance(loss=1e-6, weights=1e-5)
     assert spec.determinism.allow == (AllowedFlag("NCCL_ALGO", "why"),)
+    assert spec.determinism.allow_nonfinite is True
     assert (spec.capture.every, spec.capture.artifacts) == (3, ("out/*.pt",))
     assert (spec.cost.measure, spec.cost.max_percent) == (True, 30)
     assert spec.data == (DataItem("d", "a1" * 32),)

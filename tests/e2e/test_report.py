@@ -1,0 +1,93 @@
+"""What a person reads about real trainings: one that passes, one that diverges in a learning rate, one that crashes. Each is gated once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.e2e.gating import Gated, gate, training
+from tests.e2e.test_gate import CLEAN, with_line
+
+CRASH = with_line("if step == 1: raise RuntimeError('out of ' + 'luck ' * 30)")
+
+
+@pytest.fixture(scope="module")
+def passed(tmp_path_factory: pytest.TempPathFactory) -> Gated:
+    """A clean training of ten steps, with the default runs, an artifact, and nothing declared."""
+    folder = tmp_path_factory.mktemp("passed")
+    spec = "version: 1\ntrain: {run: python train.py, steps: 10, timeout: 2m}\ncapture: {artifacts: [out.pt]}\n"
+    source = CLEAN.replace("for step,", "torch.save([model.state_dict()], 'out.pt')\nfor step,")
+    return gate(training(folder / "code", source, spec), out=folder)
+
+
+@pytest.fixture(scope="module")
+def diverged(tmp_path_factory: pytest.TempPathFactory) -> Gated:
+    """A training whose learning rate depends on the clock in its second step."""
+    folder = tmp_path_factory.mktemp("diverged")
+    rate = with_line("optimizer.param_groups[0]['lr'] = 1e-3 + (1e-9 * (__import__('time').time_ns() % 10**6) if step == 1 else 0)")
+    return gate(training(folder / "code", rate), "--sarif", str(folder / "report.sarif"), out=folder, XDG_CACHE_HOME=str(folder / "cache"))
+
+
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory: pytest.TempPathFactory) -> Gated:
+    """A training that raises in its second step."""
+    folder = tmp_path_factory.mktemp("crashed")
+    return gate(training(folder / "code", CRASH), out=folder)
+
+
+def test_a_crash_is_told_by_its_exception_and_the_users_own_line(crashed: Gated) -> None:
+    (reason,) = crashed.report["reasons"]
+    line = CRASH.splitlines().index(next(line for line in CRASH.splitlines() if "luck" in line)) + 1
+    said = f"it exited with status 1: RuntimeError: out of {'luck ' * 30}(train.py:{line})"
+    assert crashed.exit_code == 3 and reason["id"] == "run/crashed" and said in reason["message"].replace("  ", " ")
+    assert any("RuntimeError: out of luck" in text and f"(train.py:{line})" in text for text in crashed.stdout.splitlines())  # not wrapped
+
+
+def test_where_nothing_was_traced_no_check_is_listed_as_skipped(crashed: Gated) -> None:
+    shown = [line.split() for line in crashed.stdout.splitlines()]
+    assert not [words for words in shown if words[:1] == ["skip"] or words[1:2] == ["skip"]], crashed.stdout
+
+
+def test_what_was_never_declared_is_one_quiet_line_and_env_is_still_covered(passed: Gated) -> None:
+    assert passed.exit_code == 0, passed.stdout + passed.stderr
+    assert passed.stdout.count("not declared: image, lockfile (https://") == 1
+    assert {passed.check(name)["status"] for name in ("env/image-digest", "env/lockfile")} == {"skip"}
+    assert any(item["category"] == "env" and item["status"] == "pass" for item in passed.report["checklist"])
+
+
+def test_a_cost_of_ten_tiny_steps_is_no_figure(passed: Gated) -> None:
+    """Steps of a tiny model take a few hundred microseconds: ten of them say nothing about a cost."""
+    cost = passed.report["cost"]
+    if cost["steps_needed"] is None:  # an uncommonly quiet machine: then the interval is narrow, and a figure may be told
+        low, high = cost["ci95"]
+        assert (100 + high) / (100 + low) <= (5 / 3) ** 0.25
+    else:
+        assert f"not measurable in {cost['timed_steps']} timed steps; needs train.steps of about {cost['steps_needed']:,}" in passed.stdout
+        assert (
+            cost["steps_needed"] >= 20 and f"{cost['determinism_cost_pct']:.0f}" not in passed.stdout.partition("cost ")[2].split("\n")[0]
+        )
+
+
+def test_a_pass_says_what_was_compared(passed: Gated) -> None:
+    (line,) = (line for line in passed.stdout.splitlines() if line.lstrip().startswith("compared"))
+    for words in ("6 parameters", "6 gradients", "2 batches", "1 artifact,"):
+        assert words in line, line
+    assert "optimizer states" in line
+
+
+def test_a_learning_rate_that_differs_is_shown_with_both_values(diverged: Gated) -> None:
+    first = diverged.first
+    assert (first["step"], first["kind"], first["name"]) == (1, "optimizer", "param_groups.0.lr")
+    a, b = (float.fromhex(value) for value in first["values"])
+    assert 1e-3 <= min(a, b) < max(a, b) < 2.1e-3
+    assert any(f"float [], {a!r} against {b!r}" in line for line in diverged.stdout.splitlines()), diverged.stdout
+
+
+def test_what_is_wrong_is_written_as_sarif_and_an_estimate_is_said(diverged: Gated, tmp_path_factory: pytest.TempPathFactory) -> None:
+    (path,) = tmp_path_factory.getbasetemp().glob("diverged[0-9]*/report.sarif")
+    run = json.loads(path.read_text())["runs"][0]
+    assert run["results"][0]["ruleId"] == "determinism/diverged"
+    assert run["tool"]["driver"]["informationUri"].startswith("https://")
+    assert "for the other 2 runs" in diverged.stderr and "as the last time" not in diverged.stderr
+    assert list(path.parent.glob("cache/repro-gate/durations.json"))

@@ -1,0 +1,59 @@
+"""What ended a training, read from the end of its log: real tracebacks of real processes, and logs that only look like one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from repro_gate.runs.raised import raised
+
+RANK = """[rank0]: Traceback (most recent call last):
+[rank0]:   File "/tmp/repro-gate-1/run/workspace/src/train.py", line 9, in <module>
+[rank0]:     main()
+[rank0]:   File "/env/lib/python3.12/site-packages/torch/nn/modules/module.py", line 1, in _call_impl
+[rank0]: RuntimeError: mat1 and mat2 shapes cannot be multiplied
+W0101 torchrun: closing
+Traceback (most recent call last):
+  File "/env/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+  File "/env/lib/python3.12/site-packages/torch/distributed/run.py", line 1, in main
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+"""
+
+
+def crash(tmp_path: Path, source: str) -> list[str]:
+    """The log of a script that lies where a run's files lie."""
+    folder = tmp_path / "run" / "workspace"
+    folder.mkdir(parents=True)
+    (folder / "train.py").write_text(source)
+    done = subprocess.run([sys.executable, "train.py"], cwd=folder, capture_output=True, text=True, check=False)
+    return done.stderr.splitlines()
+
+
+def test_the_last_line_and_the_users_own_frame(tmp_path: Path) -> None:
+    assert raised(crash(tmp_path, "import json\n\n\njson.loads('{')\n")).endswith("(char 1) (train.py:4)")
+
+
+def test_the_exception_that_came_last_counts(tmp_path: Path) -> None:
+    log = crash(tmp_path, "try:\n    1 / 0\nexcept ZeroDivisionError:\n    raise ValueError('second\\nand more')\n")
+    assert raised([*log, "bye"]) == "ValueError: second (train.py:4)"
+
+
+def test_a_script_that_is_no_python_is_named_with_its_line(tmp_path: Path) -> None:
+    assert "SyntaxError" in raised(crash(tmp_path, "x = 1\nif\n")) and raised(crash(tmp_path / "b", "if\n")).endswith("(train.py:1)")
+
+
+def test_of_a_ranks_and_a_launchers_traceback_the_one_through_the_users_code_counts() -> None:
+    assert raised(RANK.splitlines()) == "RuntimeError: mat1 and mat2 shapes cannot be multiplied (src/train.py:9)"
+
+
+@pytest.mark.parametrize("log", [(), ("epoch 1: loss 0.5", "Killed"), ('  File "a.py", line 1',)])
+def test_a_log_without_a_traceback_says_nothing(log: tuple[str, ...]) -> None:
+    assert raised(log) == ""
+
+
+def test_a_long_message_is_cut() -> None:
+    assert len(raised(["Traceback (most recent call last):", '  File "a.py", line 1, in f', "E: " + "x" * 10_000])) < 400
