@@ -1,6 +1,6 @@
-"""Copies the compile cache of the first run for the runs that may start from one (`train.compile-cache`), so that they do not compile again.
+"""Copies the first run's compile cache for the runs that may start from one (`train.compile-cache`), so that they need not compile again.
 
-Each run writes to a folder of its own; only the gate copies. What a run left there is untrusted: no link is followed, and the copy is bounded.
+Each run writes to a folder of its own, and only the gate copies. What a run left is untrusted: no link is followed, the copy is bounded.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def variables(temporary: Path) -> Mapping[str, str]:
 
 
 def copy_cache(source: Path, target: Path, sight: Callable[[], AbstractContextManager[None]] = nullcontext) -> bool:
-    """Copy a cache's folders and regular files to `target`, which must not exist. `source` is looked at inside `sight()`, with the rights of
-    whoever wrote it, once nothing writes to it any more. False, and nothing at `target`, where it is no folder or too large."""
+    """Copy a cache's folders and regular files to `target`, which must not exist. `source` is looked at inside `sight()`, with the rights
+    of whoever wrote it, once nothing writes to it any more. False, and nothing at `target`, where it is no folder or too large."""
     entries, size, waiting = 0, 0, [(source, target, 0)]
     try:
         while waiting:
