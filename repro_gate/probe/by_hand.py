@@ -45,7 +45,7 @@ class ByHand:
         self.over = self.over or session.explicit
         leaves = [*leaves, *self._nested.values()]
         self._nested = {}
-        if self.over or not leaves or (by == GRAD and self.by == BACKWARD):
+        if self.over or not leaves or (by == GRAD and self.by == BACKWARD) or self._sharded(leaves):
             return
         due = False  # should what follows fail
         with session.own_time():
@@ -100,6 +100,8 @@ class ByHand:
             return
         with self.hooks.session.own_time():
             known, found = self.hooks.names.by_id, list(leaves_of(roots))
+            if self._sharded(found):
+                return
             unknown = [leaf for leaf in found if id(leaf) not in known]
             mine = [leaf for leaf in unknown if isinstance(leaf, self.torch.nn.Parameter) or self._saw(leaf)]
             self._seen = {id(leaf): weakref.ref(leaf) for leaf in unknown}
@@ -127,6 +129,11 @@ class ByHand:
             return "%d steps before an optimizer's first are calls of %s" % (self.steps, self.by)
         unseen = "; the last update is compared only in capture.artifacts" if self._fresh and not self.hooks.session.stopped else ""
         return "steps are calls of %s: no torch optimizer took a step%s" % (self.by, unseen)
+
+    def _sharded(self, leaves: Sequence[Any]) -> bool:
+        """Whether a model is sharded (FSDP): its leaves stand in for the parameters during a pass, and lose their memory after it."""
+        moved = (item for optimizer in self.hooks.made for group in optimizer.param_groups for item in group["params"])
+        return any(hasattr(item, "_local_tensor") for item in moved) or any(getattr(leaf, "_is_flat_param", False) for leaf in leaves)
 
     def _saw(self, leaf: Any) -> bool:
         reference = self._seen.get(id(leaf))
