@@ -66,14 +66,23 @@ NO_IDS = {"dev/shm", "lfs/objects", "origin/main", "usr/local"}
 def test_every_id_that_a_report_can_name_is_explained() -> None:
     """By what the package's own source holds: every text of the form of an id, and every note of the probe."""
     package, texts = Path(pages.__file__).parents[1], set[str]()
-    for path in package.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                texts.add(node.value)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "note" and node.args:
-                name = node.args[0]
-                assert isinstance(name, ast.Constant), f"{path}:{node.lineno}"
-                texts.add(f"probe/{name.value}")
+    nodes = [node for path in package.rglob("*.py") for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    named = {
+        target.id: node.value.value
+        for node in nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            texts.add(node.value)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "note" and node.args:
+            name = node.args[0]
+            if isinstance(name, ast.Name) and name.id not in named:
+                continue  # `identifier`, which is handed on
+            assert isinstance(name, (ast.Name, ast.Constant)), ast.dump(node)
+            texts.add(f"probe/{named[name.id] if isinstance(name, ast.Name) else name.value}")
     ids = {text for text in texts if re.fullmatch(r"[a-z]+(-[a-z]+)*/[a-z]+(-[a-z]+)*", text)} - NO_IDS - set(IDS)
     assert ids - set(reasons()) == set(), "docs/reasons.md has no line on these"
     assert set(reasons()) - ids <= {"lock/drift", "lock/changed", "lock/new-platform"} | {i for i in reasons() if i.startswith("probe/")}

@@ -64,9 +64,7 @@ def test_a_cost_of_ten_tiny_steps_is_no_figure(passed: Gated) -> None:
         assert (100 + high) / (100 + low) <= (5 / 3) ** 0.25
     else:
         assert f"not measurable in {cost['timed_steps']} timed steps; needs train.steps of about {cost['steps_needed']:,}" in passed.stdout
-        assert (
-            cost["steps_needed"] >= 20 and f"{cost['determinism_cost_pct']:.0f}" not in passed.stdout.partition("cost ")[2].split("\n")[0]
-        )
+        assert cost["steps_needed"] >= 20 and "a step against" not in passed.stdout
 
 
 def test_a_pass_says_what_was_compared(passed: Gated) -> None:
