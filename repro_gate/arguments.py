@@ -40,8 +40,8 @@ def parser() -> argparse.ArgumentParser:
     )
     compare.set_defaults(command="compare")
     _add_comment(commands)
-    explain = commands.add_parser("explain", help="print the page of a check: what it looks at, why, and how to mend it")
-    explain.add_argument("id", metavar="ID", nargs="?", help="such as data/checksums; left out: list them all")
+    explain = commands.add_parser("explain", help="print what a check or a reason of a report is about, why, and how to mend it")
+    explain.add_argument("id", metavar="ID", nargs="?", help="such as data/checksums or run/crashed; left out: list the checks")
     explain.set_defaults(command="explain")
     init = commands.add_parser("init", help="write a commented repro.yml for this checkout")
     init.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=Path("."))
@@ -64,6 +64,7 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     _add_spec(run)
     run.add_argument("--json", metavar="FILE", type=Path, help="write report.json")
     run.add_argument("--markdown", metavar="FILE", type=Path, help="write the Markdown of the PR comment")
+    run.add_argument("--sarif", metavar="FILE", type=Path, help="write what is wrong as SARIF 2.1.0, for code scanning and editors")
     run.add_argument("--seed", metavar="N", type=int, help="random-state.seed instead of the spec's")
     run.add_argument("--steps", metavar="N", type=int, help="train.steps instead of the spec's")
     run.add_argument(

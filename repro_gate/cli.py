@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro_gate import __version__
+from repro_gate._version import DOCS_URL
 from repro_gate.arguments import parser
 from repro_gate.ending import end_cleanly
 from repro_gate.errors import GateError, UsageError
@@ -28,6 +29,11 @@ _STRANGERS = ("run", "lock", "hash", "compare")  # commands that start what the 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    if "_ARGCOMPLETE" in os.environ and arguments is None:  # the shell asks what could come next
+        import importlib
+
+        with contextlib.suppress(ImportError):
+            importlib.import_module("argcomplete").autocomplete(parser())
     end_cleanly()
     options = parser().parse_args(arguments)
     if arguments is None and options.command in _STRANGERS:
@@ -62,13 +68,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from repro_gate.durations import Durations
     from repro_gate.gate import run_gate
     from repro_gate.isolation.choosing import choose
     from repro_gate.options import Options
+    from repro_gate.report.figures import duration
     from repro_gate.report.model import EXIT_CODES
     from repro_gate.spec.loader import load_spec
 
-    for path in (options.json, options.markdown):
+    for path in (options.json, options.markdown, options.sarif):
         _writable(path)
         if path is not None:
             path.unlink(missing_ok=True)  # whoever reads it after us must not find an older report
@@ -92,8 +100,15 @@ def _run(options: argparse.Namespace) -> int:
         cache=not options.no_cache,
         isolation=choose(os.environ),
     )
+    laid_over = (options.overrides, options.seed, options.steps, options.against, options.fail_fast)
+    durations = None if options.no_cache else Durations(os.environ, spec.path, laid_over)
+    last = None if durations is None else durations.last()
     with _watch(options) as watch:
+        if last is not None:
+            watch.said(f"about {duration(max(round(last), 1))}, as the last time")
         report = run_gate(spec, chosen, watch)
+    if durations is not None and report.verdict != "inconclusive":
+        durations.keep(report.seconds)
     _show(report, options)
     return EXIT_CODES[report.verdict]
 
@@ -150,21 +165,21 @@ def _hash(options: argparse.Namespace) -> int:
 
 def _explain(options: argparse.Namespace) -> int:
     from repro_gate.checks import ALL
-    from repro_gate.checks.pages import page
+    from repro_gate.checks.pages import page, reasons
 
+    known = {**{item.id: item.title for item in ALL}, **reasons()}
     if options.id is None:
         width = max(len(item.id) for item in ALL)
         for item in ALL:
             print(f"{item.id:<{width}}  {item.title}")
         return 0
-    text = page(options.id)
-    if text is None:
-        close = difflib.get_close_matches(options.id, [item.id for item in ALL], 1)
+    if options.id not in known:
+        close = difflib.get_close_matches(options.id, known, 1)
         raise UsageError(
-            f"explain {options.id}: there is no such check" + (f", did you mean `{close[0]}`?" if close else ""),
-            remedy="`repro-gate explain` lists them all",
+            f"explain {options.id}: there is no such id" + (f", did you mean `{close[0]}`?" if close else ""),
+            remedy=f"`repro-gate explain` lists the checks, {DOCS_URL}/reasons.md the reasons",
         )
-    print(text, end="")
+    print(page(options.id) or f"# {options.id}\n\n{known[options.id]}\n", end="")
     return 0
 
 
@@ -178,6 +193,11 @@ def _show(report: Report, options: argparse.Namespace) -> None:
         from repro_gate.report.markdown import to_markdown
 
         _write(options.markdown, to_markdown(report))
+    if options.sarif is not None:
+        from repro_gate.report.json_values import to_text
+        from repro_gate.report.sarif import to_sarif
+
+        _write(options.sarif, to_text(to_sarif(report, docs_url=DOCS_URL)))
     with plain_log(os.environ):
         _render(report, options.verbose)
 

@@ -14,8 +14,9 @@ from repro_gate.checks.installed import hold
 from repro_gate.checks.lockfiles import LockfileError, read_lock
 from repro_gate.errors import UsageError
 from repro_gate.spec.init import draft_spec
+from repro_gate.spec.script_command import TrainingScript
 from repro_gate.spec.survey import walk
-from repro_gate.spec.training_script import TrainingScript, training_scripts
+from repro_gate.spec.training_script import training_scripts
 
 _INSTALLED = (
     "import importlib.metadata as m, json, platform; "
@@ -52,9 +53,9 @@ def _inside(folder: Path, script: Path) -> str:
     """The path of `--script` below the checkout; it may be given from the checkout or from where the command is run."""
     for path in (folder / script, script):
         found = Path(os.path.normpath(path.absolute()))
-        if found.is_file() and found.is_relative_to(Path(os.path.normpath(folder.absolute()))):
+        if found.is_file() and found.suffix == ".py" and found.is_relative_to(Path(os.path.normpath(folder.absolute()))):
             return found.relative_to(Path(os.path.normpath(folder.absolute()))).as_posix()
-    raise UsageError(f"--script {script}: is no file in {folder}", remedy="name a Python file of the checkout")
+    raise UsageError(f"--script {script}: is no Python file in {folder}", remedy="name one, or write another command under `train.run`")
 
 
 def _choose(scripts: list[TrainingScript]) -> list[TrainingScript]:

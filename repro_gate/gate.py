@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from time import monotonic
+from time import monotonic, time
 
 from repro_gate.addressing import address_of_series, record_of
 from repro_gate.against import Other, hold_against, other_ref
@@ -97,7 +97,7 @@ def _ground(spec: Spec, other: Other | None, checkout: Checkout, options: Option
         open_ground(spec, checkout, options.environment, options.isolation, reach, watch.said) as ground,
         installed(spec, checkout.root, options.environment, options.isolation, cache_root=options.cache_root, tell=watch.said) as outer,
     ):
-        yield replace(ground, outer=outer)
+        yield replace(ground, outer=outer, began=time())
 
 
 def _worth_knowing(found: Sequence[Finding], facts: Facts, runs: Sequence[Run]) -> tuple[Reason, ...]:

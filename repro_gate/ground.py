@@ -40,6 +40,7 @@ class Ground:
     outer: Mapping[str, str]  # the environment that the gate was started in
     isolation: Isolation  # who the training runs as
     original: Original  # what the snapshot was taken of
+    began: float | None = None  # when all was ready for the first run, in seconds since 1970
 
 
 @contextlib.contextmanager

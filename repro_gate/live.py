@@ -30,7 +30,7 @@ class LiveView:
             if trace.key not in self._first or sum(other.key == trace.key and other.trained for other in traces) > 1:
                 continue
             for block in trace.blocks[start:]:
-                if self.found is None:
+                if self.found is None and block.kind != "rng":  # a generator that differs diverges once a number depends on it
                     self.found = first_difference(trace.key, self._first[trace.key], block)
                     if self.found is not None:
                         self.watch.diverged(self.found)

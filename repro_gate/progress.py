@@ -79,7 +79,7 @@ class Lines:
     def __init__(self, stream: TextIO, github: bool) -> None:
         self._stream, self._github = stream, github
         self._said = time.monotonic()
-        self._name = ""
+        self._name, self._place = "", (0, 0)
         self._token = ""  # ends the stop of workflow commands; empty where none is going
 
     def verifying(self, done: int, total: int) -> None:
@@ -94,7 +94,7 @@ class Lines:
 
     def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
         """Open a group, and let no line in it be a command."""
-        self._name, self._said = name, time.monotonic()
+        self._name, self._said, self._place = name, time.monotonic(), (number, total)
         self._line(f"{'::group::' if self._github else ''}run {number} of {total}: {name}" + (f", {steps} steps" if steps else ""))
         if self._github:
             self._token = secrets.token_hex(16)
@@ -118,6 +118,8 @@ class Lines:
             for line in run.ended.tail[-60:]:
                 self._foreign(f"  | {for_terminal(line, 2000)}")
         self.close()
+        if remaining(run, *self._place):
+            self._line(remaining(run, *self._place))
 
     def close(self) -> None:
         """Close the group where one is open; the runner obeys commands again."""
@@ -154,6 +156,7 @@ class Display:
         )
         self._task: Any = None
         self._hashing: Any = None
+        self._place = (0, 0)  # which run of how many
         self._known: int | None = None  # steps of a run to its end, once one has shown how many they are
 
     def start(self) -> None:
@@ -182,6 +185,7 @@ class Display:
 
     def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
         """Begin anew for this run."""
+        self._place = (number, total)
         self._task = self._progress.add_task(f"run {number}/{total} {name}", total=steps or self._known, loss="")
 
     def advanced(self, step: int, loss: float | None) -> None:
@@ -207,6 +211,8 @@ class Display:
         self._progress.console.print(
             Text(f"{'ok ' if run.good else 'bad'} {run.plan.name}: {ended(run)}", style="dim" if run.good else "red")
         )
+        if remaining(run, *self._place):
+            self.said(remaining(run, *self._place))
 
 
 def sentence(divergence: Divergence) -> str:
@@ -215,6 +221,13 @@ def sentence(divergence: Divergence) -> str:
     process = "" if divergence.process == "main" else f" of {for_terminal(divergence.process, 60)}"
     name = "" if divergence.name == divergence.kind else f" {for_terminal(divergence.name, 200)}"
     return f"{place}, {divergence.kind}{name}{process}"
+
+
+def remaining(run: Run, number: int, total: int) -> str:
+    """After the first run, about how long the others will take; empty where that is not known."""
+    if number != 1 or total < 2 or not run.good:
+        return ""
+    return f"about {duration(max(round(run.ended.seconds * (total - 1)), 1))} for the other {total - 1} runs"
 
 
 def ended(run: Run) -> str:

@@ -71,7 +71,7 @@ def make_report(options: Options, series: Series, found: Found, started: datetim
         spec.cost.max_percent,
         checklist,
         tuple(_summary(run, series.artifact_counts.get(run.plan.name, 0)) for run in series.runs),
-        fingerprint(first.traces, first.plan.condition.seed) if first else None,
+        fingerprint(first.traces, first.plan.condition.seed, _unsteady(evidence)) if first else None,
         spec.determinism.tolerance,
         found.address,
         held,
@@ -131,6 +131,13 @@ def _spec_path(spec: Spec, options: Options, evidence: Evidence) -> str:
     root = None if evidence.checkout is None else evidence.checkout.root
     path = os.path.realpath(spec.path)
     return options.spec_as_given if root is None or not Path(path).is_relative_to(root) else Path(path).relative_to(root).as_posix()
+
+
+def _unsteady(evidence: Evidence) -> str:
+    """The kind that no fingerprint may hold: the generators' states, where they alone differ between two runs."""
+    comparison = evidence.comparison
+    rng = comparison.by_kind.get("rng") if comparison is not None and comparison.identical else None
+    return "rng" if rng is not None and rng.differing else ""
 
 
 def _settings(run: Run | None) -> dict[str, object]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 
 from repro_gate.analysis.beside import Beside, notices
-from repro_gate.analysis.compare import compare_runs, processes, with_distance
+from repro_gate.analysis.compare import beside, compare_runs, processes, with_distance
 from repro_gate.analysis.model import Comparison, Divergence, NoiseFloor
 from repro_gate.analysis.noise import noise_floor, recorded
 from repro_gate.errors import Inconclusive, UsageError
@@ -27,6 +27,7 @@ from repro_gate.live import LiveView, Progress
 from repro_gate.machine import other_gpu_processes
 from repro_gate.progress import Watch
 from repro_gate.runs import conditions
+from repro_gate.runs.compile_cache import FOLDER, copy_cache
 from repro_gate.runs.launch import Plan, Run, Site, launch
 from repro_gate.runs.written import written_files
 from repro_gate.spec.errors import escaped, shortened
@@ -154,6 +155,7 @@ class Series:
         self.comparisons[seed] = compare_runs(first.traces, second.traces, differences, leaves)
         if self.comparisons[seed].identical and not self.beside:  # else what lies beside only follows
             self.beside = notices(self._beside[first.plan.name], self._beside[second.plan.name])
+            self._note_modules(beside(first.traces, second.traces))
         if before is not None:
             return self._run(Plan("default-2", off, keep_final=True, reference=before.traces)).good
         return True
@@ -191,13 +193,21 @@ class Series:
             )
         data = resolve_data(self.spec.data, folder)
         ground = self.ground
-        site = Site(place, workspace.root, cwd, ground.place / "traces", ground.outer, data, ground.isolation, ground.original)
+        site = Site(
+            place, workspace.root, cwd, ground.place / "traces", ground.outer, data, ground.isolation, ground.original, ground.began
+        )
         if not self.runs:
             self._look_for_others()
         if record:
             self.watch.run_started(plan.name, len(self.runs) + 1, self._total, plan.condition.steps)
         progress = Progress(self.watch, live)
+        kept, cache = self.ground.place / "compile-cache", place / "tmp" / FOLDER
+        if plan.condition.name != "deterministic" and kept.is_dir():
+            copy_cache(kept, cache)  # the deterministic runs, which the verdict rests on, compile each for itself
         run = launch(self.spec, plan, site, progress.tick)
+        first = self.spec.train.compile_cache and not self.runs and os.path.lexists(cache) and not kept.exists()
+        if first and not copy_cache(cache, kept, partial(sight_of, self.ground.isolation)):
+            self.notes[f"the compile cache of {plan.name} was not copied: every run compiles again"] = None
         self._note_left(run)
         self._look_for_others()
         if record:
@@ -206,6 +216,15 @@ class Series:
             self._collect(plan, cwd, workspace.root)
         self.changed_data = self.changed_data or changed_data(self._data_before, read_data_state(self.spec.data, self.spec.path.parent))
         return run
+
+    def _note_modules(self, names: Sequence[str]) -> None:
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            shown = ", ".join(shortened(escaped(name)) for name in names[:3])
+            self.beside["beside/modules"] = (
+                f"what no optimizer moves differs between two runs whose training is the same: {shown}{more}",
+                "an average, a snapshot or a counter: see what it is made from, and seed or order that",
+            )
 
     def _note_left(self, run: Run) -> None:
         """Say what a run left outside its own places: it is gone, and what needs it finds nothing in any other clone either."""

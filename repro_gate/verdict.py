@@ -22,6 +22,7 @@ from repro_gate.runs.launch import Run
 from repro_gate.runs.raised import raised
 from repro_gate.spec.model import Spec
 
+_OF_ALL_RUNS = ("steps", "whole-run")  # notes of the probe that say the same of every run
 _SHOWN = 3  # lines of a check's evidence in its reason
 REQUIRED_DEVICE = "hardware/device"  # training elsewhere says nothing about the device that the spec requires
 
@@ -226,7 +227,8 @@ def _notes(findings: Findings) -> tuple[Reason, ...]:
             )
         for trace in run.traces:
             for identifier, message in trace.notes:
-                notes[Reason(f"probe/{identifier}", f"run {run.plan.name}: {message}")] = None
+                about = "" if identifier in _OF_ALL_RUNS else f"run {run.plan.name}: "
+                notes[Reason(f"probe/{identifier}", about + message)] = None
     tolerance = findings.spec.determinism.tolerance
     for item in findings.comparisons:
         if tolerance is not None and not item.comparison.identical and not outside_tolerance(item.comparison, tolerance):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from repro_gate import __version__
 from repro_gate.cli import main
+from repro_gate.durations import Durations
 from tests.e2e.gating import command, environment
 
 HEAVY = ("torch", "numpy", "yaml", "jsonschema", "rich", "jinja2", "requests", "psutil", "subprocess", "asyncio")
@@ -81,3 +83,47 @@ def test_init_writes_a_spec_once(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_schema_prints_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 0
     assert json.loads(capsys.readouterr().out)["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+def test_the_shell_completes_commands_and_options(tmp_path: Path) -> None:
+    pytest.importorskip("argcomplete")
+
+    def offered(line: str) -> list[str]:
+        out = tmp_path / "offered"
+        asked = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n"}
+        environment = {**os.environ, **asked, "_ARGCOMPLETE_STDOUT_FILENAME": str(out)}
+        subprocess.run([sys.executable, "-m", "repro_gate"], env=environment, check=True)
+        return out.read_text().split()
+
+    assert offered("repro-gate ex") == ["explain"]
+    assert offered("repro-gate run --sa") == ["--sarif"]
+
+
+def test_without_argcomplete_the_shell_is_not_answered_by_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "argcomplete.py").write_text("raise ImportError")
+    environment = {**os.environ, "_ARGCOMPLETE": "1", "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-m", "repro_gate", "--version"], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"repro-gate {__version__}" and done.stderr == ""
+
+
+def test_explain_knows_a_reason_and_guesses_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "run/crashed"]) == 0
+    assert capsys.readouterr().out.startswith("# run/crashed\n\nThe training command ended")
+    assert main(["explain", "run/crashd"]) == 2
+    assert "did you mean `run/crashed`?" in capsys.readouterr().err
+
+
+def test_how_long_it_took_is_remembered_for_the_same_spec(tmp_path: Path) -> None:
+    spec, environment = tmp_path / "repro.yml", {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    spec.write_text("version: 1")
+    assert Durations(environment, spec, ()).last() is None
+    Durations(environment, spec, ()).keep(41.26)
+    assert Durations(environment, spec, ()).last() == 41.3
+    assert Durations(environment, spec, ("--steps",)).last() is None
+    (tmp_path / "cache" / "repro-gate" / "durations.json").write_text("[" * 100_000)
+    assert Durations(environment, spec, ()).last() is None
+    Durations(environment, spec, ()).keep(1.0)
+    assert Durations(environment, spec, ()).last() == 1.0
+    spec.write_text("version: 1\n# another")
+    assert Durations(environment, spec, ()).last() is None
+    Durations({}, spec, ()).keep(1.0)  # no home

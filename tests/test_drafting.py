@@ -41,7 +41,7 @@ def test_the_script_can_be_named(checkout: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_script_outside_the_checkout_is_refused(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", str(checkout / "b"), "--script", "../train.py"]) == 2
     assert main(["init", str(checkout), "--script", "none.py"]) == 2
-    assert "is no file in" in capsys.readouterr().err
+    assert "is no Python file in" in capsys.readouterr().err
 
 
 def test_a_spec_is_written_anew_only_by_force(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,5 +115,7 @@ def test_a_lockfile_of_another_environment_is_left_out_with_a_line(checkout: Pat
 
 def test_a_lockfile_that_cannot_be_read_is_left_out(checkout: Path) -> None:
     (checkout / "uv.lock").write_text("no = [toml")
+    (checkout / "requirements.lock").write_text('x @ "\x1b]0;a\x07\r\x85version: 2')
     assert main(["init", str(checkout)]) == 0
     assert load_spec(checkout).env.lockfile is None
+    assert "uv.lock is left out: it cannot be read" in (checkout / "repro.yml").read_text()

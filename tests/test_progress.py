@@ -91,7 +91,8 @@ def test_plain_lines_hold_no_escapes_and_no_commands_of_ours(text: str) -> None:
     assert lines[0] == "run 1 of 5: deterministic-1, 3 steps"
     assert not any(line.startswith("::") for line in lines)
     assert all(line.isprintable() for line in lines)
-    assert len(lines) == 5 + 1 + len(HOSTILE)
+    assert len(lines) == 6 + 1 + len(HOSTILE)
+    assert [line for line in lines if line.startswith("about ")] == ["about 6.00 s for the other 4 runs"]
 
 
 def test_a_plain_ascii_stream_can_be_written_to() -> None:
@@ -114,7 +115,7 @@ def test_progress_is_said_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     now[0] = 900.0
     lines.advanced(0, 0.5)  # of a run that was not announced
     assert stream.getvalue().splitlines()[1:3] == ["  deterministic-1: step 1, loss 0.25", "  deterministic-1: step 3"]
-    assert len(stream.getvalue().splitlines()) == 4
+    assert len(stream.getvalue().splitlines()) == 5
 
 
 @pytest.mark.parametrize("terminal", [False, True])

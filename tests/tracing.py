@@ -35,6 +35,7 @@ def trace_script(
     data: Sequence[Path] = (),
     observe: bool = False,
     original: Original | None = None,
+    began: float | None = None,
 ) -> Run:
     """One run of `train.py` (or several files, by name) under the probe, in `tmp_path`; the condition is `deterministic` unless given."""
     place = tmp_path / "place"
@@ -46,7 +47,7 @@ def trace_script(
         (workspace / file).write_text(textwrap.dedent(text))
     spec = Spec(tmp_path / "repro.yml", train=Train(run=command, steps=steps, timeout=timeout, env=env or {}), capture=Capture(every=every))
     plan = Plan(name, condition or conditions.deterministic(seed, frozenset(), steps), keep_final, keep_step, tuple(reference), observe)
-    site = Site(place, workspace, workspace, place / "runs", {"PATH": PATH, "LANG": "C.UTF-8"}, tuple(data), original=original)
+    site = Site(place, workspace, workspace, place / "runs", {"PATH": PATH, "LANG": "C.UTF-8"}, tuple(data), original=original, began=began)
     return launch(spec, plan, site, lambda traces: None)
 
 

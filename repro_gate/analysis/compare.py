@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from repro_gate.analysis.model import STEPS, Comparison, Distance, Divergence, Tally
 from repro_gate.trace.format import DIGEST_BYTES
@@ -34,6 +35,8 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
             tally.unmatched = tally.unmatched or missing
             continue
         found += ((item.step, place, item) for place, item in _compare_process(label, first[label], second[label], tally))
+    if set(tally.differing) == {"rng"} and all(item.kind == "rng" for _, _, item in found):
+        found, tally.unmatched, tally.by_step = [], None, {}  # states of generators alone, which no recorded number depends on
     lengths = list(_unequal_lengths(first, second))
     found += lengths
     tally.unmatched = tally.unmatched or next((item for _, _, item in lengths), None)
@@ -66,6 +69,26 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
         unmatched=tally.unmatched,
         unmeasured=_unmeasured(second, tally),
     )
+
+
+def beside(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]:
+    """What differs beside the training: modules without an optimizer, and attributes of modules. Of what goes by one name, as many must be
+    there in both runs: what one has more of may be garbage that is not yet collected."""
+    first, second = processes(a), processes(b)
+    found: dict[str, None] = {}
+    for label, trace in first.items():
+        ours, theirs = _by_name(trace), _by_name(second[label]) if label in second else {}
+        for key, digests in ours.items():
+            if len(theirs.get(key, ())) == len(digests) and theirs[key] != digests:
+                found[f"module {key[1]} (no optimizer)" if key[0] == "module" else f"attribute {key[1]}"] = None
+    return tuple(found)
+
+
+def _by_name(trace: Trace) -> dict[tuple[str, str], list[str]]:
+    found: dict[tuple[str, str], list[str]] = {}
+    for what, name, digest in sorted(trace.beside):
+        found.setdefault((what, name), []).append(digest)
+    return found
 
 
 def first_difference(label: str, a: Mapping[Key, Block], block: Block) -> Divergence | None:
@@ -153,6 +176,8 @@ def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tupl
     """The first difference of each of the two ways they can part (a differing row; a block without its twin), counting all on the way.
 
     Steps that one process took and the other did not are no differences of tensors: `_unequal_lengths` tells of them."""
+    if (a.stopped or b.stopped) and None in (a.end, b.end):  # one was ended before it could say in which state
+        a, b = (replace(trace, blocks=[block for block in trace.blocks if block.step < len(trace.steps)]) for trace in (a, b))
     common, unequal = min(len(a.steps), len(b.steps)), len(a.steps) != len(b.steps)
     twins = {key_of(block) for block in a.blocks} & {key_of(block) for block in b.blocks} if unequal else set()
 
@@ -178,6 +203,8 @@ def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tupl
             tally.differs(label, item)
             if not found:
                 found.append((place, item))
+            elif _read_before(item, found[0][1]):
+                found[0] = (found[0][0], item)
     extra: list[tuple[float, Divergence]] = []
     for place, block in enumerate(b.blocks):
         if key_of(block) in rest:
@@ -186,6 +213,12 @@ def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tupl
                 if not extra:
                     extra.append((place - 0.5, item))  # before the block that the first run has in its place
     return found + extra
+
+
+def _read_before(item: Divergence, first: Divergence) -> bool:
+    """Whether an optimizer's step read `item` before it wrote `first`: a learning rate is recorded after the parameters that it moved."""
+    number = item.kind == "optimizer" and item.values is not None and item.name.startswith("param_groups.")
+    return number and first.kind == "parameter" and not first.detail and item.step == first.step
 
 
 def _unequal_lengths(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> Iterator[tuple[int, float, Divergence]]:
@@ -301,13 +334,13 @@ def _replace_distance(divergence: Divergence, distance: Distance) -> Divergence:
 
 
 def _loss_distance(divergence: Divergence) -> Distance | None:
-    """|a - b| and ULP of two losses, given as hex floats of values of the loss's dtype."""
+    """|a - b| and ULP of two losses or numbers, given as hex floats of values of their dtype."""
     if divergence.values is None:
         return None
     a, b = (float.fromhex(value) for value in divergence.values)
     if not (math.isfinite(a) and math.isfinite(b)):
         return None
-    packing = {"float32": "f", "float64": "d", "float16": "e"}.get(divergence.dtype or "")
+    packing = {"float32": "f", "float64": "d", "float": "d", "float16": "e"}.get(divergence.dtype or "")
     try:
         ulp = None if packing is None else abs(_place(a, packing) - _place(b, packing))
     except OverflowError:  # a trace that states a value which its dtype cannot hold

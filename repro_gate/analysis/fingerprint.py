@@ -14,13 +14,15 @@ from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.reader import Trace
 
 
-def fingerprint(traces: Sequence[Trace], seed: int) -> Fingerprint:
-    """Digests over everything that all processes of a run recorded, in the order in which they did."""
+def fingerprint(traces: Sequence[Trace], seed: int, leave_out: str = "") -> Fingerprint:
+    """Digests over everything but the kind `leave_out` that all processes of a run recorded, in the order in which they did."""
     by_step: dict[int, Any] = {}
     by_kind: dict[str, Any] = {}
     tables: dict[int, bytes] = {}  # digests of rows, which blocks of one table share
     for label, trace in processes(traces).items():
         for block in trace.blocks:
+            if block.kind == leave_out:
+                continue
             rows = tables.get(id(block.rows))
             if rows is None:
                 rows = tables[id(block.rows)] = hashlib.sha256(rfc8785.dumps([[*row[:2], list(row[2])] for row in block.rows])).digest()

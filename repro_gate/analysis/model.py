@@ -36,7 +36,7 @@ class Divergence:
     process: str = "main"  # which traced process: `main`, `rank0`, …
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
-    values: tuple[str, str] | None = None  # the two values where they are short (losses): both as text
+    values: tuple[str, str] | None = None  # the two values where they are short (losses, learning rates): both as text
     detail: str = ""  # what a digest cannot say: `missing in run 2`, `shape [3] against [4]`
     distance: Distance | None = None
 

@@ -11,7 +11,17 @@ from pathlib import Path
 from repro_gate.checkout_contents import lfs_pointers, submodules
 from repro_gate.checks.absent_files import files_of_this_machine
 from repro_gate.checks.interface import CHECKOUT, Check, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
-from repro_gate.checks.opened import declared_paths, imported_from_elsewhere, is_source, opened, unlisted, with_line
+from repro_gate.checks.opened import (
+    ABSOLUTE,
+    IGNORED,
+    declared_paths,
+    folded,
+    imported_from_elsewhere,
+    is_source,
+    misplaced,
+    opened,
+    unlisted,
+)
 from repro_gate.checks.text import Unreadable, parse_toml, read_text
 from repro_gate.checks.workflows import Use, read_workflows
 from repro_gate.runs.launch import SNIPPET
@@ -20,6 +30,13 @@ from repro_gate.trace.reader import Opened
 _LICENCE = re.compile(r"(?:(?:un)?licen[cs]es?|copying)(?:[-._ ].*)?", re.IGNORECASE)
 _NO_LICENCE_SUFFIX = frozenset({".py", ".sh", ".js", ".json", ".yml", ".yaml", ".toml", ".cfg", ".ini", ".in", ".h", ".c", ".ipynb"})
 _PROJECT_BYTES = 1024 * 1024
+_UNTRACKED, _OUTSIDE = "not tracked by git", "outside the checkout"
+_REMEDIES = {  # what to do about a file that training opened, by what is wrong with it
+    _UNTRACKED: "`git add` what is not tracked",
+    ABSOLUTE: "open the checkout's own files by relative paths",
+    IGNORED: "let `train.run` make what git ignores, or declare it under `data:`",
+    _OUTSIDE: "install what lies outside as a package of the lockfile, or declare it under `data:`",
+}
 
 
 @check("code/commit", "The checkout is at a commit.", CHECKOUT)
@@ -169,7 +186,7 @@ def imports_checkout(evidence: Evidence) -> Outcome:
     if found.copies:
         names = " ".join(sorted({item.distribution for item in found.copies}))
         return failed(
-            f"training imported an installed copy of what the checkout holds ({names}), not the code under test",
+            f"training imported another copy of what the checkout holds ({names}), not the code under test",
             shortened([*found.told(found.copies), *found.told(found.others), *found.told(found.ignored)]),
             f"install it as a link to the checkout (`pip install -e .`), or `pip uninstall {names}` if the command finds it without",
         )
@@ -196,15 +213,16 @@ def opened_files(evidence: Evidence) -> Outcome:
         return skipped("no run recorded a file that it opened")
     inside = [item for item in seen.values() if item.inside]
     known = tuple(declared_paths(evidence))
-    untracked = sorted((item for item in inside if _is_untracked(item, evidence.tracked, known)), key=lambda item: item.path)
-    outside = sorted((item for item in seen.values() if not item.inside and is_source(item.path)), key=lambda item: item.path)
+    untracked = [item for item in inside if _is_untracked(item, evidence.tracked, known)]
+    imported = {item.path for run in evidence.runs for trace in run.traces for item in trace.imports}  # `code/imports-checkout` names them
+    outside = [item for item in seen.values() if not item.inside and is_source(item.path) and item.path not in imported]
     cut = unlisted(evidence)
     if untracked or outside:
-        lines = [f"{with_line(item)}: not tracked by git" for item in untracked]
-        lines += [f"{with_line(item)}: outside the checkout" for item in outside]
-        message = f"training opened {len(lines)} source or settings files that no clone of the checkout has"
-        remedy = "commit them, install them as a package of the lockfile, or declare them under `data:`"
-        return missing(message, (*shortened(lines), *shortened(cut, 2)), remedy)
+        found = [(item, _UNTRACKED) for item in untracked] + [(item, misplaced(evidence, item) or _OUTSIDE) for item in outside]
+        lines = folded([one for one in found if one[0].inside]) + folded([one for one in found if not one[0].inside])
+        message = f"training opened {len(found)} source or settings files that are not those of a clone of the checkout"
+        wrong = {why for _, why in found}
+        return missing(message, (*shortened(lines), *shortened(cut, 2)), "; ".join(_REMEDIES[why] for why in _REMEDIES if why in wrong))
     if cut:
         message = "training opened more files than the probe lists, so not all were looked at"
         return missing(message, shortened(cut, 2), "declare the folders that hold many files under `data:`: what is declared is not listed")

@@ -18,7 +18,7 @@ from repro_gate.checks.interface import (
     shortened,
     skipped,
 )
-from repro_gate.checks.opened import declared_paths, is_source, opened, unlisted, with_line
+from repro_gate.checks.opened import declared_paths, folded, is_source, left_over, misplaced, opened, unlisted, with_line
 from repro_gate.checks.revisions import Found, find_revisions
 from repro_gate.checks.splits import splits_disjoint
 from repro_gate.data.declared import LEGACY, DataFinding
@@ -119,7 +119,7 @@ def no_undeclared_reads(evidence: Evidence) -> Outcome:
     if found:
         return missing(
             f"training read {len(found)} files outside the checkout that nothing declares",
-            (*shortened([with_line(item) for item in found]), *shortened(cut, 2)),
+            (*shortened(folded([(item, misplaced(evidence, item)) for item in found])), *shortened(cut, 2)),
             "declare each file, or the folder that holds them, under `data:` with its sha256, so that a rerun can tell if it has the same",
         )
     if cut:
@@ -128,6 +128,23 @@ def no_undeclared_reads(evidence: Evidence) -> Outcome:
         )
     besides = " besides source and settings, which `code/opened-files` judges" if outside else ""
     return passed(f"training read no undeclared file outside the checkout{besides}")
+
+
+@check("data/leftovers", "No run read a file that an earlier run of the same gate run had made or changed.")
+def no_leftovers(evidence: Evidence) -> Outcome:
+    """Files outside workspace, HOME and TMPDIR that were made or changed after the gate run began and before the run that read them."""
+    if not any(trace.trained for run in evidence.runs for trace in run.traces):
+        return skipped("no run was traced")
+    found = left_over(evidence.runs)
+    if found:
+        count = len({item.path for item in found})
+        lines = [f"{with_line(item)}: read by {', '.join(names)}" for item, names in found.items()]
+        return failed(
+            f"runs read {count} files left over from an earlier run of this gate run, so equal results show nothing",
+            shortened(sorted(lines)),
+            "write below the working directory, HOME or TMPDIR (each run has its own), or declare the files under `data:`",
+        )
+    return passed("no run read what an earlier one had left behind")
 
 
 @check(
@@ -231,6 +248,7 @@ CHECKS: tuple[Check, ...] = (
     digest_length,
     unchanged,
     no_undeclared_reads,
+    no_leftovers,
     no_network,
     revisions_pinned,
     batches_equal,

@@ -17,6 +17,9 @@ from repro_gate.trace.reader import Imported, Opened
 
 # Outside the checkout these are source or settings, which `code/opened-files` judges; any other file is data, for `data/undeclared-reads`.
 SOURCE = frozenset({".py", ".pyi", ".so", ".pyd", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh"})
+MOST_LINES = 20  # files that are named one by one
+ABSOLUTE = "opened in the original checkout, by an absolute path, instead of in the workspace"
+IGNORED = "in the original checkout, and git ignores it: no workspace has it"
 NOT_ALL = "opened-not-all"  # the probe's note where a process opened more files than it lists
 _WORKSPACE = re.compile(r"^/(?:.*?/)?repro-gate-[^/]+/(?:[^/]+/){0,2}?workspace/")  # in the temporary folder of one gating
 
@@ -33,7 +36,7 @@ class Elsewhere:
     @staticmethod
     def told(items: Sequence[Imported]) -> list[str]:
         """A line for each, in the order of their names."""
-        why = {True: "a copy that was installed", False: "in the original checkout"}
+        why = {True: "a copy that was installed, or another clone", False: "in the original checkout"}
         return [f"{item.module}: {item.path}, {why[bool(item.distribution)]}" for item in sorted(items, key=lambda item: item.module)]
 
 
@@ -51,16 +54,28 @@ def unsound(evidence: Evidence, runs: Sequence[Run]) -> str:
     """Why the results of these runs are not those of the code in their workspaces; empty where nothing says so."""
     found = imported_from_elsewhere(evidence, runs)
     wrong = (*found.copies, *found.others)
-    return f"training imported {wrong[0].module} from {wrong[0].path}, not from its own workspace" if wrong else ""
+    if wrong:
+        return f"training imported {wrong[0].module} from {wrong[0].path}, not from its own workspace"
+    left = next(iter(left_over(runs)), None)
+    return f"training read {left.path}, which an earlier run of this gate run made or changed" if left else ""
+
+
+def left_over(runs: Sequence[Run]) -> dict[Opened, list[str]]:
+    """The files that a run read and an earlier one had made or changed, with the names of the runs that read each."""
+    found: dict[Opened, list[str]] = {}
+    for run in runs:
+        for item in dict.fromkeys(item for trace in run.traces for item in trace.opened if item.left):
+            found.setdefault(item, []).append(run.plan.name)
+    return found
 
 
 def opened(evidence: Evidence) -> dict[str, Opened]:
-    """Each file that a run opened, by its path; one that a line of the workspace opened says which."""
+    """Each file that a run opened and no earlier run had made, by its path; one that a line of the workspace opened says which."""
     found: dict[str, Opened] = {}
     for run in evidence.runs:
         for trace in run.traces:
             for item in trace.opened:
-                if item.path not in found or not found[item.path].by:
+                if not item.left and (item.path not in found or not found[item.path].by):
                     found[item.path] = item
     return found
 
@@ -85,6 +100,34 @@ def declared_paths(evidence: Evidence) -> Iterator[str]:
 def in_workspace(path: str) -> str:
     """The path without the temporary folder of the run's workspace in front; any other path as it is."""
     return _WORKSPACE.sub("", path)
+
+
+def misplaced(evidence: Evidence, item: Opened) -> str:
+    """What is wrong with where a file outside the workspace lies; empty where it lies outside the original checkout as well."""
+    inside = os.path.relpath(item.path, evidence.root)
+    if item.inside or inside.startswith(".."):
+        return ""
+    known = evidence.tracked is None or inside in evidence.tracked or inside in evidence.uncommitted
+    return ABSOLUTE if known else IGNORED
+
+
+def folded(files: Sequence[tuple[Opened, str]]) -> list[str]:
+    """A line for each file, with what is wrong with it; for many files a line for each of a few folders, with the number of files."""
+    groups = {(item.path, why): [item] for item, why in sorted(files, key=lambda one: one[0].path)}
+    level = max((item.path.count("/") for item, _ in files), default=0)
+    while len(groups) > MOST_LINES and level >= 0:
+        groups = {}
+        for item, why in sorted(files, key=lambda one: one[0].path):
+            folder = "/".join(posixpath.dirname(item.path).split("/")[: level + 1])
+            groups.setdefault((f"{folder or '.'}/", why), []).append(item)
+        level -= 1
+    lines = []
+    for (place, why), items in groups.items():
+        by = {item.by for item in items}
+        name = items[0].path if len(items) == 1 else f"{place}: {len(items)} files"
+        line = f"{name} (opened by {items[0].by})" if len(by) == 1 and items[0].by else name
+        lines.append(f"{line}: {why}" if why else line)
+    return lines
 
 
 def with_line(item: Opened) -> str:

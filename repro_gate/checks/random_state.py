@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from repro_gate.analysis.compare import first_difference, key_of, processes
+from repro_gate.analysis.compare import Key, first_difference, key_of, processes
 from repro_gate.checks.interface import Check, Evidence, Outcome, check, failed, missing, noticed, parted_before, passed, shortened, skipped
 from repro_gate.checks.loaders import by_loader
 from repro_gate.checks.opened import in_workspace
@@ -83,9 +83,26 @@ def generators_equal(evidence: Evidence) -> Outcome:
             (f"step {first.step}",),
             "something draws a number of values, or seeds, that depends on more than the seed",
         )
+    if tally.differing and first is None:
+        apart = _generators_apart(evidence.pair)
+        return noticed(
+            "generators were in different states in the two runs, and no recorded number depends on it",
+            shortened(apart),
+            "find what draws in the background (a thread, a signal handler), or give it a generator of its own",
+        )
     if tally.differing:
         return parted_before("generator states differ", "generators", tally, first)
     return passed(f"{tally.tensors} generators were in the same state in both runs, at every step")
+
+
+def _generators_apart(pair: Sequence[Run]) -> list[str]:
+    """Each generator whose state differs between two runs, with the first step in which it does."""
+    first: dict[str, int] = {}
+    for label, ours, theirs in _shared(pair[0], pair[1]) if len(pair) > 1 else ():
+        item = first_difference(label, {key_of(ours): ours}, theirs) if ours.kind == "rng" else None
+        if item is not None:
+            first.setdefault(item.name if label == "main" else f"{label}: {item.name}", item.step)
+    return [f"{name}: differs from step {step} on" if step >= 0 else f"{name}: differs from the start" for name, step in first.items()]
 
 
 @check("random-state/seed-reach", "Under another seed every generator started from another state.")
@@ -93,12 +110,12 @@ def seed_reaches_all(evidence: Evidence) -> Outcome:
     """The first recorded state of each generator in the first run and in the reseeded control; one that is equal was seeded by the code."""
     if evidence.control is None or not evidence.pair:
         return skipped("the reseeded control did not run to its end")
-    ours, theirs = processes(evidence.pair[0].traces), processes(evidence.control.traces)
-    states = [(label, first_states(ours[label]), first_states(theirs[label])) for label in ours if label in theirs]
-    shared = [(label, name, one[name] != other[name]) for label, one, other in states for name in one if name in other]
+    shared = _reached(evidence.pair[0], evidence.control)
     if not shared:
         return skipped("no generator state was recorded in both")
-    fixed = [name if len(states) == 1 else f"{label}: {name}" for label, name, reached in shared if not reached]
+    fixed = _fixed(shared)
+    if fixed and reseeded_differs.look(evidence).kind == "missing":
+        return skipped("nothing differs under another seed: random-state/reseeded says so", shortened(fixed))
     if fixed:
         seeds = f"{evidence.pair[0].plan.condition.seed} and {evidence.control.plan.condition.seed}"
         return missing(
@@ -108,6 +125,19 @@ def seed_reaches_all(evidence: Evidence) -> Outcome:
         )
     names = dict.fromkeys(name for _, name, _ in shared)
     return passed(f"another seed gave every generator another state: {', '.join(names)}", tuple(names))
+
+
+def _reached(run: Run, control: Run) -> list[tuple[str, str, bool]]:
+    """(process, generator, whether it started from another state) of the generators that both recorded."""
+    ours, theirs = processes(run.traces), processes(control.traces)
+    states = [(label, first_states(ours[label]), first_states(theirs[label])) for label in ours if label in theirs]
+    return [(label, name, one[name] != other[name]) for label, one, other in states for name in one if name in other]
+
+
+def _fixed(shared: Sequence[tuple[str, str, bool]]) -> list[str]:
+    """The generators that started from the same state, with their process where there are several."""
+    alone = len({label for label, _, _ in shared}) == 1
+    return [name if alone else f"{label}: {name}" for label, name, reached in shared if not reached]
 
 
 def first_states(trace: Trace) -> dict[str, bytes]:
@@ -129,30 +159,52 @@ def reseeded_differs(evidence: Evidence) -> Outcome:
     blocks = _shared_blocks(first, evidence.control)
     if not blocks:
         return skipped("the reseeded control recorded nothing that the first run recorded too")
-    differing = sum(first_difference(label, {key_of(ours): ours}, theirs) is not None for label, ours, theirs in blocks)
+    noisy = _noisy(evidence)
+    differing = [
+        (label, key_of(ours)) for label, ours, theirs in blocks if first_difference(label, {key_of(ours): ours}, theirs) is not None
+    ]
     digests = sum(len(theirs.rows) for _, _, theirs in blocks)
-    compared = (
-        f"seeds {first.plan.condition.seed} and {seed}: {digests} digests compared, in {len(blocks)} blocks, {differing} of which differ"
-    )
+    seeds = f"seeds {first.plan.condition.seed} and {seed}"
+    compared = f"{seeds}: {digests} digests compared, in {len(blocks)} blocks, {len(differing)} of which differ"
     if not differing:
+        fixed = _fixed(_reached(first, evidence.control))
+        same_state = (f"generators that started from the same state: {', '.join(fixed[:20])}",) if fixed else ()
         return missing(
             f"a run with another seed ({seed}) gave the same bits: the seed does not reach the training",
-            (compared,),
+            (compared, *same_state),
             "the script sets a seed of its own, or draws nothing at random: take the seed from the command line and write `{seed}` "
             "into train.run, so that reproducing under one seed says something about others",
         )
+    if noisy.issuperset(differing):
+        message = (
+            "two runs with one seed differ in all that differs under another seed, so nothing shows that the seed reaches the training"
+        )
+        return skipped(message, (compared,))
     return passed(f"another seed ({seed}) gave other bits, as it must", (compared,))
 
 
+def _noisy(evidence: Evidence) -> set[tuple[str, Key]]:
+    """(process, key) of the blocks in which the two deterministic runs themselves differ."""
+    if len(evidence.pair) < 2:
+        return set()
+    pairs = _shared_blocks(evidence.pair[0], evidence.pair[1])
+    return {(label, key_of(ours)) for label, ours, theirs in pairs if first_difference(label, {key_of(ours): ours}, theirs) is not None}
+
+
 def _shared_blocks(run: Run, control: Run) -> list[tuple[str, Block, Block]]:
-    """(process, its block, the control's) of everything that both recorded but the generators' states. What one lacks is no difference:
-    the short control ends with digests that `capture.every` leaves out of the long run."""
+    """What `_shared` gives, but the generators' states."""
+    return [item for item in _shared(run, control) if item[1].kind != "rng"]
+
+
+def _shared(run: Run, control: Run) -> list[tuple[str, Block, Block]]:
+    """(process, its block, the control's) of everything that both recorded. What one lacks is no difference: the short control ends with
+    digests that `capture.every` leaves out of the long run."""
     first = {label: {key_of(block): block for block in trace.blocks} for label, trace in processes(run.traces).items()}
     return [
         (label, first[label][key_of(block)], block)
         for label, trace in processes(control.traces).items()
         for block in trace.blocks
-        if block.kind != "rng" and key_of(block) in first.get(label, {})
+        if key_of(block) in first.get(label, {})
     ]
 
 

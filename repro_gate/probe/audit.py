@@ -57,6 +57,7 @@ def install(config: Dict[str, Any], files: Opened, draws: Draws) -> None:
         "sqlite3.connect": loading,
         "os.chdir": lambda args: files.moved(),
         "os.exec": lambda args: session.current().flush(),
+        "sys.excepthook": lambda args: session.script_failed(),
         "socket.connect": lambda args: _connected(args[1]) if _is_stream(args[0]) else None,
         "socket.sendto": lambda args: _connected(args[1]),
         "socket.sendmsg": lambda args: _connected(args[1]),

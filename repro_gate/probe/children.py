@@ -12,6 +12,7 @@ import subprocess
 from typing import Any, Callable, List, MutableMapping, Optional
 
 from ..trace.format import CONFIG_VARIABLE
+from . import session
 
 
 def pass_on(inject: str) -> None:
@@ -27,6 +28,7 @@ def pass_on(inject: str) -> None:
 
     _patch_fork_exec(restore)
     _patch_mapping("execve", 2, restore)
+    _close_before_exec()
     os.execv = lambda path, args: os.execve(path, args, os.environ)  # it may have changed its own
     for name in ("posix_spawn", "posix_spawnp"):
         if hasattr(os, name):
@@ -53,6 +55,22 @@ def _patch_fork_exec(restore: Callable[[MutableMapping[Any, Any]], MutableMappin
     _posixsubprocess.fork_exec = fork_exec
     if hasattr(subprocess, "_fork_exec"):  # Python 3.11 and newer keep a reference of their own
         subprocess._fork_exec = fork_exec
+
+
+def _close_before_exec() -> None:
+    """What takes this process's place writes a trace of its own: ours is closed before, and goes on where nothing took its place."""
+    original = os.execve
+
+    def execve(path: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(path, int) and not os.access(path, os.X_OK):  # `execvp` tries each folder on PATH
+            return original(path, *args, **kwargs)
+        session.close_session()
+        try:
+            return original(path, *args, **kwargs)
+        finally:
+            session.current().reopen()
+
+    os.execve = execve
 
 
 def _patch_mapping(name: str, position: int, restore: Callable[[MutableMapping[Any, Any]], MutableMapping[Any, Any]]) -> None:

@@ -12,11 +12,12 @@ fixed: this finds accidents, not forgers, who own the process anyway.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 from typing import Any, Dict, List, Sequence, Tuple
 
-from ..trace.format import DIGEST_BYTES
+from ..trace.format import DIGEST_BYTES, MAX_NAME
 from ..trace.writer import Row
 
 LANES = 4096  # 64-bit integers in a row
@@ -25,6 +26,10 @@ SMALL = 64 * 1024  # up to here SHA-256 sees the bytes themselves
 BLOCK_ROWS = 32  # rows summed up at a time on a CPU: 1 MiB stays in the second-level cache for all four readings
 DEVICE_ROWS = 2048  # on a device: 64 MiB, the size of the products held at a time
 
+UNREAD: Dict[str, None] = {}  # types of tensors whose elements could not be read: their digests say nothing of them
+_DEPTH = 8  # of wrapper subclasses in one another
+_PARTS = 100  # of one of them
+
 _HEADERS: Dict[Tuple[Any, Tuple[int, ...]], Tuple[Any, Any]] = {}  # (dtype, shape) -> SHA-256 of the header, ctypes type of the content
 _KEYS: Dict[str, Any] = {}
 
@@ -32,7 +37,7 @@ _KEYS: Dict[str, Any] = {}
 def describe(name: str, tensor: Any) -> Row:
     """The row that names a tensor in a table: (name, dtype, shape of the local shard)."""
     tensor = local(tensor)
-    return name, str(tensor.dtype).replace("torch.", ""), tuple(tensor.shape)
+    return name[:MAX_NAME], str(tensor.dtype).replace("torch.", ""), _shape(tensor)
 
 
 def local(tensor: Any) -> Any:
@@ -41,12 +46,63 @@ def local(tensor: Any) -> Any:
     return tensor if shard is None else shard
 
 
-def digest_all(torch: Any, tensors: Sequence[Any]) -> bytes:
+def bare(torch: Any) -> Any:
+    """A context outside torch.func's transforms, in which a new tensor would be one of theirs, without memory to read."""
+    functorch: Any = getattr(torch._C, "_functorch", None)
+    if not hasattr(functorch, "peek_interpreter_stack") or functorch.peek_interpreter_stack() is None:
+        return contextlib.nullcontext()
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
+    return temporarily_clear_interpreter_stack()
+
+
+def in_memory(torch: Any, tensor: Any) -> bool:
+    """Whether the elements lie in memory of the tensor's own (or in the parts of a sparse one): not so for meta and fake tensors, and for
+    wrapper subclasses (torchao's, nested ones), which hold other tensors and whose own data pointer is null."""
+    tensor = local(tensor)
+    if hasattr(type(tensor), "__tensor_flatten__") or tensor.device.type == "meta" or type(tensor).__name__ == "FakeTensor":
+        return False
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return True
+    if not tensor.is_cpu and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__:
+        return True  # some devices have no pointers
+    try:
+        return bool(tensor.data_ptr())
+    except Exception:  # torch.func's and other wrappers
+        return False
+
+
+def _composed(torch: Any, tensor: Any, depth: int) -> bytes:
+    """The digest of a tensor that others make up: its type, dtype and shape, and name and digest of each. Else that of its type alone."""
+    kind = "%s.%s" % (type(tensor).__module__, type(tensor).__qualname__)
+    header = hashlib.sha256(repr(("repro-gate/digest/v1", kind, str(tensor.dtype), _shape(tensor))).encode("utf-8", "backslashreplace"))
+    try:
+        if hasattr(tensor, "trigger_wait"):
+            tensor.trigger_wait()  # the result of a collective that may still be on its way
+        names = list(type(tensor).__tensor_flatten__(tensor)[0])
+        parts = [getattr(tensor, name) for name in names]
+        if depth >= _DEPTH or len(parts) > _PARTS:
+            raise ValueError("nested too deep")
+        header.update(repr(names).encode("utf-8", "backslashreplace") + digest_all(torch, parts, depth + 1))
+    except Exception:
+        if len(UNREAD) < _PARTS:
+            UNREAD[kind + " (meta)" * (tensor.device.type == "meta")] = None
+    return bytes(header.digest()[:DIGEST_BYTES])
+
+
+def _shape(tensor: Any) -> Tuple[int, ...]:
+    return tuple(size if type(size) is int else 0 for size in tensor.shape)  # a ragged dimension has no size
+
+
+def digest_all(torch: Any, tensors: Sequence[Any], depth: int = 0) -> bytes:
     """Digests of all tensors, 16 bytes each, in order. Leaves tensors, generators and autograd as they were."""
     out: List[bytes] = [b""] * len(tensors)
     remote: List[Tuple[int, Any, bytes]] = []
-    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+    with bare(torch), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         for index, tensor in enumerate(tensors):
+            if not in_memory(torch, tensor):
+                out[index] = _composed(torch, local(tensor), depth)
+                continue
             plain = _plain(torch, tensor)
             form = b"" if plain is tensor else _form(torch, local(tensor))
             if plain.is_cpu:
@@ -115,7 +171,9 @@ def _cpu_digest(torch: Any, tensor: Any, form: bytes = b"") -> bytes:
     if form:
         header.update(form)
     size = array._length_
-    if size:
+    if size and not tensor.data_ptr():
+        UNREAD[str(type(tensor))[:200]] = None
+    elif size:
         content = array.from_address(tensor.data_ptr())
         if size > SMALL:
             rows = (size - 4) // ROW

@@ -13,7 +13,7 @@ import struct
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import distance
-from .digest import describe, local
+from .digest import describe, in_memory, local
 from .session import Session
 
 _TYPES = {
@@ -39,17 +39,24 @@ def keep(torch: Any, session: Session, label: str, kind: str, items: Sequence[It
     """Keep `items` (name, tensor) under `label` (`final`, or a step's number), or measure them against the reference run's."""
     step = session.step - 1 if label == "final" else session.step
     reference: Optional[Dict[str, str]] = session.config["keep"].get("reference")
-    items = [(name, tensor) for name, tensor in items if describe(name, tensor)[1] in _TYPES]
+    items = [(name, tensor) for name, tensor in items if describe(name, tensor)[1] in _TYPES and _plain(torch, local(tensor))]
     if not items:
         return
+    place = "%s.%s" % (label, kind)
+    number = session.kept[place] = session.kept.get(place, 0) + 1  # two optimizers, two batches of one step
+    place += ".%d" % number if number > 1 else ""
     if reference is None:
-        name = "%s.%s.%s.safetensors" % (session.stem, label, kind)
+        name = "%s.%s.safetensors" % (session.stem, place)
         if _write(torch, session, name, items):
             session.event("kept", step=step, file=name)
     elif session.key in reference:
-        path = "%s.%s.%s.safetensors" % (reference[session.key], label, kind)
+        path = "%s.%s.safetensors" % (reference[session.key], place)
         if os.path.exists(path):
             session.event("distance", step=step, rows=_measure(torch, path, kind, items))
+
+
+def _plain(torch: Any, tensor: Any) -> bool:
+    return in_memory(torch, tensor) and tensor.layout is torch.strided and not tensor.is_quantized
 
 
 def _write(torch: Any, session: Session, name: str, items: Sequence[Item]) -> bool:

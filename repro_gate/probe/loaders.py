@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ..trace.format import MAX_LOADERS, MAX_RECORDS, RECORD_BYTES
-from .digest import local
+from .digest import in_memory, local
 from .session import Session
 
 _LEAVES = 1_000  # of one batch
@@ -269,6 +269,8 @@ def _slices(torch: Any, leaf: Any) -> Optional[Tuple[bytes, Slice]]:
 
 def _tensor_slices(torch: Any, tensor: Any, header: bytes) -> Optional[Tuple[bytes, Slice]]:
     if local(tensor) is not tensor or tensor.layout is not torch.strided or tensor.is_quantized or getattr(tensor, "is_nested", False):
+        return None
+    if not in_memory(torch, tensor):
         return None
     with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()

@@ -59,7 +59,7 @@ def leaves(value: Any, name: str = "") -> Iterator[Tuple[str, Any]]:
 
     Each plain object is entered once, and at most 100,000 leaves are named: whatever hangs together, this ends.
     """
-    return itertools.islice(_leaves(value, name, 0, set()), _LEAVES)
+    return itertools.islice(_leaves(value, name[:MAX_NAME], 0, set()), _LEAVES)
 
 
 def _leaves(value: Any, name: str, depth: int, seen: Set[int]) -> Iterator[Tuple[str, Any]]:

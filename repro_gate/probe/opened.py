@@ -44,15 +44,16 @@ class Opened:
         self._workspace = os.path.realpath(workspace) + os.sep if workspace else ""
         self._given = os.path.abspath(workspace) + os.sep if workspace else ""
         self._started = float(config.get("started", 0.0))
+        self._began = config.get("began")  # when the first run of the gate run may have begun; None: nobody knows
         self._data = tuple(os.path.realpath(path) for path in config.get("data", ()))
         self._links: Tuple[str, ...] = ()  # where declared data is linked into the workspace, as far as it was met
         own = [config["traces"], os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *config.get("own", ())]
         self._own = with_separator([*interpreter(), *own, *self._data])
         self._seen: Set[Any] = set()
         self._seen_relative: Set[Any] = set()
-        self._old: Set[str] = set()  # files from before the run that it then changed
+        self._old: Dict[str, bool] = {}  # files from before the run that it then changed, and whether they were an earlier run's
         self._found: Set[str] = set()
-        self._pending: List[Tuple[str, bool, str]] = []
+        self._pending: List[Tuple[str, bool, str, bool]] = []
         self._forked = False
         self._full = False
 
@@ -112,13 +113,17 @@ class Opened:
         state = os.stat(real)  # OSError: there is no such file, and there may be one later
         if not stat.S_ISREG(state.st_mode) or not os.access(real, os.R_OK):
             return
-        if state.st_ctime >= self._started and real not in self._old:
+        left = self._old.get(real)
+        if left is None:
+            if state.st_ctime >= self._started:
+                self._remember(given, text)
+                return
+            left = not real.startswith(self._workspace) and self._began is not None and state.st_ctime >= self._began and state.st_size > 0
+        if reads:
             self._remember(given, text)
-        elif reads:
-            self._remember(given, text)
-            self._note(real)
+            self._note(real, left)
         elif len(self._old) < MAX_OPENED:
-            self._old.add(real)
+            self._old[real] = left
 
     def _excluded(self, path: str) -> bool:
         """Whether a path is left out as it is given: installed files may be links to a package manager's cache."""
@@ -142,7 +147,7 @@ class Opened:
             seen.clear()
         seen.add(given)
 
-    def _note(self, real: str) -> None:
+    def _note(self, real: str, left: bool) -> None:
         if len(self._found) >= MAX_OPENED:
             if not self._full:
                 self._full = True
@@ -154,7 +159,7 @@ class Opened:
         file, line = callers.nearest(sys._getframe(2))
         by = printable("%s:%d" % (file, line)) if file else ""
         if len(path) <= MAX_NAME and len(by) <= MAX_NAME:
-            self._pending.append((path, inside, by))
+            self._pending.append((path, inside, by, left))
         if self._forked and (len(self._found) < _AT_ONCE or len(self._pending) >= _AT_ONCE):
             session.current().flush()
 

@@ -24,11 +24,17 @@ def process_key() -> str:
 
 def prepares_data() -> bool:
     """Whether this process is a DataLoader's worker, or still imports the script of the process that started it: never one that trains."""
-    multiprocessing: Any = sys.modules.get("multiprocessing.process")
-    if multiprocessing is None or getattr(multiprocessing, "parent_process", lambda: None)() is None:
+    if not started_by_multiprocessing():
         return False
     worker = sys.modules.get("torch.utils.data._utils.worker")
-    return getattr(worker, "_worker_info", None) is not None or hasattr(multiprocessing.current_process(), "_inheriting")
+    process: Any = sys.modules["multiprocessing.process"]
+    return getattr(worker, "_worker_info", None) is not None or hasattr(process.current_process(), "_inheriting")
+
+
+def started_by_multiprocessing() -> bool:
+    """Whether Python's `multiprocessing` started this process."""
+    process: Any = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
 
 
 def arguments() -> List[str]:

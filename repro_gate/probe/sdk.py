@@ -6,6 +6,7 @@ Reached through `repro_gate/__init__.py`; outside the gate this module is never 
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 import sys
 from typing import Any, List, Optional, Tuple
@@ -15,6 +16,8 @@ from ..trace.writer import Row
 from . import seeds, session
 from .names import leaves
 from .process import prepares_data
+
+_ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")  # in the text of an object that has none of its own
 
 
 def record(name: str, value: Any, kind: Optional[str] = None) -> None:
@@ -36,6 +39,7 @@ def record(name: str, value: Any, kind: Optional[str] = None) -> None:
             "repro_gate.record: nothing in a %s can be compared; give a number, text, bytes, an array, a tensor or a nesting "
             "of these" % type(value).__name__
         )
+    current.explicit = True
     current.training_begins()
     with current.own_time():
         single = len(items) == 1 and isinstance(items[0][1], (int, float))
@@ -49,6 +53,7 @@ def record(name: str, value: Any, kind: Optional[str] = None) -> None:
 def step() -> None:
     """Close the step in progress: from here on `record` speaks of the next one."""
     current = session.current()
+    current.explicit = True
     if current.live and current.wants():
         current.training_begins()
         with current.own_time():
@@ -84,12 +89,20 @@ def digest_leaves(items: List[Tuple[str, Any]]) -> Tuple[Tuple[Row, ...], bytes]
     return tuple(rows), b"".join(digests)
 
 
+def hex_values(items: List[Tuple[str, Any]]) -> Optional[List[str]]:
+    """The values of numbers as hex floats, for the report to show; None where one of them is no number."""
+    try:
+        return [float(value).hex() for _, value in items] if all(isinstance(value, (int, float)) for _, value in items) else None
+    except OverflowError:  # an integer beyond any float
+        return None
+
+
 def _plain(name: str, value: Any) -> Tuple[Row, bytes]:
     if hasattr(value, "dtype") and not hasattr(value, "tobytes") and hasattr(value, "__array__"):  # a column of pandas
         value = value.__array__()
     if hasattr(value, "dtype") and hasattr(value, "tobytes"):  # numpy, and what follows its interface (jax)
-        row: Row = (name, str(value.dtype), tuple(int(size) for size in value.shape))
-        content = repr(value.tolist()).encode("utf-8", "replace") if value.dtype == object else value.tobytes()
+        row: Row = (name, str(value.dtype)[:100], tuple(int(size) for size in value.shape))
+        content = _objects(value.ravel().tolist()) if value.dtype == object else value.tobytes()
     else:
         row = (name, type(value).__name__[:100], ())
         content = (
@@ -100,3 +113,16 @@ def _plain(name: str, value: Any) -> Tuple[Row, bytes]:
             else repr(value).encode("utf-8", "replace")
         )
     return row, hashlib.sha256(repr(row[1:]).encode() + content).digest()[:DIGEST_BYTES]
+
+
+def _objects(items: List[Any]) -> bytes:
+    """What an array of objects holds: arrays and containers by their leaves, everything else by type and text without its address."""
+    state = hashlib.sha256()
+    for item in items:
+        if hasattr(item, "dtype") or isinstance(item, (dict, list, tuple)):
+            rows, digests = digest_leaves(list(leaves(item)))
+            content = repr(rows).encode("utf-8", "replace") + digests
+        else:
+            content = _ADDRESS.sub("", repr(item)).encode("utf-8", "replace")
+        state.update(("%s %d " % (type(item).__name__, len(content))).encode("utf-8", "replace") + content)
+    return state.digest()

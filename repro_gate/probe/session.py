@@ -13,10 +13,10 @@ import time
 import traceback
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from ..trace.format import MAX_NAME
+from ..trace.format import MAX_NAME, WHOLE_RUN
 from ..trace.writer import Row, TraceFailed, TraceWriter
 from . import facts
-from .process import arguments, prepares_data, process_key, resident_peak
+from .process import arguments, prepares_data, process_key, resident_peak, started_by_multiprocessing
 
 _NOTES = 1_000
 _HELD = 1_000  # blocks before the first gradient or step
@@ -38,7 +38,11 @@ class Session:
         self.step = -1  # the step in progress; -1 until training starts
         self.stopped = False
         self.broken = False
-        self.at_close: List[Callable[[str], None]] = []  # run once before `end` is written: keeps the final state
+        self.explicit = False  # the script says itself what a step is
+        self.failed = False  # an exception that nothing caught ended the script
+        self.at_stop: List[Callable[[], None]] = []  # run once, when nothing more is to be recorded of the steps
+        self.at_close: List[Callable[[str], None]] = []  # run before `end` is written: digests and keeps the final state
+        self.whole_run: Callable[[], None] = lambda: None  # records what a process that took no step ends with
         self.synchronize: Callable[[], None] = lambda: None  # waits for the device, set where there is one
         self.read_flags: Callable[[], Dict[str, Any]] = dict
         self.peak_bytes: Callable[[], int] = resident_peak
@@ -48,7 +52,7 @@ class Session:
         self._said: Dict[str, str] = {}  # the facts that are written
         self._introduced = False
         self._held: Optional[List[Tuple[int, str, Sequence[Row], bytes, Optional[List[str]]]]] = []  # blocks; None once they are written
-        self._closed = False
+        self._closed = self._finished = self._forked = False
         self._steps = 0
         self._stops = 0
         self._mark = time.perf_counter()  # when the step in progress began
@@ -57,10 +61,12 @@ class Session:
         self._recorded = False  # something is recorded through the SDK that no step has closed yet
         self._depth = 0
         self._connections: Dict[str, None] = {}
+        self.kept: Dict[str, int] = {}  # what `keep` keeps -> how often
         self._noted: Set[Tuple[str, str]] = set()
 
     def start(self, forked: bool = False) -> None:
         """Open the trace of this process."""
+        self._forked = forked
         hello = {
             "nonce": self.config["nonce"],
             "pid": os.getpid(),
@@ -142,7 +148,8 @@ class Session:
         self._mark, self._own = time.perf_counter(), 0.0
         wanted = self.config["steps"]
         if wanted is not None and self._steps >= wanted:
-            self.close("steps")
+            self._finish()
+            self._event("stopped", steps=self._steps)
             self.stopped = True
             self.insist()
 
@@ -151,6 +158,7 @@ class Session:
         if self.stopped:
             self._stops += 1
             if self._stops > 2:
+                self.close("steps")
                 with contextlib.suppress(Exception):
                     sys.stdout.flush()
                     sys.stderr.flush()
@@ -201,14 +209,37 @@ class Session:
         """Write what is kept to the end and the last line. Later calls do nothing."""
         if self._closed or self._writer is None:
             return
-        if self._recorded and reason != "exception":
+        if self.stopped:
+            reason = "steps"
+        elif reason == "exit" and not self._introduced:
+            self._close_whole_run()
+        elif self._recorded and reason != "exception":
             with self.own_time():
                 self._write_step(time.perf_counter() - self._mark)  # the last step of a script that only ever records
             self.step += 1
+        self._finish()
         if self._steps or self._introduced:
             with self.own_time():
                 for action in self.at_close:
                     action(reason)
+        self._closed = True
+        with self._guard():
+            self._writer.event("end", reason=reason, steps=self._steps)
+
+    def reopen(self) -> None:
+        """Go on after `close`: the program that was to take this one's place could not be started."""
+        if self._closed and self._writer is not None and not self.broken:
+            self._closed = False
+            self._event("resumed", steps=self._steps)
+
+    def _finish(self) -> None:
+        """Write what is told once, when the last step is over."""
+        if self._finished:
+            return
+        if self._steps or self._introduced:
+            with self.own_time():
+                for action in self.at_stop:
+                    action()
                 if self.config.get("observe"):
                     from . import distributions
 
@@ -218,9 +249,18 @@ class Session:
                     if copies:
                         self.event("imports", modules=copies)
         self.flush(last=True)
-        self._closed = True
-        with self._guard():
-            self._writer.event("end", reason=reason, steps=self._steps)
+        self._finished = True
+
+    def _close_whole_run(self) -> None:
+        """A process that took no step counts as one where the spec names artifacts: they are what is compared."""
+        if self.config.get("artifacts") and "torch" in sys.modules and not (self._forked or started_by_multiprocessing()):
+            self.step = 0
+            self.trains()
+            with self.own_time():
+                self.whole_run()
+                self.note(WHOLE_RUN, "no step was recorded: the runs are compared by their artifacts alone")
+                self._write_step(time.perf_counter() - self._mark)
+            self.step = 1
 
     def flush(self, last: bool = False) -> None:
         """Write what the observers have collected; `last`: the trace is about to be closed."""
@@ -303,9 +343,14 @@ def current() -> Session:
 
 def close_session() -> None:
     """At the interpreter's exit: say how it ended and close the trace."""
-    failed = getattr(sys, "last_value", None) is not None
     if _CURRENT:
-        _CURRENT[0].close("exception" if failed else "exit")
+        _CURRENT[0].close("exception" if _CURRENT[0].failed else "exit")
+
+
+def script_failed() -> None:
+    """The interpreter shows an exception that nothing caught. (`sys.last_value` can be set by anybody.)"""
+    if _CURRENT:
+        _CURRENT[0].failed = True
 
 
 def reopen_after_fork() -> None:

@@ -7,13 +7,16 @@ which autograd finished them; parameters, optimizer state, buffers and generator
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
+from ..trace.format import MAX_NAME
 from ..trace.writer import Row
-from . import device, facts, flags, keep, names, sdk, seeds
-from .digest import describe, digest_all
+from . import beside, device, facts, flags, keep, names, sdk, seeds
+from .by_hand import BACKWARD, GRAD, ByHand, leaves_of, plain
+from .digest import UNREAD, bare, describe, digest_all
 from .loaders import Loaders
 from .nonfinite import NonFinite
 from .patch import loss_of, remember_unscaled, wrap
@@ -56,6 +59,7 @@ class Hooks:
         torch = self.torch
         self.session = session
         self.captured = False
+        self.by_hand = ByHand(torch, self)
         self.used: Dict[int, Tuple[Any, int]] = {}  # optimizers that stepped lately, held so that their state can be kept at the end
         self.pending: List[Tuple[str, Tuple[Row, ...], bytes]] = []  # batches handed out before training began
         self.rows: Dict[Any, Tuple[Row, ...]] = {}
@@ -67,6 +71,8 @@ class Hooks:
         session.facts.update(facts.facts(torch))
         self.loaders = Loaders(torch, session)
         self.nonfinite = NonFinite(torch)
+        session.whole_run = lambda: session.block("rng", *seeds.rng_digests())
+        session.at_stop += [self.loaders.write, self._beside]
         session.at_close.append(self._end)
 
     def attach(self) -> None:
@@ -102,7 +108,7 @@ class Hooks:
         if self.captured or not self.session.live:
             return
         self.captured = True
-        with self.session.own_time():
+        with self.session.own_time(), bare(self.torch):
             self._name(list(self.made))
             self.session.block("rng", *seeds.rng_digests())
             self._tensors("parameter", self.names.parameters, "initial")
@@ -135,15 +141,24 @@ class Hooks:
             self._keep("batch", [(name, item) for name, item in names.leaves(value) if isinstance(item, self.torch.Tensor)])
 
     def _backward(self, tensors: Any) -> None:
+        roots, leaves = plain(self.torch, tensors), []
+        if not self.by_hand.over:
+            with self.session.own_time():
+                leaves = list(leaves_of(roots))
+        self.by_hand.enters(BACKWARD, leaves)
+        self._loss(roots)
+        self.by_hand.uncompared(roots)
+
+    def _loss(self, roots: List[Any]) -> None:
+        """A gradient is about to be taken: the initial state where this is the first, generator states, the loss."""
         self._release()
         self._capture()
         self.loaders.trained()
         if not self.session.live:
             return
-        roots = [tensors] if isinstance(tensors, self.torch.Tensor) else list(tensors or ())
         self.session.trains()
-        losses = [loss_of(root) for root in roots if isinstance(root, self.torch.Tensor) and root.numel() == 1 and root.is_floating_point()]
-        with self.session.own_time():
+        with self.session.own_time(), bare(self.torch):
+            losses = [loss_of(root) for root in roots if root.numel() == 1 and root.is_floating_point()]
             if self.session.wants():
                 self.session.block("rng", *seeds.rng_digests())
             if losses:
@@ -152,6 +167,27 @@ class Hooks:
                 )
                 self.session.block("loss", rows, digest_all(self.torch, losses), [float(item).hex() for item in losses])
 
+    def _grad(self, original: Callable[..., Any], outputs: Any, inputs: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        """`autograd.grad`, which torch.func's transforms call too: a step where nothing else is one, else recorded beside the steps."""
+        by_hand, taken = self.by_hand, plain(self.torch, inputs)
+        create_graph = bool(args[2] if len(args) > 2 else kwargs.get("create_graph"))
+        mine = self.session.live and all(item.is_leaf for item in taken) and by_hand.outermost(create_graph)
+        steps = mine and not by_hand.over and by_hand.by != BACKWARD
+        if steps:
+            with bare(self.torch):
+                by_hand.enters(GRAD, taken)
+            self._loss(plain(self.torch, outputs))
+        elif self.session.stopped and by_hand.by == GRAD and not by_hand.over:
+            self.session.insist()
+        result = original(outputs, inputs, *args, **kwargs)
+        if mine:
+            with bare(self.torch):
+                if steps:
+                    by_hand.leaves(plain(self.torch, result))
+                else:
+                    by_hand.beside(taken, plain(self.torch, result))
+        return result
+
     def _before_step(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Tuple[Any, Any]]:
         if not self.session.live:
             self.session.insist()
@@ -159,6 +195,7 @@ class Hooks:
         self._release()
         self._capture()
         self.session.trains()
+        self.by_hand.optimizer_steps()
         self.loaders.trained()
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if not callable(closure):
@@ -229,7 +266,7 @@ class Hooks:
         self._tensors("optimizer", tensors)
         scalars = [(name, value) for name, value in items if not isinstance(value, self.torch.Tensor)]
         if scalars:
-            self.session.block("optimizer", *sdk.digest_leaves(scalars))
+            self.session.block("optimizer", *sdk.digest_leaves(scalars), sdk.hex_values(scalars))
 
     def _state_items(self, optimizer: Any) -> Iterator[Tuple[str, Any]]:
         """(name, value) of the state of each parameter and of the hyperparameters of each group."""
@@ -239,7 +276,7 @@ class Hooks:
                 name = self.names.by_id[id(parameter)]
                 for key, value in state.items():
                     if isinstance(value, self.torch.Tensor):
-                        yield "%s.%s" % (name, key), value
+                        yield ("%s.%s" % (name, key))[:MAX_NAME], value
                     else:
                         yield from names.leaves(value, "%s.%s" % (name, key))
         for number, group in enumerate(optimizer.param_groups):
@@ -259,7 +296,8 @@ class Hooks:
 
     def _name(self, optimizers: List[Any]) -> None:
         if not all(self.names.knows(optimizer) for optimizer in optimizers):
-            everyone = [*self.made, *(item for item in optimizers if item not in self.made)]
+            made = [*self.made, self.by_hand]
+            everyone = [*made, *(item for item in optimizers if item not in made)]
             self.names = names.name_tensors(self.torch, sorted(everyone, key=lambda item: item in optimizers, reverse=True))
 
     # Keeping tensors for distances
@@ -270,17 +308,25 @@ class Hooks:
     def _keep(self, kind: str, items: Sequence[Tuple[str, Any]]) -> None:
         keep.keep(self.torch, self.session, "step%d" % self.session.step, kind, items)
 
+    def _beside(self) -> None:
+        with contextlib.suppress(Exception):  # a module of a kind that was not foreseen: a notice is missing, nothing else
+            self.session.event("beside", rows=beside.look(self.torch, self.names))
+
     def _end(self, reason: str) -> None:
         """Parameters, optimizer state and buffers as they stand at the end: digested, for what changed after the last step; and kept."""
-        self.loaders.write()
         lasting = self.nonfinite.lasting()
         if lasting:
             self.session.event("nonfinite", rows=lasting)
-        if reason == "exit" and self.used:
+        if self.by_hand.said():
+            self.session.note("steps", self.by_hand.said())
+        if reason != "exception" and (self.used or self.by_hand.by):
             self._tensors("parameter", self.names.parameters, "final")
+            self._tensors("parameter", [item for item in self.by_hand.items if id(item[1]) not in self.names.by_id], "final")
             for optimizer, _ in self.used.values():
                 self._optimizer_state(optimizer)
             self._buffers()
+        for kind in UNREAD:
+            self.session.note("not-digested", "tensors of type %s were not digested: their elements cannot be read" % kind)
         if not self.session.config["keep"].get("final"):
             return
         keep.keep(self.torch, self.session, "final", "parameter", self.names.parameters)
@@ -312,16 +358,36 @@ class Hooks:
     # Ways in
 
     def _wrap_backward(self) -> None:
-        autograd = self.torch.autograd
-        original = autograd.backward
+        torch, autograd = self.torch, self.torch.autograd
+        original, original_grad = autograd.backward, autograd.grad
+        compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
+        task = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # not -1 inside a backward pass: what it calls is part of it
 
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if hasattr(tensors, "__next__"):
+                tensors = tuple(tensors)
+            if task() != -1:
+                with contextlib.suppress(Exception):
+                    self.by_hand.nests(plain(torch, tensors))
+                return original(tensors, *args, **kwargs)
             if self.session.live:
                 self._backward(tensors)
-            return original(tensors, *args, **kwargs)
+            elif self.by_hand.by and not self.by_hand.over:
+                self.session.insist()
+            result = original(tensors, *args, **kwargs)
+            self.by_hand.leaves()
+            return result
 
-        autograd.backward = backward
+        @functools.wraps(original_grad)
+        def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if compiling() or task() != -1:
+                return original_grad(outputs, inputs, *args, **kwargs)
+            if hasattr(inputs, "__next__"):  # `net.parameters()` can be read once
+                inputs = tuple(inputs)
+            return self._grad(original_grad, outputs, inputs, args, kwargs)
+
+        autograd.backward, autograd.grad = backward, grad
 
     def _wrap_loader(self) -> None:
         from torch.utils.data import DataLoader, dataloader

@@ -42,6 +42,7 @@ def rows(report: Report, form: Form, links: Links) -> list[Row]:
         *_why(report, form),
         ("Commit", _commit(report, form, links)),
         (_COST, prose(sentences.cost(report.cost, report.cost_budget_pct), form)),
+        *_compared(report),
         *_checklist(report),
         *_lock(report, form),
         ("Noise floor", prose(sentences.noise(report.noise_floor), form)),
@@ -76,6 +77,12 @@ def _divergence(report: Report, form: Form) -> list[Row]:
         ("First to differ", prose(sentences.where(first), form)),
         ("How far", _DOT.join([*([far] if far else []), prose(sentences.spread(pair), form)])),
     ]
+
+
+def _compared(report: Report) -> list[Row]:
+    """What a pass speaks of."""
+    said = sentences.compared(report)
+    return [("Compared", Markup(said))] if said else []
 
 
 def _why(report: Report, form: Form) -> list[Row]:

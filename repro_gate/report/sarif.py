@@ -39,6 +39,7 @@ class _Rule(NamedTuple):
 
 _REASONS: Mapping[str, _Rule] = {
     "determinism/diverged": _Rule("Two runs with one seed and every determinism flag on are the same bits."),
+    "determinism/nonfinite": _Rule("Losses and parameters are finite."),
     "determinism/outside-tolerance": _Rule("Two runs with one seed are no further apart than the spec tolerates."),
     "cost/over-budget": _Rule("The determinism flags cost no more time than the spec's budget."),
     "lock/drift": _Rule("The same content address gives the bits that repro.lock records."),
@@ -46,7 +47,7 @@ _REASONS: Mapping[str, _Rule] = {
     "lock/new-platform": _Rule("repro.lock records a result for this platform."),
     "against/changed": _Rule("The result is that of the other ref."),
     "run/crashed": _Rule("The training command runs to its end."),
-    "run/timed-out": _Rule("The training command ends within its time."),
+    "run/timeout": _Rule("The training command ends within its time."),
     "checklist/uncovered": _Rule("Each category of the checklist has a check that passed."),
     ASKS_LESS: _Rule("The change asks no less of the training than its base does.", "warning"),
     _OTHER: _Rule("The gate finds nothing else to say against the change."),

@@ -27,6 +27,16 @@ _KIND_WORDS = {
     "optimizer": "optimizer state of",
     "artifact": "artifact",
 }
+_COUNTED = {
+    "parameter": ("parameter",),
+    "gradient": ("gradient",),
+    "batch": ("batch", "batches"),
+    "loss": ("loss", "losses"),
+    "buffer": ("buffer",),
+    "artifact": ("artifact",),
+    "optimizer": ("optimizer state",),
+    "rng": ("generator state",),
+}
 _UNDECLARED = {"env/image-digest": "image", "env/lockfile": "lockfile"}
 _ENDED_WELL = ("finished", "stopped")
 _MORE = re.compile(r"… and ([0-9]{1,9}) more")
@@ -111,7 +121,7 @@ def how_far(divergence: Divergence) -> Phrase:
     if divergence.dtype is not None:
         parts.append((("name", divergence.dtype + (" " + figures.shape(divergence.shape) if divergence.shape is not None else "")),))
     if divergence.values is not None:
-        first, second = (_decimal(value) for value in divergence.values)
+        first, second = (_decimal(value, divergence.dtype) for value in divergence.values)
         parts.append((("name", first), ("say", " against "), ("name", second)))
     parts.extend((("figure", text),) for text in distances(divergence))
     if divergence.detail:
@@ -119,10 +129,13 @@ def how_far(divergence: Divergence) -> Phrase:
     return joined(parts)
 
 
-def _decimal(value: str) -> str:
-    """A hex float as the shortest decimal that is the same float; any other text as it is."""
+def _decimal(value: str, dtype: str | None) -> str:
+    """A hex float as the shortest decimal that is the same float, or as the integer or truth value that it was; other text as it is."""
     try:
-        return repr(float.fromhex(value)) if value.lower().lstrip("-").startswith("0x") else value
+        if not value.lower().lstrip("-").startswith("0x"):
+            return value
+        number = float.fromhex(value)
+        return repr(bool(number) if dtype == "bool" else int(number) if dtype == "int" else number)
     except (ValueError, OverflowError):
         return value
 
@@ -154,6 +167,17 @@ def kinds(comparison: Comparison) -> str:
     """`gradient 14 of 20, loss 1 of 1`: the kinds that differ. Empty where the tallies are not there."""
     differing = (f"{kind} {figures.of(tally.differing, tally.tensors)}" for kind, tally in comparison.by_kind.items() if tally.differing)
     return ", ".join(differing)
+
+
+def compared(report: Report) -> str:
+    """`10 parameters, 10 gradients, 2 batches, 4 artifacts`: what equal runs were compared in; empty where they differ."""
+    found = report.determinism
+    if found is None or not found.comparison.identical:
+        return ""
+    counts = {kind: tally.tensors for kind, tally in found.comparison.by_kind.items()}
+    if counts.get("artifact"):
+        counts["artifact"] = max((run.artifacts for run in report.runs), default=0) or counts["artifact"]
+    return ", ".join(figures.count(counts[kind], *words) for kind, words in _COUNTED.items() if counts.get(kind))
 
 
 def noise(floor: NoiseFloor | None) -> Phrase:

@@ -70,6 +70,8 @@ def _difference_lines(report: Report, encoding: str) -> Iterator[tuple[str, Text
     found = report.determinism
     if found is not None and not found.comparison.identical:
         yield from _divergence_lines(found, encoding)
+    if sentences.compared(report):
+        yield "compared", say(sentences.compared(report), encoding)
     if len(report.comparisons) > 1:
         yield "seeds", _seeds(report.comparisons)
     if report.non_finite:

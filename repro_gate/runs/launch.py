@@ -20,6 +20,7 @@ from repro_gate.isolation.handover import give, seal
 from repro_gate.isolation.leftovers import Left, sweep
 from repro_gate.isolation.model import Isolation
 from repro_gate.isolation.sight import sight_of
+from repro_gate.runs.compile_cache import variables
 from repro_gate.runs.conditions import VARIABLES, Condition
 from repro_gate.runs.environment import training_environment, write_shims
 from repro_gate.runs.process import Ended, supervise
@@ -106,6 +107,7 @@ class Site:
     data: tuple[Path, ...] = ()
     isolation: Isolation = field(default_factory=Isolation)
     original: Original | None = None
+    began: float | None = None  # when the first run of the gate run may have begun, in seconds since 1970
 
 
 def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
@@ -127,7 +129,8 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     if _SIMPLE.fullmatch(text.strip()):
         text = f"exec {text.strip()}"  # no shell between gate and training: signals and the kernel's notice of the gate's death reach it
     command = ["/bin/sh", "-c", text]
-    environment = training_environment(site.outer, plan.condition, spec.train.env, site.place, spec.hardware.device)
+    cache = variables(site.place / "tmp") if spec.train.compile_cache else {}
+    environment = training_environment(site.outer, plan.condition, {**cache, **spec.train.env}, site.place, spec.hardware.device)
     if site.isolation.own_user:
         environment |= {name: spec.train.env.get(name, _ACCOUNT) for name in ("USER", "LOGNAME")}
     ended = supervise(command, cwd=site.cwd, env=environment, timeout=spec.train.timeout, tick=watcher.look, isolation=site.isolation)
@@ -169,11 +172,13 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
         "variables": list(VARIABLES),
         "steps": steps,
         "every": spec.capture.every,
+        "artifacts": bool(spec.capture.artifacts),
         "workspace": str(site.workspace),
         "data": [str(path) for path in site.data],
         "checkout": None if site.original is None else {**asdict(site.original), "root": os.path.realpath(site.original.root)},
         "own": [*(str(site.place / name) for name in ("home", "tmp", "bin", "probe.json")), str(site.traces)],
         "started": time.time(),
+        "began": site.began,
         "observe": plan.observe,
         "keep": {"final": plan.keep_final, "step": plan.keep_step, "reference": _reference(plan.reference)},
     }
@@ -212,7 +217,8 @@ def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watch
         trace_problem = trace_problem or (f"{min(removed)}: was removed during the run" if removed else None)
     except TraceError as error:
         trace_problem = trace_problem or str(error)
-    steps_done = bool(traces) and any(trace.trained for trace in traces) and all(trace.end == "steps" for trace in traces if trace.trained)
+    _only_artifacts(spec, traces)
+    steps_done = bool(traces) and any(trace.trained for trace in traces) and all(trace.stopped for trace in traces if trace.trained)
     if ended.timed_out:
         return bad(
             "timed-out",
@@ -245,9 +251,20 @@ def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watch
             "untraced",
             "run/nothing-recorded",
             _nothing(traces),
-            "train with a torch optimizer, or call `from repro_gate import record, step`",
+            "train with a torch optimizer or backward(), name what it writes under capture.artifacts, or call "
+            "`from repro_gate import record, step`",
         )
     return Run(plan, "stopped" if steps_done else "finished", ended, tuple(traces), folder=folder)
+
+
+def _only_artifacts(spec: Spec, traces: Sequence[Trace]) -> None:
+    """A process that took no step counts only where no process took one and the spec names artifacts to compare."""
+    whole = [trace for trace in traces if any(identifier == fmt.WHOLE_RUN for identifier, _ in trace.notes)]
+    if len(whole) < sum(trace.trained for trace in traces) or not spec.capture.artifacts:
+        for trace in whole:
+            trace.steps.clear()
+            trace.blocks.clear()
+            trace.notes = [note for note in trace.notes if note[0] != fmt.WHOLE_RUN]
 
 
 def _crash(ended: Ended) -> tuple[str, str, str, str] | None:
@@ -290,7 +307,7 @@ def _known(kills: int | None) -> str:
 def _nothing(traces: Sequence[Trace]) -> str:
     if not traces:
         return "no Python process of it could be traced"
-    return "no torch optimizer took a step, and nothing was recorded through repro_gate.record and step"
+    return "no torch optimizer took a step, no gradient was taken, and nothing was recorded through repro_gate.record and step"
 
 
 def _trace_remedy(problem: str) -> str:

@@ -53,7 +53,7 @@ class Watcher:
         self._suspect(alive)
         traces = [follower.trace for follower in self.followers.values()]
         trained = [trace for trace in traces if trace.trained]
-        if trained and all(trace.end == "steps" for trace in trained):
+        if trained and all(trace.stopped for trace in trained):
             self.ended_at = self.ended_at or time.monotonic()
             if time.monotonic() - self.ended_at > STOP_GRACE:
                 return "steps"

@@ -53,13 +53,15 @@ class Readmes:
             folder = PurePosixPath(readme).parent
             if folder.as_posix() == ".":
                 name = PurePosixPath(script).name
-                at, weight = text.find(name if name not in self.shared_names else script), 25
+                named, weight = name if name not in self.shared_names else script, 25
+            elif PurePosixPath(script).parent == folder:
+                named, weight = PurePosixPath(script).name, 8
             else:
-                at, weight = text.find(PurePosixPath(script).name) if PurePosixPath(script).parent == folder else -1, 8
-            if at >= 0:
+                continue
+            if named in text and (match := re.search(rf"(?<![\w.-]){re.escape(named)}", text)):
                 shown = [number for number, item in enumerate(self.commands) if (item.readme, item.script) == (readme, script)]
                 points += weight * (2 if shown else 1)
-                place = shown[0] if shown else AT_ROOT // 2 + at  # what it runs goes before what it only speaks of
+                place = shown[0] if shown else AT_ROOT // 2 + match.start()  # what it runs goes before what it only speaks of
                 first = min(first, place + (0 if weight > 8 else AT_ROOT))
         return min(points, 40), first
 
@@ -85,7 +87,7 @@ def _commands(readme: str, text: str, paths: set[str]) -> Iterator[Shown]:
         except ValueError:
             continue
         one_process = match[1].startswith("python") or (match[1].startswith("accelerate") and not match[2])
-        plain = one_process and not any(_OTHER.search(word) for word in words)
+        plain = one_process and not any(_OTHER.search(word) or not word.isprintable() for word in words)
         for folder in dict.fromkeys((".", own)):
             script = below(folder, match[3])
             if script in paths:

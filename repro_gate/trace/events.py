@@ -45,8 +45,11 @@ class Events:
             self._records,
             self._variables,
             self._nonfinite,
+            self._beside,
             self._note,
+            self._stopped,
             self._end,
+            self._resumed,
         ]
         self.handlers = {handler.__name__[1:]: handler for handler in handlers}
 
@@ -152,13 +155,13 @@ class Events:
 
     def _opened(self, event: Mapping[str, Any]) -> None:
         for row in fields.items(event["files"], fmt.MAX_OPENED):
-            path, inside, by = row
-            if not isinstance(inside, bool):
-                raise ValueError("`inside` is no truth value")
+            path, inside, by, *left = row
+            if not isinstance(inside, bool) or left not in ([], [True], [False]):
+                raise ValueError("`inside` or `left` is no truth value")
             place = fields.relative_path(path) if inside else fields.absolute_path(path)
             if len(self.trace.opened) >= fmt.MAX_OPENED:
                 raise ValueError(f"more than {fmt.MAX_OPENED} files")
-            self.trace.opened.append(Opened(place, inside, fields.text(by, fmt.MAX_NAME)))
+            self.trace.opened.append(Opened(place, inside, fields.text(by, fmt.MAX_NAME), left == [True]))
 
     def _imports(self, event: Mapping[str, Any]) -> None:
         for name, path, distribution in fields.items(event["modules"], fmt.MAX_IMPORTS):
@@ -212,13 +215,30 @@ class Events:
                 raise ValueError(f"more than {MAX_NONFINITE} tensors, or `whole` is no truth value")
             self.trace.nonfinite.append((fields.kind(kind), fields.text(name, fmt.MAX_NAME), fields.integer(step, -1, fmt.MAX_STEP), whole))
 
+    def _beside(self, event: Mapping[str, Any]) -> None:
+        rows = fields.items(event["rows"], fmt.MAX_BESIDE)
+        self.trace.beside = [
+            (fields.text(what, 20), fields.text(name, fmt.MAX_BESIDE_NAME), fields.text(digest, 32)) for what, name, digest in rows
+        ]
+
     def _note(self, event: Mapping[str, Any]) -> None:
         if len(self.trace.notes) < MAX_NOTES:
             self.trace.notes.append((fields.text(event["id"], 100), fields.text(event["message"], fmt.MAX_NAME)))
 
+    def _stopped(self, event: Mapping[str, Any]) -> None:
+        self._count(event)
+        self.trace.stopped = True
+
+    def _resumed(self, event: Mapping[str, Any]) -> None:
+        self._count(event)
+        self.trace.end = None
+
     def _end(self, event: Mapping[str, Any]) -> None:
         if event["reason"] not in fmt.END_REASONS:
             raise ValueError("unknown reason")
+        self._count(event)
+        self.trace.end = event["reason"]
+
+    def _count(self, event: Mapping[str, Any]) -> None:
         if fields.integer(event["steps"], 0, fmt.MAX_STEP) != len(self.trace.steps):
             raise ValueError(f"it counts {event['steps']} steps, the trace holds {len(self.trace.steps)}")
-        self.trace.end = event["reason"]

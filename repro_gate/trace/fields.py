@@ -11,6 +11,7 @@ from typing import Any
 from . import format as fmt
 
 Row = tuple[str, str, tuple[int, ...]]
+MAX_SIZE = (1 << 53) - 1  # of a dimension: what any reader of JSON can hold
 
 
 def integer(value: Any, low: int, high: int) -> int:
@@ -37,10 +38,10 @@ def figure(value: Any) -> float | None:
 
 
 def text(value: Any, limit: int) -> str:
-    """Text of at most `limit` characters."""
+    """Text of at most `limit` characters; what cannot be encoded (a lone surrogate) is escaped, so that reports can hold it."""
     if not isinstance(value, str) or len(value) > limit:
         raise ValueError(f"no text of at most {limit} characters")
-    return value
+    return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def relative_path(value: Any) -> str:
@@ -102,7 +103,7 @@ def kind(value: Any) -> str:
 def row(row: Any) -> Row:
     """A row of a table: name, dtype, shape."""
     name, dtype, shape = row
-    return text(name, fmt.MAX_NAME), text(dtype, 100), tuple(integer(size, 0, 1 << 62) for size in items(shape, 64))
+    return text(name, fmt.MAX_NAME), text(dtype, 100), tuple(integer(size, 0, MAX_SIZE) for size in items(shape, 64))
 
 
 def hex_float(value: Any) -> str:

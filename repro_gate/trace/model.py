@@ -17,7 +17,8 @@ class TraceError(Exception):
 
 @dataclass(frozen=True)
 class Block:
-    """Digests of one kind at one moment: `digests` holds 16 bytes for each row of the table; `values` the losses as hex floats."""
+    """Digests of one kind at one moment: `digests` holds 16 bytes for each row of the table; `values` losses and the
+    numbers of an optimizer, as hex floats."""
 
     step: int
     kind: str
@@ -68,11 +69,12 @@ class Measured:
 class Opened:
     """A file that existed before the run and was opened for reading. `inside`: in the workspace, `path` relative to its root; else
     absolute, neither declared data nor part of the interpreter or the system. `by` is the nearest line of the workspace on the stack
-    (`train.py:12`), or empty."""
+    (`train.py:12`), or empty. `left`: it lies outside, holds something, and was made or changed after the gate run had begun."""
 
     path: str
     inside: bool
     by: str = ""
+    left: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,8 @@ class Trace:
     )  # environment variables that torch or CUDA read, as they stood at the first step
     nonfinite: list[tuple[str, str, int, bool]] = field(default_factory=list)  # (kind, name, step, whole): NaN from `step` to the end
     notes: list[tuple[str, str]] = field(default_factory=list)
+    beside: list[tuple[str, str, str]] = field(default_factory=list)  # (`module` or `attribute`, name, digest)
+    stopped: bool = False  # the last wanted step was taken
     end: str | None = None
 
     @property

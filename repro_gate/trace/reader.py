@@ -106,8 +106,8 @@ class TraceFollower:
         name = event.get("e")
         if (self._line == 1) != (name == "hello"):
             raise self._wrong("`hello` must be the first line and no other")
-        if self.trace.end is not None:
-            raise self._wrong("a line follows `end`")
+        if (self.trace.end is not None) != (name == "resumed"):
+            raise self._wrong("a line follows `end`" if self.trace.end is not None else "`resumed` without an `end`")
         handler = self._handlers.get(name) if isinstance(name, str) else None
         if handler is None:
             raise self._wrong("names no known event")
@@ -128,7 +128,7 @@ def read_folder(
     for path in trace_files(folder):
         follower = (followers or {}).get(path.name) or TraceFollower(path, nonce, opener)
         trace = follower.finish()
-        if trace.trained and trace.end is None:
+        if trace.trained and trace.end is None and not trace.stopped:
             raise TraceError(f"{trace.path.name}: truncated after step {len(trace.steps) - 1}: the process ended without closing its trace")
         traces.append(trace)
     return traces

@@ -43,6 +43,14 @@ def test_equal_runs_are_identical() -> None:
     assert (comparison.weights, comparison.unmatched, comparison.unmeasured) == ((), None, 0)
 
 
+def test_generators_alone_do_not_hide_a_process_or_a_step_that_one_run_lacks() -> None:
+    a = training()
+    b = changed(a, place_of(a, 1, "rng"), flip(0))
+    assert not compare_runs([a, training(key="rank1")], [b]).identical
+    assert not compare_runs([a], [replace(b, steps=b.steps[:2])]).identical
+    assert not compare_runs([a], [changed(b, place_of(b, 2, "batch"), lambda old: None)]).identical
+
+
 def test_rows_that_are_equal_but_not_the_same_object_are_equal() -> None:
     other = training()
     other.blocks = [replace(item, rows=(*item.rows,)) for item in other.blocks]
@@ -53,12 +61,15 @@ def test_rows_that_are_equal_but_not_the_same_object_are_equal() -> None:
 def test_a_difference_of_each_kind_is_found_and_counted(kind: str) -> None:
     a = training()
     b = changed(a, place_of(a, 1, kind), flip(0))
+    if kind == "rng":  # alone it is no divergence
+        assert compare_runs([a], [b]).identical and compare_runs([a], [b]).by_kind[kind] == Tally(len(ROWS[kind]), 1)
+        b = with_loss(b, 2, 2.0)
     found = first([a], [b])
     assert (found.step, found.kind, found.name, found.process, found.detail) == (1, kind, ROWS[kind][0][0], "main", "")
     assert (found.dtype, found.shape) == ROWS[kind][0][1:]
     comparison = compare_runs([a], [b])
     assert comparison.by_kind[kind] == Tally(len(ROWS[kind]), 1)
-    assert comparison.by_step == ((1, 1),)
+    assert comparison.by_step == (((1, 1), (2, 1)) if kind == "rng" else ((1, 1),))
     assert comparison.differing == (kind not in ("rng", "loss"))
 
 
@@ -170,6 +181,25 @@ def test_runs_of_unequal_length_differ_even_where_no_digest_tells() -> None:
     found = first([a], [b])
     assert (found.step, found.name, found.detail) == (4, "steps", "5 optimizer steps in the first run, 4 in the second")
     assert compare_runs([a], [b]).unmatched == found
+
+
+def test_a_learning_rate_that_differs_comes_before_the_parameters_that_it_moved() -> None:
+    def rate(value: float) -> Block:
+        rows = (("param_groups.0.lr", "float", ()),)
+        return block(1, "optimizer", rows, at=1, seed=value, values=(value,))
+
+    runs = []
+    for value in (1e-3, 1.5e-3):
+        trace = training(3)
+        place = place_of(trace, 1, "buffer")
+        runs.append(replace(trace, blocks=[*trace.blocks[:place], rate(value), *trace.blocks[place:]]))
+    runs[1] = changed(runs[1], place_of(runs[1], 1, "parameter"), flip(0))
+    found = compare_runs(*([item] for item in runs)).first_divergence
+    assert found is not None and (found.step, found.kind, found.name) == (1, "optimizer", "param_groups.0.lr")
+    assert found.values == ((1e-3).hex(), (1.5e-3).hex()) and found.distance is not None and found.distance.max_abs == 1.5e-3 - 1e-3
+    runs[1] = changed(runs[1], place_of(runs[1], 1, "gradient"), flip(0))
+    found = compare_runs(*([item] for item in runs)).first_divergence
+    assert found is not None and found.kind == "gradient"
 
 
 def test_steps_that_one_run_lacks_are_no_differences_of_tensors() -> None:
@@ -301,6 +331,9 @@ def test_one_injected_change_is_what_is_found_live_and_in_the_end(keys: list[str
     old = a[who].blocks[place]
     comparison = compare_runs(a, b)
     found = comparison.first_divergence
+    if old.kind == "rng":
+        assert comparison.identical and found is None and comparison.by_step == () and comparison.by_kind["rng"].differing == 1
+        return
     assert found is not None
     assert (found.process, found.step, found.kind, found.name) == (keys[who], old.step, old.kind, old.rows[row][0])
     assert comparison.by_step == ((old.step, 1),)

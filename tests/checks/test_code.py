@@ -23,7 +23,7 @@ from repro_gate.checks.code import (
     tree_clean,
 )
 from repro_gate.checks.interface import Evidence
-from repro_gate.checks.opened import NOT_ALL, unsound
+from repro_gate.checks.opened import ABSOLUTE, IGNORED, NOT_ALL, unsound
 from repro_gate.runs.launch import SNIPPET
 from repro_gate.spec.model import DataItem
 from repro_gate.trace.reader import Imported, Opened
@@ -253,7 +253,9 @@ def test_a_copy_and_a_module_of_the_original_checkout_fail_in_both_profiles(dist
     found = importing(repo, Imported("ops", path, distribution))
     result = imports_checkout(found)
     assert result.status == imports_checkout(strictly(found)).status == "fail"
-    assert result.evidence == (f"ops: {path}, {'a copy that was installed' if distribution else 'in the original checkout'}",)
+    assert result.evidence == (
+        f"ops: {path}, {'a copy that was installed, or another clone' if distribution else 'in the original checkout'}",
+    )
     assert ("pip install -e ." in result.remedy) is bool(distribution)
     assert path in unsound(found, found.runs)
 
@@ -284,15 +286,50 @@ def opening(*files: Opened, **changes: Any) -> tuple[object, ...]:
         (Opened("/home/me/lib/ops.py", False, "train.py:1"), "/home/me/lib/ops.py (opened by train.py:1): outside the checkout"),
         (Opened("/home/me/config.YAML", False), "/home/me/config.YAML: outside the checkout"),
         (Opened("/opt/ops/_C.cpython-311-x86_64-linux-gnu.so", False), "/opt/ops/_C.cpython-311-x86_64-linux-gnu.so: outside the checkout"),
+        (Opened("ROOT/pkg/model.py", False, "train.py:1"), f"ROOT/pkg/model.py (opened by train.py:1): {ABSOLUTE}"),
+        (Opened("ROOT/build/settings.yaml", False), f"ROOT/build/settings.yaml: {IGNORED}"),
     ],
 )
 def test_source_and_settings_that_no_clone_has_are_named(file: Opened, line: str | None, repo: Path) -> None:
+    file = replace(file, path=file.path.replace("ROOT", str(repo.resolve())))
+    line = line and line.replace("ROOT", str(repo.resolve()))
     found = of(repo, runs=opening(Opened("train.py", True), file))
     found = replace(found, spec=replace(found.spec, data=(DataItem("data/train.csv"), DataItem("data/parts"))))
     result = opened_files(found)
     assert (result.status, result.evidence) == (("pass", ()) if line is None else ("warn", (line,)))
     assert opened_files(strictly(found)).status == ("pass" if line is None else "fail")
-    assert line is None or ("commit them" in result.remedy and "or declare them under `data:`" in result.remedy)
+
+
+@pytest.mark.parametrize(
+    ("file", "remedy"),
+    [
+        (Opened("own.yaml", True), "`git add` what is not tracked"),
+        (Opened("ROOT/pkg/model.py", False), "open the checkout's own files by relative paths"),
+        (Opened("ROOT/build/settings.yaml", False), "let `train.run` make what git ignores, or declare it under `data:`"),
+        (Opened("/opt/x.py", False), "install what lies outside as a package of the lockfile, or declare it under `data:`"),
+    ],
+)
+def test_the_remedy_is_for_what_is_wrong_with_the_files(file: Opened, remedy: str, repo: Path) -> None:
+    file = replace(file, path=file.path.replace("ROOT", str(repo.resolve())))
+    assert opened_files(of(repo, runs=opening(file))).remedy == remedy
+    assert remedy in opened_files(of(repo, runs=opening(file, Opened("/etc/y.sh", False), Opened("z.sh", True)))).remedy
+
+
+def test_a_module_that_another_check_names_is_not_named_again(repo: Path) -> None:
+    path = f"{repo.resolve()}/build/_C.so"
+    found = opening(Opened("train.py", True), Opened(path, False), imports=[Imported("_C", path)])
+    assert opened_files(of(repo, runs=found)).status == "pass" and imports_checkout(of(repo, runs=found)).status == "warn"
+
+
+def test_many_files_of_a_folder_are_told_by_the_folder(repo: Path) -> None:
+    many = [Opened(f"/srv/conf/{part}/{number}.yaml", False, "train.py:7") for part in "ab" for number in range(60)]
+    found = opened_files(of(repo, runs=opening(*many, Opened("/opt/x.py", False))))
+    assert "121 source or settings files" in found.message
+    assert found.evidence == (
+        "/opt/x.py: outside the checkout",
+        "/srv/conf/a/: 60 files (opened by train.py:7): outside the checkout",
+        "/srv/conf/b/: 60 files (opened by train.py:7): outside the checkout",
+    )
 
 
 def test_declared_data_is_found_from_a_spec_in_a_folder(repo: Path) -> None:

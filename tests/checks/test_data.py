@@ -175,6 +175,12 @@ def test_a_file_from_outside_that_nothing_declares_is_named_with_its_line(profil
     assert "under `data:`" in found.remedy
 
 
+def test_a_hundred_undeclared_files_are_a_folder() -> None:
+    many = [Opened(f"/srv/images/{number}.png", False, "train.py:3") for number in range(100)]
+    found = no_undeclared_reads(evidence(runs=(*RUNS, opening(*many))))
+    assert "100 files" in found.message and found.evidence == ("/srv/images/: 100 files (opened by train.py:3)",)
+
+
 @pytest.mark.parametrize("name", ["helpers.py", "native.SO", "config.yaml", "run.sh", "setup.cfg"])
 def test_source_and_settings_are_left_to_the_other_check(name: str) -> None:
     clean = evidence(runs=(*RUNS, opening(Opened(f"/opt/{name}", False, "train.py:1"), Opened("data/train.bin", True, "train.py:2"))))

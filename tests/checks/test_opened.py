@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.checkout import Checkout
-from repro_gate.checks.opened import NOT_ALL, declared_paths, in_workspace, is_source, opened, unlisted, with_line
+from repro_gate.checks.opened import NOT_ALL, declared_paths, folded, in_workspace, is_source, opened, unlisted, with_line
 from repro_gate.spec.model import DataItem
 from repro_gate.trace.reader import Opened
 from tests.analysis.builders import evidence, run, spec, training
@@ -25,6 +25,16 @@ def test_what_the_probe_leaves_out_is_told_once() -> None:
     trace = replace(training(), notes=[(NOT_ALL, "more"), ("probe-slow", "x")])
     assert unlisted(evidence(runs=(run("deterministic-1", trace), run("deterministic-2", trace)))) == ("more",)
     assert unlisted(evidence(runs=(run("deterministic-1", training()),))) == ()
+
+
+def test_a_few_files_are_told_one_by_one_and_many_by_their_folders() -> None:
+    few = [(Opened(f"/srv/{number:02}", False), "") for number in range(20)]
+    assert folded(few) == [f"/srv/{number:02}" for number in range(20)]
+    assert folded([*few, (Opened("/srv/x", False, "a.py:1"), "")]) == ["/srv/: 21 files"]
+    deep = [(Opened(f"/srv/{n % 3}/{n}/{m}", False, "a.py:1"), "why") for n in range(30) for m in range(2)]
+    assert folded(deep) == [f"/srv/{n}/: 20 files (opened by a.py:1): why" for n in range(3)]
+    inside = [(Opened(f"{n}.txt", True), "not tracked by git") for n in range(21)]
+    assert folded(inside) == ["./: 21 files: not tracked by git"]
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
 from repro_gate.checks import ALL, pages
-from repro_gate.checks.pages import page
+from repro_gate.checks.pages import page, reasons
 from repro_gate.checks.table import END, START, placed, table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "checks"
@@ -50,6 +51,33 @@ NO_CHECKS = (
 @pytest.mark.parametrize("identifier", NO_CHECKS)
 def test_what_is_no_check_has_no_page(identifier: str) -> None:
     assert page(identifier) is None
+
+
+def test_an_id_of_ours_has_a_url_and_another_has_none() -> None:
+    assert (pages.url("env/lockfile") or "").endswith("/docs/checks/env/lockfile.md")
+    assert (pages.url("run/crashed") or "").endswith("/docs/reasons.md")
+    assert pages.url("run/none") is None and pages.url("../x") is None
+
+
+# Texts of the package that look like an id and are none.
+NO_IDS = {"dev/shm", "lfs/objects", "origin/main", "usr/local"}
+
+
+def test_every_id_that_a_report_can_name_is_explained() -> None:
+    """By what the package's own source holds: every text of the form of an id, and every note of the probe."""
+    package, texts = Path(pages.__file__).parents[1], set[str]()
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.add(node.value)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "note" and node.args:
+                name = node.args[0]
+                assert isinstance(name, ast.Constant), f"{path}:{node.lineno}"
+                texts.add(f"probe/{name.value}")
+    ids = {text for text in texts if re.fullmatch(r"[a-z]+(-[a-z]+)*/[a-z]+(-[a-z]+)*", text)} - NO_IDS - set(IDS)
+    assert ids - set(reasons()) == set(), "docs/reasons.md has no line on these"
+    assert set(reasons()) - ids <= {"lock/drift", "lock/changed", "lock/new-platform"} | {i for i in reasons() if i.startswith("probe/")}
+    assert not set(reasons()) & set(IDS)
 
 
 def test_the_pages_of_an_installed_package_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,9 +49,9 @@ def test_clean_training_passes_and_leaves_nothing_behind(tmp_path: Path) -> None
     ("line", "step", "kind"),
     [
         ("x = x + 1e-3 * torch.randn(x.shape, generator=torch.Generator().manual_seed(__import__('time').time_ns()))", 0, "loss"),
-        ("if step == 2: torch.seed()", 2, "rng"),
+        ("torch.seed() if step == 2 else 0; x = x + 1e-3 * torch.randn(x.shape)", 2, "rng"),
         ("if step == 2: model[0].weight.data[3, 5] += 1e-2 * (__import__('os').getpid() % 1000 + 1)", 2, "loss"),
-        ("optimizer.param_groups[0]['lr'] = 1e-3 + (1e-9 * (__import__('time').time_ns() % 10**6) if step == 1 else 0)", 1, "parameter"),
+        ("optimizer.param_groups[0]['lr'] = 1e-3 + (1e-9 * (__import__('time').time_ns() % 10**6) if step == 1 else 0)", 1, "optimizer"),
     ],
 )
 def test_one_unseeded_line_is_found_at_its_step(line: str, step: int, kind: str, tmp_path: Path) -> None:
@@ -282,6 +282,6 @@ def test_transforms_that_are_modules_may_run_in_forked_workers(tmp_path: Path) -
     )
     gated = gate(training(tmp_path / "code", source), out=tmp_path)
     assert gated.exit_code == 0, gated.stdout + gated.stderr
-    assert gated.check("hardware/same")["message"].startswith("2 processes")
+    assert gated.check("hardware/same")["message"].startswith("3 processes")
     assert [run["outcome"] for run in gated.report["runs"]] == ["stopped"] * 3
     assert gated.report["determinism"]["by_kind"]["parameter"]["tensors"] == 6  # two of each layer, counted once

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 
+import markupsafe._speedups as extension
 import pytest
 
+from repro_gate.checks.opened import ABSOLUTE, IGNORED
 from tests.e2e.gating import Gated, gate, training
 from tests.installs import commit, environment_of_its_own, pip_install, project
 
@@ -66,3 +69,38 @@ def test_a_copy_of_the_package_fails_and_decides_nothing(tmp_path: Path) -> None
     assert found["status"] == "fail" and "pip install -e" in found["remedy"]
     assert re.search(r"odepack: .*/site-packages/odepack/__init__\.py, a copy that .*installed", "\n".join(found["evidence"])), found
     assert gated.report["against"]["status"] == "inconclusive" and "odepack" in gated.report["against"]["message"]
+
+
+def test_what_git_ignores_is_named_and_each_file_has_the_remedy_that_fits(tmp_path: Path) -> None:
+    binaries, code = environment_of_its_own(tmp_path / "venv"), package(tmp_path / "code")
+    pip_install(binaries, "-e", code)
+    source, suffix = str(extension.__file__), os.path.basename(str(extension.__file__)).partition(".")[2]
+    shutil.copy(source, code / "odepack" / f"_speedups.{suffix}")
+    (code / "build").mkdir(exist_ok=True)
+    opening = f"""
+import json, odepack._speedups
+for path in ["{code}/settings.yaml", "{code}/build/local.yaml", *(f"{tmp_path}/corpus/{{n}}.json" for n in range(100))]:
+    with open(path) as file:
+        file.read()
+"""
+    (tmp_path / "corpus").mkdir()
+    for path in [code / "settings.yaml", code / "build" / "local.yaml", *(tmp_path / "corpus" / f"{n}.json" for n in range(100))]:
+        path.write_text("{}")
+    (code / "scripts" / "train.py").write_text(opening + TRAIN)
+    commit(code, "settings")
+    (code / "README.md").write_text("another commit")
+    commit(code, "readme")
+    gated = gate(code, "--against", "HEAD~1", out=tmp_path, PATH=f"{binaries}:{os.environ['PATH']}")
+    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    found = {name: gated.check(name) for name in ("code/imports-checkout", "code/opened-files", "data/undeclared-reads")}
+    assert {item["status"] for item in found.values()} == {"warn"}
+    named = f"odepack._speedups: {code}/odepack/_speedups.{suffix}, in the original checkout"
+    assert found["code/imports-checkout"]["evidence"] == [named]
+    assert found["code/opened-files"]["evidence"] == [
+        f"{code}/build/local.yaml (opened by scripts/train.py:4): {IGNORED}",
+        f"{code}/settings.yaml (opened by scripts/train.py:4): {ABSOLUTE}",
+    ]
+    assert "by relative paths; let `train.run` make what git ignores" in found["code/opened-files"]["remedy"]
+    assert found["data/undeclared-reads"]["evidence"] == [f"{tmp_path}/corpus/: 100 files (opened by scripts/train.py:4)"]
+    assert gated.report["against"]["status"] == "no-op"
+    assert "both ran the same odepack._speedups (1 modules that git ignores)" in gated.report["against"]["message"]

@@ -105,3 +105,83 @@ def test_what_only_a_fixed_hash_seed_makes_reproducible_is_said_first(fault: boo
     assert (said in " ".join(gated.stdout.split())) is fault, gated.stdout
     assert (said in (tmp_path / "r.md").read_text()) is fault
     assert gated.report["noise_floor"]["reproducible_by"] == ("PYTHONHASHSEED" if fault else "")
+
+
+def test_a_control_cannot_pass_by_the_noise_of_the_runs(tmp_path: Path) -> None:
+    noise = "torch.randn((), generator=torch.Generator().manual_seed(__import__('time').time_ns()))"
+    source = FILLED.replace("import torch\n", "import torch\ntorch.manual_seed(7)\n").replace("# loss", f"loss = loss + {noise}")
+    gated = gate(training(tmp_path / "code", source, SPEC), out=tmp_path)
+    assert gated.exit_code == 1 and gated.first["kind"] == "loss", gated.stdout
+    assert gated.check("random-state/reseeded")["status"] == "skip"
+
+
+BACKGROUND = """
+import random, threading, time
+def draw():
+    while True:
+        random.random()
+        time.sleep(random.SystemRandom().random() / 500)
+threading.Thread(target=draw, daemon=True).start()
+"""
+OBJECTS = """
+import numpy
+class Note:
+    pass
+class Items(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, place):
+        return place, [Note(), "text", place, numpy.arange(2000.0)]
+def collate(items):
+    objects = numpy.empty((len(items), 4), dtype=object)
+    for row, (_, item) in zip(objects, items):
+        row[:] = item
+    # fault
+    return torch.tensor([place for place, _ in items]), objects
+loader = iter(torch.utils.data.DataLoader(Items(), batch_size=2, collate_fn=collate))
+"""
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_a_thread_that_draws_in_the_background_is_no_divergence(fault: bool, tmp_path: Path) -> None:
+    source = BACKGROUND + FILLED.replace("# loss", "time.sleep(0.02); loss = loss + random.random()" if fault else "time.sleep(0.02)")
+    gated = gate(training(tmp_path / "code", source, SPEC), out=tmp_path)
+    assert gated.exit_code == int(fault) and gated.report["determinism"]["identical"] is not fault, gated.stdout
+    check = gated.check("random-state/generators")
+    assert check["status"] == ("fail" if fault else "warn") and (fault or check["evidence"][0].startswith("python: differs from "))
+
+
+@pytest.mark.parametrize("fault", ["", "text", "array"])
+def test_a_batch_of_objects_is_compared_without_their_addresses(fault: str, tmp_path: Path) -> None:
+    lines = {"": "pass", "text": "objects[0, 1] = str(os.getpid())", "array": "objects[0, 3][1000] = os.getpid()"}
+    start = "import os; keep = [bytearray(1) for _ in range(os.getpid() % 997)]\n"  # so that addresses differ
+    source = start + FILLED.replace("model = Scaled()", OBJECTS.replace("# fault", lines[fault]) + "model = Scaled()")
+    gated = gate(training(tmp_path / "code", source.replace("# loss", "next(loader)"), SPEC), out=tmp_path)
+    assert gated.exit_code == int(bool(fault)), gated.stdout
+    if fault:
+        assert (gated.first["step"], gated.first["kind"]) == (0, "batch")
+
+
+CACHED = """
+import os, torch
+pinned = torch.are_deterministic_algorithms_enabled() and torch.initial_seed() == 42
+folder = os.environ["TORCHINDUCTOR_CACHE_DIR"]
+kernel = os.path.join(folder, "ab", "kernel.so")
+assert os.path.exists(kernel) is not pinned, "a deterministic run compiles for itself, every other starts from the copy"
+assert pinned or open(kernel).read() == "first", "what another run wrote was not the gate's copy"
+assert os.environ["TRITON_CACHE_DIR"] == os.path.join(folder, "triton") and not os.path.lexists(os.path.join(folder, "link"))
+os.makedirs(os.path.dirname(kernel), exist_ok=True)
+open(kernel, "w").write("first" if pinned else "later")
+os.symlink("/etc", os.path.join(folder, "link"))
+"""
+
+
+def test_runs_beside_the_pair_start_from_a_copy_of_the_compile_cache(tmp_path: Path) -> None:
+    spec = "version: 1\ntrain: {run: python train.py, compile-cache: true}\n"
+    gated = gate(training(tmp_path / "on", CACHED + FILLED, spec), out=tmp_path)
+    assert gated.exit_code == 0 and len(gated.report["runs"]) == 5, gated.stdout
+
+
+def test_a_cache_folder_of_the_shell_reaches_no_run(tmp_path: Path) -> None:
+    source = "import os\nassert 'TORCHINDUCTOR_CACHE_DIR' not in os.environ\n" + FILLED
+    assert gate(training(tmp_path / "off", source, SPEC), out=tmp_path, TORCHINDUCTOR_CACHE_DIR=str(tmp_path)).exit_code == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.e2e.gating import Gated, gate, training
@@ -17,6 +19,14 @@ def passed(tmp_path_factory: pytest.TempPathFactory) -> Gated:
     spec = "version: 1\ntrain: {run: python train.py, steps: 10, timeout: 2m}\ncapture: {artifacts: [out.pt]}\n"
     source = CLEAN.replace("for step,", "torch.save([model.state_dict()], 'out.pt')\nfor step,")
     return gate(training(folder / "code", source, spec), out=folder)
+
+
+@pytest.fixture(scope="module")
+def diverged(tmp_path_factory: pytest.TempPathFactory) -> Gated:
+    """A training whose learning rate depends on the clock in its second step."""
+    folder = tmp_path_factory.mktemp("diverged")
+    rate = with_line("optimizer.param_groups[0]['lr'] = 1e-3 + (1e-9 * (__import__('time').time_ns() % 10**6) if step == 1 else 0)")
+    return gate(training(folder / "code", rate), "--sarif", str(folder / "report.sarif"), out=folder, XDG_CACHE_HOME=str(folder / "cache"))
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +67,27 @@ def test_a_cost_of_ten_tiny_steps_is_no_figure(passed: Gated) -> None:
         assert (
             cost["steps_needed"] >= 20 and f"{cost['determinism_cost_pct']:.0f}" not in passed.stdout.partition("cost ")[2].split("\n")[0]
         )
+
+
+def test_a_pass_says_what_was_compared(passed: Gated) -> None:
+    (line,) = (line for line in passed.stdout.splitlines() if line.lstrip().startswith("compared"))
+    for words in ("6 parameters", "6 gradients", "2 batches", "1 artifact,"):
+        assert words in line, line
+    assert "optimizer states" in line
+
+
+def test_a_learning_rate_that_differs_is_shown_with_both_values(diverged: Gated) -> None:
+    first = diverged.first
+    assert (first["step"], first["kind"], first["name"]) == (1, "optimizer", "param_groups.0.lr")
+    a, b = (float.fromhex(value) for value in first["values"])
+    assert 1e-3 <= min(a, b) < max(a, b) < 2.1e-3
+    assert any(f"float [], {a!r} against {b!r}" in line for line in diverged.stdout.splitlines()), diverged.stdout
+
+
+def test_what_is_wrong_is_written_as_sarif_and_an_estimate_is_said(diverged: Gated, tmp_path_factory: pytest.TempPathFactory) -> None:
+    (path,) = tmp_path_factory.getbasetemp().glob("diverged[0-9]*/report.sarif")
+    run = json.loads(path.read_text())["runs"][0]
+    assert run["results"][0]["ruleId"] == "determinism/diverged"
+    assert run["tool"]["driver"]["informationUri"].startswith("https://")
+    assert "for the other 2 runs" in diverged.stderr and "as the last time" not in diverged.stderr
+    assert list(path.parent.glob("cache/repro-gate/durations.json"))

@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 import textwrap
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -157,6 +158,32 @@ def test_what_an_earlier_run_left_behind_is_listed(tmp_path: Path, outside: Path
     assert read_by(tmp_path, source) == [Opened("train.py", True)]
     run = trace_script(tmp_path, source, name="again")
     assert listed(run) == [Opened("train.py", True), Opened(str(outside / "cache"), False, "train.py:5")]
+
+
+def test_what_an_earlier_run_of_the_gate_run_made_or_changed_is_marked(tmp_path: Path, outside: Path) -> None:
+    before = time.time()
+    source = f"""
+    import os
+    for name in ("cache", "appended", "empty", "fresh"):
+        path = os.path.join({str(outside)!r}, name)
+        if name == "appended":
+            open(path, "a").write("x")
+            open(path).read()
+        elif name == "fresh" or not os.path.exists(path):
+            open(path, "w").write("" if name == "empty" else "x")
+            open(path).read()
+        else:
+            open(path).read()
+    open({str(outside / "a.txt")!r}).read()
+    """
+    read_by(tmp_path, source)
+    run = trace_script(tmp_path, source, name="again", began=before)
+    assert listed(run)[1:] == [
+        Opened(str(outside / "cache"), False, "train.py:12", True),
+        Opened(str(outside / "appended"), False, "train.py:7", True),
+        Opened(str(outside / "empty"), False, "train.py:12"),
+        Opened(str(outside / "a.txt"), False, "train.py:13"),
+    ]
 
 
 @pytest.mark.parametrize(

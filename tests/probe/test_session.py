@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tracing import trace_script, trained
+from repro_gate.analysis.compare import compare_runs
+from tests.tracing import blocks, trace_script, trained
 
 HEAD = """
 import sys
@@ -89,7 +90,7 @@ def test_digests_every_third_step_and_at_the_last(tmp_path: Path) -> None:
     run = trace_script(tmp_path, HEAD + "while True: one()\n", steps=5, every=3)
     trace = trained(run)
     assert len(trace.steps) == 5
-    assert sorted({block.step for block in trace.blocks if block.kind == "parameter"}) == [-1, 0, 3, 4]
+    assert sorted({block.step for block in trace.blocks if block.kind == "parameter"}) == [-1, 0, 3, 4, 5]  # 5: as the process ended
     assert sorted({block.step for block in trace.blocks if block.kind == "loss"}) == [0, 1, 2, 3, 4]  # losses are cheap
 
 
@@ -137,3 +138,60 @@ def test_an_exception_is_a_crash_even_where_the_command_hides_it(tmp_path: Path)
     run = trace_script(tmp_path, HEAD + "one()\nraise ValueError('boom')\n", command="python train.py || true")
     assert (run.outcome, run.reason_id) == ("crashed", "run/crashed")
     assert trained(run).end == "exception"
+
+
+def test_what_finally_does_after_the_last_wanted_step_is_recorded(tmp_path: Path) -> None:
+    source = HEAD + "try:\n    while True: one()\nfinally:\n    net.weight.data.add_({0})\n    torch.save(net.state_dict(), 'net.pt')\n"
+    changed = trained(trace_script(tmp_path / "1", source.format(1.0), steps=2))
+    clean = trained(trace_script(tmp_path / "2", source.format(0.0), steps=2))
+    assert changed.stopped and clean.stopped and (changed.end, clean.end) == ("steps", "steps")
+    assert len(blocks(clean, "parameter", 2)) == len(blocks(changed, "parameter", 2)) == 1
+    assert (
+        blocks(changed, "parameter", 1)[0].digests == blocks(clean, "parameter", 1)[0].digests == blocks(clean, "parameter", 2)[0].digests
+    )
+    assert blocks(changed, "parameter", 2)[0].digests != blocks(clean, "parameter", 2)[0].digests
+    assert not compare_runs([changed], [clean]).identical and compare_runs([clean], [clean]).identical
+
+
+def test_a_stopped_process_that_is_killed_is_compared_up_to_its_last_step(tmp_path: Path) -> None:
+    source = HEAD + "import os, signal\ntry:\n    while True: one()\nfinally:\n    {0}\n"
+    killed = trained(trace_script(tmp_path / "1", source.format("os.kill(os.getpid(), signal.SIGKILL)"), steps=2))
+    clean = trained(trace_script(tmp_path / "2", source.format("pass"), steps=2))
+    assert (killed.stopped, killed.end) == (True, None)
+    assert compare_runs([killed], [clean]).identical
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        "os.execv(sys.executable, [sys.executable, '-c', 'print(42)'])",
+        "os.execvp('true', ['true'])",
+        "os.execle('/bin/sh', 'sh', '-c', 'exit 0', {})",
+        "sys.last_value = ValueError('shown, and dealt with')",
+        "code.InteractiveInterpreter().runsource('1 / 0')",
+    ],
+)
+def test_a_training_that_ends_well_in_an_unusual_way_is_finished(leave: str, tmp_path: Path) -> None:
+    run = trace_script(tmp_path, HEAD + f"import code, os\none()\none()\n{leave}\n")
+    assert (run.outcome, trained(run).end, len(trained(run).steps)) == ("finished", "exit", 2), (run.problem, run.ended.tail)
+
+
+def test_a_training_goes_on_where_nothing_took_its_place(tmp_path: Path) -> None:
+    source = (
+        HEAD
+        + """
+import os
+one()
+open("broken", "w").write("")
+os.chmod("broken", 0o755)
+for path in ("nowhere", "broken"):
+    try:
+        os.execv(path, [path])
+    except OSError as error:
+        print(type(error).__name__)
+one()
+"""
+    )
+    run = trace_script(tmp_path, source)
+    assert (run.outcome, trained(run).end, len(trained(run).steps)) == ("finished", "exit", 2), (run.problem, run.ended.tail)
+    assert run.ended.tail == ("FileNotFoundError", "OSError")

@@ -54,6 +54,12 @@ def environment(outer: dict[str, str], train_env: dict[str, str] | None = None, 
     return training_environment(outer, conditions.deterministic(42, frozenset(), None), train_env or {}, PLACE, device)
 
 
+@pytest.mark.parametrize("name", ["TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH"])
+def test_a_folder_for_compiled_code_is_the_runs_own_unless_the_spec_names_one(name: str) -> None:
+    assert name not in environment({name: "/scratch/cache"})
+    assert environment({}, {name: "/scratch/cache"})[name] == "/scratch/cache"
+
+
 @pytest.mark.parametrize("name", SECRETS)
 def test_a_known_secret_does_not_pass(name: str) -> None:
     assert name not in environment({name: "hush", "PATH": "/bin"})

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from repro_gate.isolation.model import Isolation
+from repro_gate.analysis.beside import MAX_TEXT
+from repro_gate.isolation.model import GID, OWN_USER, UID, Isolation
 from repro_gate.runs import written
+from repro_gate.runs.process import TAIL_BYTES, TAIL_LINES
 from repro_gate.runs.written import written_files
+from repro_gate.trace.artifacts.interface import MAX_SECONDS
 
 SAME = Isolation()
 
@@ -60,6 +65,23 @@ def test_links_and_pipes_are_left_alone_and_odd_names_are_read(snapshot: Path) -
     assert [len(os.fsencode(name)) for name in names(root, snapshot)] == [30 * 101 + 1, 5]
 
 
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="a user of its own for the training needs root on Linux")
+def test_where_training_is_another_user_only_its_own_files_are_read(snapshot: Path) -> None:
+    root = workspace(snapshot)
+    for folder in (*root.resolve().parents, root):
+        if folder.stat().st_uid == os.getuid() and folder.is_relative_to(tempfile.gettempdir()):
+            folder.chmod(folder.stat().st_mode | 0o755)
+    for name in ("own.bin", "roots.bin", "secret.bin", "named.bin"):
+        (root / name).write_bytes(b"x")
+        os.chown(root / name, UID, GID) if name != "roots.bin" else None
+    os.chown(root / "secret.bin", 0, 0)
+    (root / "secret.bin").chmod(0o600)
+    os.link(root / "named.bin", snapshot.parent / "other-name")
+    (root / "shadow").symlink_to("/etc/shadow")
+    found, cut = written_files(root, snapshot, Isolation(OWN_USER, UID, GID), ())
+    assert list(found) == ["own.bin"] and not cut
+
+
 @pytest.mark.parametrize(("limit", "value"), [("MAX_FILES", 2), ("MAX_BYTES", 2), ("MAX_SECONDS", 0.0), ("MAX_VISITED", 3)])
 def test_above_a_limit_the_rest_is_left_out_and_said(snapshot: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: float) -> None:
     monkeypatch.setattr(written, limit, value)
@@ -77,6 +99,15 @@ def test_texts_are_kept_up_to_a_limit(snapshot: Path, monkeypatch: pytest.Monkey
         (root / f"{name}.json").write_text("[1, 2]")
     found, _ = written_files(root, snapshot, SAME, ())
     assert [item.text for item in found.values()] == [b"[1, 2]", None, None]
+
+
+def test_of_a_long_log_the_end_is_kept(snapshot: Path) -> None:
+    root = workspace(snapshot)
+    for name in ("a.log", "a.json"):
+        (root / name).write_text("x" * 100_000 + "end")
+    found, _ = written_files(root, snapshot, SAME, ())
+    assert (found["a.log"].text or b"").endswith(b"xend") and len(found["a.log"].text or b"") == MAX_TEXT
+    assert found["a.json"].text is None
 
 
 def test_the_time_that_numpy_writes_into_an_archive_does_not_count(snapshot: Path) -> None:
@@ -100,3 +131,10 @@ def test_ten_thousand_small_files_take_seconds(snapshot: Path) -> None:
     begun = time.monotonic()
     found, cut = written_files(root, snapshot, SAME, ())
     assert len(found) == 10_000 and "only 10,000 files" in cut and time.monotonic() - begun < 30
+
+
+def test_the_page_on_what_a_pass_does_not_cover_states_these_limits() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/what-a-pass-does-not-cover.md").read_text(encoding="utf-8")
+    limits = f"Up to {written.MAX_FILES:,} files, {written.MAX_BYTES // 2**30} GiB and\n  {written.MAX_SECONDS:g} seconds for a run"
+    assert limits in page and f"the last {TAIL_LINES} lines ({TAIL_BYTES // 1024} KiB)" in page
+    assert MAX_SECONDS == 600 and "more than ten minutes (all of a gate run together)" in page

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from repro_gate.spec.script_command import TrainingScript
 from repro_gate.spec.survey import training_reads, walk
-from repro_gate.spec.training_script import TrainingScript, training_scripts
+from repro_gate.spec.training_script import training_scripts
 
 LOOP = "import torch\nfor x in loader:\n    loss(x).backward()\n    optimizer.step()\n"
 LIBRARY = "import torch\nclass Trainer:\n    def fit(self):\n        loss.backward()\n        self.optimizer.step()\n"
@@ -263,3 +264,8 @@ def test_source_that_is_nested_too_deep_and_numbers_that_are_too_long_end_nothin
     deep = "x" + ".a" * 2_000 + "()\n"
     files = {"train.py": LOOP + deep, "run.py": f"@hydra.main()\ndef main(c): pass\ntorch.manual_seed(0x{'f' * 6_000})\n" + LOOP}
     scripts(tmp_path, {**files, "config.yaml": f"seed: {'1' * 6_000}\n"})
+
+
+def test_a_command_of_a_readme_with_control_characters_is_not_taken(tmp_path: Path) -> None:
+    best = scripts(tmp_path, {"README.md": "```\npython train.py '\x1b[0m' --a\n```\n", "train.py": LOOP})[0]
+    assert best.run == "python train.py"

@@ -157,6 +157,10 @@ MALFORMED: Mapping[str, tuple[tuple[Mapping[str, Any], ...], Mapping[str, Any]]]
     "undone line": ((HELLO,), {"e": "undone", "flag": "f", "value": "v", "file": "t.py", "line": "3", "step": 0}),
     "kept elsewhere": ((HELLO,), {"e": "kept", "step": 0, "file": "../secret"}),
     "kept hidden": ((HELLO,), {"e": "kept", "step": 0, "file": ".."}),
+    "a shape beyond what JSON can hold": ((HELLO,), {**TABLE, "rows": [["loss", "float32", [1 << 53]]]}),
+    "stopped at another step": ((HELLO,), {"e": "stopped", "steps": 1}),
+    "beside of two": ((HELLO,), {"e": "beside", "rows": [["module", "EMA"]]}),
+    "beside a long name": ((HELLO,), {"e": "beside", "rows": [["module", "E" * 301, "00"]]}),
     "distance of seven": ((HELLO,), {"e": "distance", "step": 0, "rows": [["parameter", "n", "f", [], 0, 0, 0]]}),
     "distance below zero": ((HELLO,), {"e": "distance", "step": 0, "rows": [["parameter", "n", "f", [], -1, 0, 0, 0]]}),
     "distance is infinite": ((HELLO,), {"e": "distance", "step": 0, "rows": [["parameter", "n", "f", [], float("inf"), 0, 0, 0]]}),
@@ -166,6 +170,8 @@ MALFORMED: Mapping[str, tuple[tuple[Mapping[str, Any], ...], Mapping[str, Any]]]
     "opened of two": ((HELLO,), {"e": "opened", "files": [["train.py", True]]}),
     "opened a number": ((HELLO,), {"e": "opened", "files": [1]}),
     "opened inside a text": ((HELLO,), {"e": "opened", "files": [["train.py", "yes", ""]]}),
+    "opened left a number": ((HELLO,), {"e": "opened", "files": [["train.py", True, "", 1.5]]}),
+    "opened of five": ((HELLO,), {"e": "opened", "files": [["train.py", True, "", True, True]]}),
     "opened inside and absolute": ((HELLO,), {"e": "opened", "files": [["/train.py", True, ""]]}),
     "opened inside and leaving": ((HELLO,), {"e": "opened", "files": [["../train.py", True, ""]]}),
     "opened inside and winding": ((HELLO,), {"e": "opened", "files": [["a/../../train.py", True, ""]]}),
@@ -233,6 +239,19 @@ def test_without_a_nonce_any_run_is_read(tmp_path: Path) -> None:
     assert read_folder(tmp_path, None)[0].end == "exit"
 
 
+def test_a_name_that_cannot_be_encoded_is_escaped(tmp_path: Path) -> None:
+    put(tmp_path, lines(HELLO, {**TABLE, "rows": [["w\ud800", "float32", []]]}, *WHOLE[2:]))
+    [trace] = read_folder(tmp_path, NONCE)
+    assert trace.blocks[0].rows[0][0] == "w\\ud800"
+
+
+def test_a_trace_goes_on_after_its_end_only_where_it_says_so(tmp_path: Path) -> None:
+    put(tmp_path, lines(*WHOLE, {"e": "resumed", "steps": 1}, {**STEP, "step": 1}, {**END, "steps": 2}))
+    assert len(read_folder(tmp_path, NONCE)[0].steps) == 2
+    assert "a line follows `end`" in refusal(tmp_path, lines(*WHOLE, {**STEP, "step": 1}))
+    assert "without an `end`" in refusal(tmp_path, lines(HELLO, {"e": "resumed", "steps": 0}))
+
+
 def test_files_of_several_events_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, lines(HELLO, OPENED, OPENED))
     assert len(read_folder(tmp_path, NONCE)[0].opened) == 2
@@ -258,6 +277,7 @@ def test_files_of_several_events_are_counted_together(tmp_path: Path, monkeypatc
         ("MAX_LOADERS", 1, "numbered from 0"),
         ("MAX_RECORDS", 1, "at most 1 records"),
         ("MAX_VARIABLES", 0, "at most 0 fields"),
+        ("MAX_BESIDE", 0, "at most 0 items"),
         ("MAX_FILES", 0, "1 trace files, 0 at most"),
     ],
 )

@@ -34,7 +34,7 @@ ROWS = (("fc.weight", "float32", (2, 8)), ("blocks.0.café\n", "bfloat16", ()))
 
 
 def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
-    """One event of every kind, and `steps` steps."""
+    """One event of every kind but those of a run that was stopped, and `steps` steps."""
     writer = TraceWriter(str(folder), HELLO)
     writer.event("facts", facts={"torch": "2.13.0", "process": "rank0"})
     writer.block(-1, "parameter", ROWS, bytes(range(32)))
@@ -49,7 +49,7 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
     writer.event("kept", step=steps - 1, file=f"{writer.stem}.final.parameter.safetensors")
     writer.event("distance", step=steps - 1, rows=[["parameter", "fc.weight", "float32", [2, 8], 0.5, 3, None, 2.0]])
     writer.event("network", address="192.0.2.1:443")
-    writer.event("opened", files=[["train.py", True, ""], ["/mnt/x.bin", False, "train.py:3"]])
+    writer.event("opened", files=[["train.py", True, ""], ["/mnt/x.bin", False, "train.py:3", True]])
     writer.event("imports", modules=[["pkg", "/src/pkg/__init__.py", ""], ["ops", "/venv/site-packages/ops.py", "ops"]])
     writer.event("distributions", versions={"torch": "2.13.0+cu128"})
     writer.event("nonfinite", rows=[["parameter", "fc.weight", -1, True]])
@@ -58,6 +58,7 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
     writer.event("loader", number=1, workers=0, base_seed=None, dataset=None)
     writer.event("records", loader=1, role="evaluation", digests=base64.b64encode(bytes(range(16))).decode(), whole=False)
     writer.event("variables", values={"OMP_NUM_THREADS": "2"})
+    writer.event("beside", rows=[["module", "EMA", "ab" * 16]])
     writer.event("note", id="state-not-kept", message="too little room")
     writer.event("end", reason="exit", steps=steps)
     return writer
@@ -91,7 +92,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert trace.undone == [Undone("cudnn.benchmark", "True", "/w/train.py", 3, 0)]
     assert trace.distances == [Measured(1, "parameter", "fc.weight", "float32", (2, 8), 0.5, 3, None, 2.0)]
     assert trace.network == ["192.0.2.1:443"]
-    assert trace.opened == [Opened("train.py", True), Opened("/mnt/x.bin", False, "train.py:3")]
+    assert trace.opened == [Opened("train.py", True), Opened("/mnt/x.bin", False, "train.py:3", True)]
     assert trace.imports == [Imported("pkg", "/src/pkg/__init__.py"), Imported("ops", "/venv/site-packages/ops.py", "ops")]
     assert trace.distributions == {"torch": "2.13.0+cu128"}
     assert trace.nonfinite == [("parameter", "fc.weight", -1, True)]
@@ -101,6 +102,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert trace.variables == {"OMP_NUM_THREADS": "2"}
     assert trace.notes == [("state-not-kept", "too little room")]
     assert trace.kept[0][0] == 1
+    assert trace.beside == [("module", "EMA", "ab" * 16)]
 
 
 def test_names_are_written_once(tmp_path: Path) -> None:

@@ -1,0 +1,192 @@
+"""Training that no torch optimizer steps: each call of `backward()` (or of `autograd.grad`) is a step, the leaves that it reaches are the
+parameters.
+
+A step goes from one call to the next, so that it holds the update that the training makes between them. Where a torch optimizer exists, its
+step is waited for: calls of `backward()` are then steps only once the leaves have changed without it. Used by `torch_hooks`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
+
+from .digest import digest_all
+
+BACKWARD, GRAD = "backward()", "autograd.grad"
+_NODES = 100_000  # of one graph that are looked at
+_SCANS = 20  # searches for the names of new parameters
+_WITNESSES = 16  # small leaves that are looked at for a change
+_SMALL = 16_384  # elements of such a leaf
+_BESIDE = 8  # calls of autograd.grad that are recorded in one step
+
+
+class ByHand:
+    """The steps of one process that no optimizer makes. `hooks` is its `torch_hooks.Hooks`; `by` is what the steps are calls of."""
+
+    def __init__(self, torch: Any, hooks: Any) -> None:
+        self.torch, self.hooks = torch, hooks
+        self.param_groups: List[Dict[str, Any]] = [{"params": []}]  # as an optimizer, so that `names` finds the models
+        self.by = ""
+        self.over = False  # an optimizer steps, or the script says itself what a step is
+        self.steps = 0
+        self.items: List[Tuple[str, Any]] = []
+        self._fresh = False  # each call is given new tensors
+        self._changed = False  # an update by hand was seen
+        self._witness: Tuple[List[Any], bytes] = ([], b"")
+        self._scans = self._calls = 0
+        self._level = 1 << 30  # of torch.func's transforms, the lowest that took a gradient
+        self._seen: Dict[int, Any] = {}  # leaves of the last look that belong to no module: weak references
+        self._beside = (-1, 0)
+        self._nested: Dict[int, Any] = {}
+
+    def enters(self, by: str, leaves: Sequence[Any]) -> None:
+        """A gradient is about to be taken: the step in progress ends here. Raises StopTraining after the last wanted one."""
+        session = self.hooks.session
+        self.over = self.over or session.explicit
+        leaves = [*leaves, *self._nested.values()]
+        self._nested = {}
+        if self.over or not leaves or (by == GRAD and self.by == BACKWARD) or self._sharded(leaves):
+            return
+        due = False  # should what follows fail
+        with session.own_time():
+            due = bool(self.items) and by == self.by and (not self.hooks.made or self._updated())
+            self._fresh = self._fresh or (bool(self.items) and by == GRAD and self.items[0][1] is not leaves[0])
+            self.by, self.items = by, self._named(leaves)
+            if due and session.wants():
+                self.hooks._tensors("parameter", self.items)
+                self.hooks._buffers()
+            if self.hooks.made and not self._changed:
+                small = [leaf for leaf in leaves if 0 < leaf.numel() <= _SMALL][:_WITNESSES]
+                self._witness = small, digest_all(self.torch, small)
+        if due:
+            self.steps += 1
+            session.end_step()
+
+    def leaves(self, grads: Sequence[Any] = ()) -> None:
+        """The gradient was taken; `grads` where they were returned and not accumulated."""
+        session = self.hooks.session
+        if self.over or not self.items or not session.live:
+            return
+        if self._nested:
+            known = {id(leaf) for _, leaf in self.items}
+            self.items = self.items + self._named([leaf for leaf in self._nested.values() if id(leaf) not in known])
+        session.recorded()  # a step is owed, which the next call closes, an optimizer, or the end
+        if session.wants() and (self._changed or not self.hooks.made):
+            with session.own_time():
+                values = grads or [leaf.grad for _, leaf in self.items]
+                self.hooks._tensors("gradient", [(item[0], grad) for item, grad in zip(self.items, values) if grad is not None])
+
+    def nests(self, roots: Sequence[Any]) -> None:
+        """A pass inside a pass, as reentrant checkpoints make: the graph from outside does not show the leaves that it reaches."""
+        if not self.over:
+            self._nested.update((id(leaf), leaf) for leaf in leaves_of(roots))
+
+    def beside(self, inputs: Sequence[Any], grads: Sequence[Any]) -> None:
+        """`autograd.grad` beside steps of another kind: a model may be trained by it, so what goes in and comes out is recorded as well."""
+        session = self.hooks.session
+        step, count = self._beside
+        self._beside = session.step, count + 1 if step == session.step else 1
+        if self.over and session.step >= 0 and session.wants() and self._beside[1] <= _BESIDE:
+            with session.own_time():
+                self.items = self._named(inputs)
+                self.hooks._tensors("parameter", self.items)
+                self.hooks._tensors("gradient", [(item[0], grad) for item, grad in zip(self.items, grads) if grad is not None])
+
+    def uncompared(self, roots: Sequence[Any]) -> None:
+        """Where an optimizer steps: look now and then for leaves that get gradients and that no optimizer's model holds, and name them, so
+        that they are compared now and at the end."""
+        self._calls += 1
+        if not self.over or self._calls & (self._calls - 1):
+            return
+        with self.hooks.session.own_time():
+            known, found = self.hooks.names.by_id, list(leaves_of(roots))
+            if self._sharded(found):
+                return
+            unknown = [leaf for leaf in found if id(leaf) not in known]
+            mine = [leaf for leaf in unknown if isinstance(leaf, self.torch.nn.Parameter) or self._saw(leaf)]
+            self._seen = {id(leaf): weakref.ref(leaf) for leaf in unknown}
+            if mine and self._scans < _SCANS:
+                self.hooks._tensors("parameter", self._named(mine))
+
+    def optimizer_steps(self) -> None:
+        """An optimizer makes the steps from here on."""
+        if not self.over:
+            self.over, self.items, self._nested, self._witness = True, [], {}, ([], b"")
+
+    def outermost(self, create_graph: bool) -> bool:
+        """Whether a call of `autograd.grad` can be a step: not one that only makes a graph, nor one inside another of torch.func's."""
+        level = _level(self.torch)
+        if level is None:
+            return not create_graph
+        self._level = min(self._level, level)
+        return bool(level <= self._level)
+
+    def said(self) -> str:
+        """What the report says of the steps; empty where an optimizer made them all."""
+        if not self.by or (self.over and not self.steps):
+            return ""
+        if self.over:
+            return "%d steps before an optimizer's first are calls of %s" % (self.steps, self.by)
+        unseen = "; the last update is compared only in capture.artifacts" if self._fresh and not self.hooks.session.stopped else ""
+        return "steps are calls of %s: no torch optimizer took a step%s" % (self.by, unseen)
+
+    def _sharded(self, leaves: Sequence[Any]) -> bool:
+        """Whether a model is sharded (FSDP): its leaves stand in for the parameters during a pass, and lose their memory after it."""
+        moved = (item for optimizer in self.hooks.made for group in optimizer.param_groups for item in group["params"])
+        return any(hasattr(item, "_local_tensor") for item in moved) or any(getattr(leaf, "_is_flat_param", False) for leaf in leaves)
+
+    def _saw(self, leaf: Any) -> bool:
+        reference = self._seen.get(id(leaf))
+        return reference is not None and reference() is leaf
+
+    def _updated(self) -> bool:
+        """Whether the leaves have changed since the last call, although no optimizer took a step."""
+        self._changed = self._changed or digest_all(self.torch, self._witness[0]) != self._witness[1]
+        return self._changed
+
+    def _named(self, leaves: Sequence[Any]) -> List[Tuple[str, Any]]:
+        """(name, leaf). Modules are searched where a parameter is new; what stands where a named tensor stood before keeps that name."""
+        hooks, known = self.hooks, self.hooks.names.by_id
+        new = [leaf for leaf in leaves if id(leaf) not in known]
+        if new and self._scans < _SCANS and (not self._scans or any(isinstance(leaf, self.torch.nn.Parameter) for leaf in new)):
+            self._scans += 1
+            held = {id(leaf) for leaf in new}
+            self.param_groups[0]["params"] = [item for item in self.param_groups[0]["params"] if id(item) not in held] + new
+            hooks._name([self])
+            known = hooks.names.by_id
+        before = self.items if len(self.items) == len(leaves) else []
+        return [(known.get(id(leaf)) or (before[index][0] if before else "leaf.%d" % index), leaf) for index, leaf in enumerate(leaves)]
+
+
+def leaves_of(roots: Sequence[Any]) -> Iterator[Any]:
+    """The leaf tensors whose gradients a backward pass from `roots` accumulates, in the order of the graph."""
+    stack = [root.grad_fn for root in roots if getattr(root, "grad_fn", None) is not None]
+    seen = set(stack)
+    while stack and len(seen) < _NODES:
+        node = stack.pop()
+        if type(node).__name__ == "AccumulateGrad":
+            yield node.variable
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                stack.append(following)
+
+
+def plain(torch: Any, values: Any) -> List[Any]:
+    """The tensors among `values` (a tensor, a sequence or a mapping), out of the wrappers of torch.func's transforms."""
+    if isinstance(values, dict):
+        values = list(values.values())
+    values = values if isinstance(values, (list, tuple)) else [values]
+    return [_unwrapped(torch, value) for value in values if isinstance(value, torch.Tensor)]
+
+
+def _unwrapped(torch: Any, tensor: Any) -> Any:
+    functorch: Any = getattr(torch._C, "_functorch", None)
+    while hasattr(functorch, "get_unwrapped") and functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
+
+
+def _level(torch: Any) -> Any:
+    functorch: Any = getattr(torch._C, "_functorch", None)
+    return functorch.maybe_current_level() if hasattr(functorch, "maybe_current_level") else None

@@ -1,0 +1,66 @@
+"""What one run writes outside its own folders and a later run reads: no pass, for the later run's result is not its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.e2e.gating import gate, training
+
+TRAIN = """
+import os, tempfile, torch
+shared = os.environ["SHARED"]
+
+def prepared(path):
+    if not os.path.exists(path):
+        torch.save(torch.randn(16, 4, generator=torch.Generator().manual_seed(int.from_bytes(os.urandom(4), "little"))), path)
+    return torch.load(path)
+
+# here
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    loss = model(data).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+CLEAN = """
+with open(os.path.join(shared, "log.txt"), "a") as log:  # written by every run, read by none
+    log.write("started")
+with open(os.path.join(shared, "settings.txt"), "w") as file:  # made by every run, and read by it
+    file.write("1")
+with open(os.path.join(shared, "settings.txt")) as file:
+    scale = float(file.read())
+with open(os.path.join(shared, "lock"), "a+") as lock:  # empty
+    lock.read()
+torch.save(scale * torch.randn(16, 4), os.path.join(tempfile.gettempdir(), "data.pt"))
+data = prepared(os.path.join(tempfile.gettempdir(), "data.pt"))
+"""
+
+
+def gated_with(lines: str, folder: Path) -> tuple[Path, Path]:
+    """A training with these lines, and the folder that its runs share."""
+    shared = folder / "shared"
+    shared.mkdir()
+    train = {"run": "python train.py", "steps": 4, "timeout": "2m", "env": {"SHARED": str(shared)}}
+    spec = f"version: 1\ntrain: {json.dumps(train)}\ncost: {{measure: false}}\n"
+    return training(folder / "code", TRAIN.replace("# here", lines), spec), shared
+
+
+def test_what_a_later_run_reads_of_an_earlier_one_is_no_pass(tmp_path: Path) -> None:
+    code, shared = gated_with('data = prepared(os.path.join(shared, "data.pt"))', tmp_path)
+    gated = gate(code, out=tmp_path)
+    assert gated.report["determinism"]["identical"], "the second run trained on what the first had prepared"
+    assert gated.exit_code == 1 and gated.reason_ids == ["data/leftovers"], gated.stdout + gated.stderr
+    found = gated.check("data/leftovers")
+    assert found["status"] == "fail" and "left over from an earlier run" in found["message"]
+    assert found["evidence"] == [f"{shared}/data.pt (opened by train.py:8): read by deterministic-2, reseeded"]
+    assert gated.check("data/undeclared-reads")["status"] == "pass", "one fact is told once"
+
+
+def test_what_each_run_makes_for_itself_is_no_finding(tmp_path: Path) -> None:
+    code, _ = gated_with(CLEAN, tmp_path)
+    gated = gate(code, out=tmp_path)
+    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    assert gated.check("data/leftovers")["status"] == "pass"
