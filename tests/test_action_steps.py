@@ -31,6 +31,11 @@ if sys.argv[1] == "gate":
     for name in ("GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"):
         with open(os.environ[name], "a") as file:
             file.write("LD_PRELOAD=/tmp/mine.so\\n")
+    if "PLANT" in os.environ:
+        if os.path.lexists(os.environ["PLANT"]):
+            os.unlink(os.environ["PLANT"])
+        with open(os.environ["PLANT"], "w") as file:
+            file.write(os.environ["PLANTED"])
 sys.exit(int(os.environ.get("EXIT", "0")))
 """
 DOCKER = """#!{python}
@@ -123,11 +128,12 @@ def test_what_the_training_changed_is_refused_before_anything_has_the_token(wher
         "the interpreter": place / "venv/bin/python",
         "a new module": site / "yaml.py",
     }[where]
-    assert native.run("native", "verify", {}).returncode == 0  # the twin: what the gate itself leaves is no change
+    twin = native.run("native", "verify", {})
+    assert twin.returncode == 0, twin.stdout  # what the gate itself leaves is no change
     before = planted.readlink() if planted.is_symlink() else planted.read_text() if planted.exists() else None
-    planted.unlink(missing_ok=True)
-    planted.write_text(PLANT.format(mark=str(tmp_path / "mark")))
     try:
+        native.run("native", "gate", {}, PLANT=str(planted), PLANTED=PLANT.format(mark=str(tmp_path / "mark")))
+        assert planted.is_file() and not planted.is_symlink()
         ended = native.run("native", "verify", {})
         assert ended.returncode == 2
         assert "::error title=Repro Gate::" in ended.stdout and "was changed" in ended.stdout and not (tmp_path / "mark").exists()
