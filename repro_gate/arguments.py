@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     compare.set_defaults(command="compare")
     _add_comment(commands)
     explain = commands.add_parser("explain", help="print what a check or a reason of a report is about, why, and how to mend it")
-    explain.add_argument("id", metavar="ID", nargs="?", help="such as data/checksums or run/crashed; left out: list them all")
+    explain.add_argument("id", metavar="ID", nargs="?", help="such as data/checksums or run/crashed; left out: list the checks")
     explain.set_defaults(command="explain")
     init = commands.add_parser("init", help="write a commented repro.yml for this checkout")
     init.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=Path("."))

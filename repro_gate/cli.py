@@ -169,15 +169,15 @@ def _explain(options: argparse.Namespace) -> int:
 
     known = {**{item.id: item.title for item in ALL}, **reasons()}
     if options.id is None:
-        width = max(map(len, known))
-        for identifier, text in known.items():
-            print(f"{identifier:<{width}}  {text}")
+        width = max(len(item.id) for item in ALL)
+        for item in ALL:
+            print(f"{item.id:<{width}}  {item.title}")
         return 0
     if options.id not in known:
         close = difflib.get_close_matches(options.id, known, 1)
         raise UsageError(
             f"explain {options.id}: there is no such id" + (f", did you mean `{close[0]}`?" if close else ""),
-            remedy="`repro-gate explain` lists them all",
+            remedy=f"`repro-gate explain` lists the checks, {DOCS_URL}/reasons.md the reasons",
         )
     print(page(options.id) or f"# {options.id}\n\n{known[options.id]}\n", end="")
     return 0

@@ -14,8 +14,9 @@ from repro_gate.checks.installed import hold
 from repro_gate.checks.lockfiles import LockfileError, read_lock
 from repro_gate.errors import UsageError
 from repro_gate.spec.init import draft_spec
+from repro_gate.spec.script_command import TrainingScript
 from repro_gate.spec.survey import walk
-from repro_gate.spec.training_script import TrainingScript, training_scripts
+from repro_gate.spec.training_script import training_scripts
 
 _INSTALLED = (
     "import importlib.metadata as m, json, platform; "

@@ -27,6 +27,7 @@ from repro_gate.live import LiveView, Progress
 from repro_gate.machine import other_gpu_processes
 from repro_gate.progress import Watch
 from repro_gate.runs import conditions
+from repro_gate.runs.compile_cache import FOLDER, copy_cache
 from repro_gate.runs.launch import Plan, Run, Site, launch
 from repro_gate.runs.written import written_files
 from repro_gate.spec.errors import escaped, shortened
@@ -200,7 +201,13 @@ class Series:
         if record:
             self.watch.run_started(plan.name, len(self.runs) + 1, self._total, plan.condition.steps)
         progress = Progress(self.watch, live)
+        kept, cache = self.ground.place / "compile-cache", place / "tmp" / FOLDER
+        if plan.condition.name != "deterministic" and kept.is_dir():
+            copy_cache(kept, cache)  # the deterministic runs, which the verdict rests on, compile each for itself
         run = launch(self.spec, plan, site, progress.tick)
+        first = self.spec.train.compile_cache and not self.runs and os.path.lexists(cache) and not kept.exists()
+        if first and not copy_cache(cache, kept, partial(sight_of, self.ground.isolation)):
+            self.notes[f"the compile cache of {plan.name} was not copied: every run compiles again"] = None
         self._note_left(run)
         self._look_for_others()
         if record:

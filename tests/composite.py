@@ -1,6 +1,6 @@
 """A composite action's steps, started as GitHub's runner starts them: expressions in `env`, the script in a file, bash with `-eo pipefail`.
 
-Called by `test_action_steps`. It knows the two kinds of expression that our actions use in `env`, and fails on any other.
+Called by `test_action_steps`. It knows the three kinds of expression that our actions use in `env`, and fails on any other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 ACTIONS = {"container": ROOT / "action.yml", "native": ROOT / "native/action.yml", "docker-run": ROOT / "docker-run/action.yml"}
-_EXPRESSION = re.compile(r"\$\{\{ (?:inputs\.(?P<input>\w+)|steps\.(?P<step>\w+)\.outputs\.(?P<output>\w+)) \}\}")
+_EXPRESSION = re.compile(
+    r"\$\{\{ (?:inputs\.(?P<input>\w+)|steps\.(?P<step>\w+)\.outputs\.(?P<output>\w+)"
+    r"(?: == 'true' && inputs\.(?P<guarded>\w+) \|\| '')?) \}\}"
+)
 
 
 def load(name: str) -> dict[str, Any]:
@@ -83,7 +86,8 @@ class Job:
         def value(found: re.Match[str]) -> str:
             if found["input"]:
                 return inputs[found["input"]]
-            return self.outputs.get(found["step"], {}).get(found["output"], "")
+            output = self.outputs.get(found["step"], {}).get(found["output"], "")
+            return output if not found["guarded"] else inputs[found["guarded"]] if output == "true" else ""
 
         expanded = _EXPRESSION.sub(value, text)
         assert "${{ steps" not in expanded and "${{ inputs" not in expanded, text

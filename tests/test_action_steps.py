@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.composite import Job, load
+from tests.composite import Job, load, steps
 
-SYSTEM = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+SYSTEM = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GITHUB_EVENT_NAME": "push"}
 TOKEN = "a-token-that-nobody-may-see"
 # What the code knows of to keep it from the training, or looks for where there is no container: none of it is for the gate's container.
 NEVER = {"GITHUB_TOKEN", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "RUNNER_TEMP"}
@@ -62,8 +62,9 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Job:
     # What a stranger's checkout may hold: it is the current folder of each step.
     for name in ("venv", "pip", "sysconfig", "repro_gate"):
         (job.folder / f"workspace/{name}.py").write_text("raise SystemExit('the checkout was imported')\n")
-    ended = job.run("native", "setup", {"python": sys.executable})
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    for step in ("token", "setup"):
+        ended = job.run("native", step, {"python": sys.executable})
+        assert ended.returncode == 0, ended.stdout + ended.stderr
     return job
 
 
@@ -83,9 +84,74 @@ def test_the_gate_is_given_the_inputs_and_not_the_token(native: Job) -> None:
 
 
 def test_whoever_publishes_is_given_the_token(native: Job) -> None:
+    assert native.run("native", "token", {}).returncode == 0
     ended = native.run("native", "publish", {"token": TOKEN}, EXIT="1")
     assert ended.returncode == 1
     assert seen(native, "publish")["environment"]["INPUT_TOKEN"] == TOKEN
+
+
+@pytest.mark.parametrize(
+    ("event", "inputs", "isolation", "given"),
+    [
+        ("pull_request", {}, "", False),
+        ("merge_group", {}, "same-user", False),
+        ("pull_request", {"token_on_pull_requests": "true"}, "", True),
+        ("pull_request", {}, "own-user", True),
+        ("workflow_run", {"command": "comment"}, "", True),
+        ("schedule", {}, "", True),
+    ],
+)
+def test_on_a_pull_request_there_is_a_token_only_where_somebody_says_so(
+    event: str, inputs: dict[str, str], isolation: str, given: bool, native: Job
+) -> None:
+    ended = native.run("native", "token", inputs, GITHUB_EVENT_NAME=event, REPRO_GATE_ISOLATION=isolation)
+    assert ended.returncode == 0 and ("token_on_pull_requests" in ended.stdout) is not given, ended.stdout
+    native.run("native", "publish", {"token": TOKEN, **inputs})
+    assert seen(native, "publish")["environment"]["INPUT_TOKEN"] == (TOKEN if given else "")
+
+
+PLANT = "import os; os.path.exists({mark!r}) or open({mark!r}, 'w').write(os.environ.get('INPUT_TOKEN', 'ran'))\n"
+
+
+@pytest.mark.parametrize("where", ["a .pth file", "the package", "the interpreter", "a new module"])
+def test_what_the_training_changed_is_refused_before_anything_has_the_token(where: str, native: Job, tmp_path: Path) -> None:
+    place = Path(native.outputs["setup"]["place"])
+    site = Path(native.outputs["setup"]["site"])
+    planted = {
+        "a .pth file": site / "planted.pth",
+        "the package": native.action_path.parent / "repro_gate/__init__.py",
+        "the interpreter": place / "venv/bin/python",
+        "a new module": site / "yaml.py",
+    }[where]
+    assert native.run("native", "verify", {}).returncode == 0  # the twin: what the gate itself leaves is no change
+    before = planted.readlink() if planted.is_symlink() else planted.read_text() if planted.exists() else None
+    planted.unlink(missing_ok=True)
+    planted.write_text(PLANT.format(mark=str(tmp_path / "mark")))
+    try:
+        ended = native.run("native", "verify", {})
+        assert ended.returncode == 2
+        assert "::error title=Repro Gate::" in ended.stdout and "was changed" in ended.stdout and not (tmp_path / "mark").exists()
+    finally:
+        planted.unlink()
+        if isinstance(before, Path):
+            planted.symlink_to(before)
+        elif before is not None:
+            planted.write_text(before)
+    assert native.run("native", "verify", {}).returncode == 0
+    assert steps("native")["publish"]["if"] == "${{ always() && steps.verify.outcome == 'success' }}"
+    assert "oken" not in str(steps("native")["verify"]["env"])
+
+
+def test_the_step_with_the_token_obeys_no_pth_file_and_reads_no_compiled_copy(native: Job, tmp_path: Path) -> None:
+    """Should anything slip past the digest, in the moment after it: no `site`, no `__pycache__`."""
+    planted = Path(native.outputs["setup"]["site"]) / "planted.pth"
+    planted.write_text(PLANT.format(mark=str(tmp_path / "mark")))
+    native.run("native", "token", {})
+    try:
+        native.run("native", "publish", {"token": TOKEN})
+    finally:
+        planted.unlink()
+    assert not (tmp_path / "mark").exists() and seen(native, "publish")["environment"]["INPUT_TOKEN"] == TOKEN
 
 
 def test_the_checkout_is_not_on_the_gates_path(native: Job) -> None:
@@ -127,7 +193,7 @@ def test_the_gates_environment_is_removed_at_the_end(tmp_path: Path) -> None:
     job = Job(tmp_path, SYSTEM, tmp_path)
     (tmp_path / "temp/place").mkdir()
     job.outputs["setup"] = {"place": str(tmp_path / "temp/place")}
-    assert job.run("native", "#3", {}).returncode == 0
+    assert job.run("native", "#5", {}).returncode == 0
     assert not (tmp_path / "temp/place").exists()
 
 

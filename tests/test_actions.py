@@ -19,7 +19,7 @@ from tests.report.samples import PASS
 from tests.shell import script, shellcheck
 
 COMPOSITE = ("native", "docker-run")
-EXTRAS = {"container": [], "native": ["python"], "docker-run": ["image", "gpus", "shm_size"]}
+EXTRAS = {"container": [], "native": ["python", "token_on_pull_requests"], "docker-run": ["image", "gpus", "shm_size"]}
 PAGE = (ROOT / "docs/action.md").read_text(encoding="utf-8")
 DIGEST = "ghcr.io/org/gate@sha256:" + "0123456789abcdef" * 4
 
@@ -111,7 +111,7 @@ def test_no_expression_stands_in_a_script(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMPOSITE)
 def test_only_the_step_that_publishes_is_given_the_token(name: str) -> None:
-    holders = [key for key, step in steps(name).items() if "token" in str(step.get("env", {})).lower()]
+    holders = [key for key, step in steps(name).items() if re.search(r"inputs\.token\b", str(step.get("env", {})))]
     assert holders == ["publish"]
     gate, publish = (set(steps(name)[key]["env"]) for key in ("gate", "publish"))
     inputs = {f"INPUT_{key.upper()}" for key in load("container")["inputs"]}

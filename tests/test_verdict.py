@@ -59,6 +59,11 @@ def test_a_cost_that_could_not_be_measured_is_said() -> None:
     assert decided(cost=None) == ("pass", [], ["cost/not-measured"])
 
 
+def test_what_lies_beside_is_a_notice_and_never_a_failure() -> None:
+    beside = {"beside/files": ("1 file that the runs wrote differs", "declare it"), "beside/log": ("a printed number differs", "")}
+    assert decided(beside=beside) == ("pass", [], ["beside/files", "beside/log"])
+
+
 def test_a_check_that_failed_is_a_fail() -> None:
     assert decided(checklist=(*PASSED, FAILED)) == ("fail", ["data/x"], [])
     assert decided(checklist=(*PASSED, replace(FAILED, status="warn"))) == ("pass", [], [])

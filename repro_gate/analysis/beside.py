@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from repro_gate.spec.errors import escaped, shortened
 
 MAX_LINE = 2_000  # characters of one printed line that are looked at
-MAX_TEXT = 64 * 1024  # bytes of a text file that are kept for a look inside
+MAX_TEXT = 64 * 1024  # bytes of a text file that are kept for a look inside; of a longer log its end
 _SHOWN = 3  # printed numbers in a notice
 _NAMED = 4  # files or folders in a notice
 _LABEL = 40  # characters of a number's name
@@ -30,9 +30,10 @@ _CLOCK = re.compile(  # dates, times of day, durations with colons, time stamps;
     | (?:\b|(?<=_))(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*[ _.]?\d{1,2}(?!\d)
     | (?:\b\d{1,6}\ days?,\ )?(?<!\d)\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+)?(?![\d:])
     | (?<![\d.])\d\d([-_.])\d\d\2\d\d(?!\d)
-    | (?<![\w.])1[5-9]\d{8}(?:\.\d*|\d{3,9})?(?!\w)
+    | (?<![^\W_])(?<!\.)1[5-9]\d{8}(?:\.\d+|\d{3,9})?(?![^\W_])
+    | \b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b
     | \b\w+://\S+ | \b\d+(?:\.\d+){2,}\S* | \b0x[0-9a-fA-F]+ | \blocalhost:\d+
-    | (?<![\w.+-])(?=\w*\d)(?=\w*[a-f])[0-9a-f]{7,}(?:-[0-9a-f]{4,})*(?!\w) | \btmp\w{6,}
+    | (?<![^\W_])(?<![.+-])(?=\w*\d)(?=\w*[a-f])[0-9a-f]{7,}(?:-[0-9a-f]{4,})*(?!\w) | \btmp\w{6,}
     | (?<![\w.)\]/])(?:~|\.{1,2})?/[A-Za-z_.][^\s'",;:)\]]*
     """,
     re.VERBOSE,
@@ -71,8 +72,8 @@ _VOLATILE = _words(
 _VOLATILE_LAST = frozenset(("data", "in", "after", "s", "id"))  # `Data 0.012`, `done in 3.4`: only right before the number
 _POSITION = _words("step steps iter iters iteration iterations it epoch epochs batch batches update updates round rank")
 _TABLES = {".csv": ",", ".tsv": "\t"}
-_LOGS = frozenset((".log", ".out", ".err"))
-TEXTS = _LOGS | _TABLES.keys() | _words(".json .jsonl .ndjson .txt .yaml .yml .toml .ini .md .html .xml .svg")
+LOGS = frozenset((".log", ".out", ".err"))
+TEXTS = LOGS | _TABLES.keys() | _words(".json .jsonl .ndjson .txt .yaml .yml .toml .ini .md .html .xml .svg")
 _IGNORED_FOLDERS = _words(
     "__pycache__ .git .cache .triton .ipynb_checkpoints .pytest_cache .mypy_cache .ruff_cache wandb mlruns mlartifacts .aim .neptune .comet"
 )
@@ -81,7 +82,7 @@ _IGNORED_FILE = re.compile(r".*\.(?:pyc|pyo|lock|pid|nbi|nbc|trace\.json(?:\.gz)
 
 @dataclass(frozen=True)
 class Written:
-    """One file that a run made or changed: a digest of its bytes, and the bytes themselves where it is a short text."""
+    """One file that a run made or changed: a digest of its bytes, and the bytes themselves where it is a short text or the end of a log."""
 
     digest: str
     text: bytes | None = None
@@ -138,6 +139,9 @@ def differing_files(a: Beside, b: Beside) -> list[str]:
             continue
         if Counter(item.digest for item in ours.values()) == Counter(item.digest for item in theirs.values()):
             continue
+        logs = [item.text for side in (ours, theirs) for name, item in side.items() if item.text is not None and _suffix(name) in LOGS]
+        if len(ours) == len(theirs) == 1 and len(logs) == 2 and not differing_numbers(*map(_rows, logs)):
+            continue
         first, second = _contents(ours), _contents(theirs)
         if Counter(first.values()) != Counter(second.values()):
             common = Counter(second.values())
@@ -166,9 +170,9 @@ def _contents(files: Mapping[str, Written]) -> dict[str, object]:
 
 def steady(name: str, data: bytes) -> object:
     """What is left of a text file's content when times, durations, speeds and the like are taken out."""
-    text, suffix = data.decode("utf-8", "replace"), os.path.splitext(name)[1].lower()
-    if suffix in _LOGS:
-        return tuple(Counter(filter(None, map(_line, text.replace("\r", "\n").splitlines()))).items())
+    text, suffix = data.decode("utf-8", "backslashreplace"), _suffix(name)
+    if suffix in LOGS:
+        return tuple(filter(None, map(_line, _rows(data))))
     if suffix in _TABLES:
         rows = [line.split(_TABLES[suffix]) for line in text.splitlines()]
         dropped = {place for place, cell in enumerate(rows[0] if rows else ()) if _kind(cell, True) == "volatile"}
@@ -179,6 +183,14 @@ def steady(name: str, data: bytes) -> object:
         pieces += [masked[end:start], "§" if kind == "volatile" else masked[start:stop]]
         end = stop
     return "".join(pieces) + masked[end:]
+
+
+def _suffix(name: str) -> str:
+    return os.path.splitext(name)[1].lower()
+
+
+def _rows(data: bytes) -> list[str]:
+    return data.decode("utf-8", "backslashreplace").replace("\r", "\n").splitlines()
 
 
 def differing_numbers(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str, str]]:

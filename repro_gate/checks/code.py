@@ -186,7 +186,7 @@ def imports_checkout(evidence: Evidence) -> Outcome:
     if found.copies:
         names = " ".join(sorted({item.distribution for item in found.copies}))
         return failed(
-            f"training imported an installed copy of what the checkout holds ({names}), not the code under test",
+            f"training imported another copy of what the checkout holds ({names}), not the code under test",
             shortened([*found.told(found.copies), *found.told(found.others), *found.told(found.ignored)]),
             f"install it as a link to the checkout (`pip install -e .`), or `pip uninstall {names}` if the command finds it without",
         )

@@ -36,7 +36,7 @@ class Elsewhere:
     @staticmethod
     def told(items: Sequence[Imported]) -> list[str]:
         """A line for each, in the order of their names."""
-        why = {True: "a copy that was installed", False: "in the original checkout"}
+        why = {True: "a copy that was installed, or another clone", False: "in the original checkout"}
         return [f"{item.module}: {item.path}, {why[bool(item.distribution)]}" for item in sorted(items, key=lambda item: item.module)]
 
 

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+
+from repro_gate._version import DOCS_URL
 
 _HERE, _DOCS = Path(__file__).resolve().parent / "pages", Path(__file__).resolve().parents[2] / "docs"
 _FOLDERS = (_HERE, _DOCS / "checks")
@@ -27,6 +30,14 @@ def page(identifier: str) -> str | None:
     return None
 
 
+def url(identifier: str) -> str | None:
+    """Where a person reads about an id on the web; None for an id that is none of ours."""
+    if page(identifier) is not None:
+        return f"{DOCS_URL}/checks/{identifier}.md"
+    return f"{DOCS_URL}/reasons.md" if identifier in reasons() else None
+
+
+@cache
 def reasons() -> Mapping[str, str]:
     """What every other id that a report can name stands for, in the order of `docs/reasons.md`."""
     path = next((path for path in _REASONS if path.is_file()), None)

@@ -100,18 +100,20 @@ class Original:
         """Note the modules that came from the checkout. An installed package may be a link, so its top is looked at too."""
         if self._root == os.sep:
             return
-        known: Dict[str, bool] = {}  # folder -> whether it lies in the checkout
+        known: Dict[str, Optional[str]] = {}  # folder -> distribution that it was imported for, "" in the checkout; None: all is well
+        clones = self._clones()
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
             installed = isinstance(file, str) and any(part in file for part in opened.INSTALLED)
             if not isinstance(file, str) or not os.path.isabs(file) or file in self._found or (installed and "." in name):
                 continue
             folder = os.path.dirname(file)
-            if folder not in known:
-                known[folder] = self.relative(folder) is not None
-            if known[folder] and len(self._found) < MAX_IMPORTS:
+            if folder not in known or clones:  # in another clone each file counts by itself
+                known[folder] = "" if self.relative(folder) is not None else self._of_clone(file, clones)
+            distribution = known[folder]
+            if distribution is not None and len(self._found) < MAX_IMPORTS:
                 self._found.add(file)
-                row = [opened.printable(text) for text in (name, os.path.realpath(file), "")]
+                row = [opened.printable(text) for text in (name, os.path.realpath(file), distribution)]
                 if all(len(text) <= MAX_NAME for text in row):
                     self._pending.append(row)
 
@@ -124,6 +126,25 @@ class Original:
     def forked(self) -> None:
         """This is a forked child: what its parent found is its parent's to write."""
         self._pending = []
+
+    def _clones(self) -> Dict[str, str]:
+        """Other folders that projects called as the checkout's are installed as links to, each with the project's name."""
+        found: Dict[str, str] = {}
+        for site in sys.path if self._projects else ():
+            for name in os.listdir(site) if os.path.isdir(site) else ():
+                project = re.sub(r"[-_.]+", "-", name.partition("-")[0]).lower()
+                source = _source(os.path.join(site, name), True) if name.endswith(".dist-info") and project in self._projects else None
+                if source is not None and self.relative(source) is None:
+                    found[os.path.realpath(source) + os.sep] = project
+        return found
+
+    def _of_clone(self, file: str, clones: Dict[str, str]) -> Optional[str]:
+        """The project of another clone that a file belongs to, where the workspace has the same file; None for any other file."""
+        real = os.path.realpath(file) if clones else ""
+        for folder, project in clones.items():
+            if real.startswith(folder) and os.path.isfile(self._workspace + real[len(folder) :]):
+                return project
+        return None
 
     def _place(self, path: str) -> str:
         """The workspace's path for one of the checkout; any other as it is."""
@@ -198,14 +219,20 @@ class _Ignored:
         return [folder for folder in found if folder is not None]
 
 
-def _source(metadata: str) -> Optional[str]:
-    """The folder that pip copied a distribution from, as it notes it (PEP 610); None where that is not told, or nothing was copied."""
+def _source(metadata: str, editable: bool = False) -> Optional[str]:
+    """The folder that pip copied a distribution from, as it notes it (PEP 610), or, where `editable`, the one that it is linked to. None:
+    that is not told."""
     try:
         with open(os.path.join(metadata, "direct_url.json"), encoding="utf-8") as file:
             noted = json.load(file)
         url, folder = noted["url"], noted["dir_info"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if not isinstance(url, str) or not url.startswith("file://") or not isinstance(folder, dict) or folder.get("editable"):
+    if (
+        not isinstance(url, str)
+        or not url.startswith("file://")
+        or not isinstance(folder, dict)
+        or bool(folder.get("editable")) != editable
+    ):
         return None
     return os.fsdecode(re.sub(rb"%([0-9A-Fa-f]{2})", lambda found: bytes([int(found[1], 16)]), os.fsencode(url[len("file://") :])))

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from repro_gate.analysis.model import Divergence
+from repro_gate.checks.pages import url
 from repro_gate.report import chart, escape, figures, markdown_first, markdown_standing, sentences
 from repro_gate.report.markdown_first import Links
 from repro_gate.report.markdown_parts import MARKS, Form, ample, code, forms, message, prose
@@ -151,9 +152,16 @@ def _weight(item: Divergence, form: Form) -> dict[str, object]:
     }
 
 
+def _named(identifier: str, form: Form) -> Markup:
+    """An id, as a link to its documentation where it is one of ours."""
+    where = url(identifier)
+    return code(identifier, form) if where is None else Markup(f"[{code(identifier, form)}]({where})")
+
+
 def _reasons(reasons: Sequence[Reason], most: int, form: Form) -> list[dict[str, Markup]]:
     return [
-        {"id": code(item.id, form), "message": message(item.message, form), "remedy": message(item.remedy, form)} for item in reasons[:most]
+        {"id": _named(item.id, form), "message": message(item.message, form), "remedy": message(item.remedy, form)}
+        for item in reasons[:most]
     ]
 
 

@@ -39,6 +39,7 @@ class _Rule(NamedTuple):
 
 _REASONS: Mapping[str, _Rule] = {
     "determinism/diverged": _Rule("Two runs with one seed and every determinism flag on are the same bits."),
+    "determinism/nonfinite": _Rule("Losses and parameters are finite."),
     "determinism/outside-tolerance": _Rule("Two runs with one seed are no further apart than the spec tolerates."),
     "cost/over-budget": _Rule("The determinism flags cost no more time than the spec's budget."),
     "lock/drift": _Rule("The same content address gives the bits that repro.lock records."),

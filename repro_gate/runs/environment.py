@@ -63,13 +63,15 @@ _PREFIXES = (
 )
 # Compiled code that one run leaves there decides what the next one runs; without them each run compiles in its own HOME and TMPDIR.
 _SHARED_CACHES = frozenset({"TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH"})
+# Folders that every run of the shell's user writes to: a run must not read there what another one wrote.
+_CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH")
 
 
 def training_environment(
     outer: Mapping[str, str], condition: Condition, train_env: Mapping[str, str], place: Path, device: str | None = None
 ) -> dict[str, str]:
     """The whole environment of one run. Later layers win: allow-list, condition, device, `train.env`, the run's own places."""
-    environment = {name: value for name, value in outer.items() if _allowed(name) and name not in IN_ENVIRONMENT}
+    environment = {name: value for name, value in outer.items() if _allowed(name) and name not in (*IN_ENVIRONMENT, *_CACHES)}
     environment |= condition.environment
     if "OMP_NUM_THREADS" in train_env:
         environment.pop("MKL_NUM_THREADS", None)  # torch would take the shell's value of this one instead

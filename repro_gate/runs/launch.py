@@ -20,6 +20,7 @@ from repro_gate.isolation.handover import give, seal
 from repro_gate.isolation.leftovers import Left, sweep
 from repro_gate.isolation.model import Isolation
 from repro_gate.isolation.sight import sight_of
+from repro_gate.runs.compile_cache import variables
 from repro_gate.runs.conditions import VARIABLES, Condition
 from repro_gate.runs.environment import training_environment, write_shims
 from repro_gate.runs.process import Ended, supervise
@@ -128,7 +129,8 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     if _SIMPLE.fullmatch(text.strip()):
         text = f"exec {text.strip()}"  # no shell between gate and training: signals and the kernel's notice of the gate's death reach it
     command = ["/bin/sh", "-c", text]
-    environment = training_environment(site.outer, plan.condition, spec.train.env, site.place, spec.hardware.device)
+    cache = variables(site.place / "tmp") if spec.train.compile_cache else {}
+    environment = training_environment(site.outer, plan.condition, {**cache, **spec.train.env}, site.place, spec.hardware.device)
     if site.isolation.own_user:
         environment |= {name: spec.train.env.get(name, _ACCOUNT) for name in ("USER", "LOGNAME")}
     ended = supervise(command, cwd=site.cwd, env=environment, timeout=spec.train.timeout, tick=watcher.look, isolation=site.isolation)

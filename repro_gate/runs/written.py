@@ -13,7 +13,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from repro_gate.analysis.beside import MAX_TEXT, TEXTS, Written, ignored
+from repro_gate.analysis.beside import LOGS, MAX_TEXT, TEXTS, Written, ignored
 from repro_gate.isolation.model import Isolation
 from repro_gate.isolation.sight import open_written, sight_of
 from repro_gate.trace.artifacts import read_leaves
@@ -85,11 +85,11 @@ def _unchanged(original: Path, state: os.stat_result) -> bool:
 def _read(path: Path, isolation: Isolation, size: int, most: int, until: float) -> Written:
     """One file's digest, of its beginning only where the time is over. Raises OSError."""
     digest, text = hashlib.sha256(), b""
-    keep = size <= most and path.suffix.lower() in TEXTS
+    keep = most > 0 and path.suffix.lower() in (TEXTS if size <= most else LOGS)
     with os.fdopen(open_written(path, isolation), "rb", buffering=0) as file:
         while (chunk := file.read(_CHUNK)) and time.monotonic() < until:
             digest.update(chunk)
-            text += chunk if keep and len(text) < most else b""
+            text = (text + chunk)[-most:] if keep else b""
     if path.suffix.lower() == ".npz" and size <= _MAX_ARCHIVE:
         with sight_of(isolation):
             found = read_leaves(path, until - time.monotonic())

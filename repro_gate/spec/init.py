@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from repro_gate._version import DOCS_URL
 from repro_gate.spec.document import scalar
 from repro_gate.spec.errors import shortened
+from repro_gate.spec.script_command import TrainingScript
 from repro_gate.spec.survey import MAX_HASHED_BYTES, MAX_LISTED, FoundData, Tree, data_files, dockerfiles, lockfiles, training_reads
-from repro_gate.spec.training_script import TrainingScript
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+@%={} -]*")
 

@@ -35,6 +35,7 @@ MOVING = {
 }
 STILL = {
     "train.warmup": ["train.warmup=1"],
+    "train.compile-cache": ["train.compile-cache=true"],
     "train.timeout": ["train.timeout=5"],
     "determinism.compare": ["determinism.compare={loss: 1.0, weights: 1.0}"],
     "determinism.allow-nonfinite": ["determinism.allow-nonfinite=true"],

@@ -185,6 +185,13 @@ def test_times_in_texts_and_in_names_are_no_difference() -> None:
     a = Beside({"outputs/2026-11-21/10-00-01/w.bin": Written("x"), "runs/Nov21_10-00-01_host/a.bin": Written("y")})
     b = Beside({"outputs/2026-11-21/10-03-07/w.bin": Written("x"), "runs/Nov21_10-03-07_host/a.bin": Written("y")})
     assert differing_files(a, b) == []
+    ids = ("11112222-aaaa-bbbb-cccc-123456789012", "33334444-dddd-bbbb-cccc-123456789012")
+    names = (f"x/{{}}/model_{time}.bin" for time in (1763763819, 1763763999))
+    assert differing_files(*(Beside({name.format(run): Written("x")}) for name, run in zip(names, ids, strict=True))) == []
+    by_the_clock = (f"step {step} loss {step / 7:.3f}\n" for step in (10, 11))
+    assert differing_files(*(files(a_dot_log=f"start\nloss 0.5\n{line}") for line in by_the_clock)) == []
+    binary = (Beside({"a.txt": Written(str(value), bytes([value]))}) for value in (200, 201))
+    assert differing_files(*binary) == ["a.txt"]
     changed = Beside({**b.files, "outputs/2026-11-21/10-03-07/w.bin": Written("z")})
     assert differing_files(a, changed) == ["outputs/2026-11-21/10-00-01/w.bin"]
 

@@ -53,6 +53,12 @@ def test_what_is_no_check_has_no_page(identifier: str) -> None:
     assert page(identifier) is None
 
 
+def test_an_id_of_ours_has_a_url_and_another_has_none() -> None:
+    assert (pages.url("env/lockfile") or "").endswith("/docs/checks/env/lockfile.md")
+    assert (pages.url("run/crashed") or "").endswith("/docs/reasons.md")
+    assert pages.url("run/none") is None and pages.url("../x") is None
+
+
 # Texts of the package that look like an id and are none.
 NO_IDS = {"dev/shm", "lfs/objects", "origin/main", "usr/local"}
 

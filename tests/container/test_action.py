@@ -6,6 +6,7 @@ own time are printed at the end; they are no test, since they depend on the mach
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import time
@@ -180,6 +181,41 @@ def test_a_spec_that_is_not_there_is_a_usage_error_on_its_line(engine: Engine, i
     assert re.search(r"^::error .*file=repro\.yml,line=2.*::.*train", ended.log, re.MULTILINE), ended.log
     assert ended.outputs["verdict"] == ""
     assert ended.outputs["exit_code"] == "2"
+
+
+def _below(root: Path, project: Mapping[str, str | Path]) -> Layout:
+    """As `actions/checkout` with `path: q` leaves the workspace: the repository is not its root."""
+    layout = lay_out(root, project)
+    layout.workspace.rename(root / "q")
+    layout.workspace.mkdir()
+    (root / "q").rename(layout.workspace / "q")
+    os.chown(layout.workspace, root.stat().st_uid, root.stat().st_gid)
+    return layout
+
+
+SHORT = "train.steps=3\ntrain.warmup=1\ncost.measure=false"
+
+
+def test_a_checkout_below_the_workspaces_root_is_gated(engine: Engine, image: Image, tmp_path: Path, docker_socket: Path) -> None:
+    layout = _below(tmp_path / "job", {"training": QUICKSTART})
+    before = state_of(layout.workspace)
+    ended = start(engine, image.name, layout, {"comment": "never", "working_directory": "q/training", "set": SHORT}, socket=docker_socket)
+    assert ended.exit_code == 0 and ended.outputs["verdict"] == "pass", ended.log
+    assert state_of(layout.workspace, without=(REPORT,)) == before
+
+
+@pytest.mark.parametrize(
+    "variables", [[], ["--env", "GITHUB_WORKSPACE=/github/workspace"], ["--env", "CI=true", "--env", "GITLAB_CI=true"]]
+)
+def test_the_image_is_started_by_hand_on_a_checkout_below_its_mount(
+    variables: list[str], engine: Engine, image: Image, tmp_path: Path
+) -> None:
+    layout = _below(tmp_path / "job", {".": QUICKSTART})
+    options = ["--rm", "--network=none", "-v", f"{layout.workspace}:/github/workspace", *variables, "--entrypoint", "/opt/gate/bin/python"]
+    overrides = [item for line in SHORT.splitlines() for item in ("--set", line)]
+    command = [*engine.run, *options, image.name, "-I", "-m", "repro_gate", "run", "/github/workspace/q", *overrides]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_job_that_is_cancelled_finds_its_folders_as_they_were(engine: Engine, image: Image, tmp_path: Path, docker_socket: Path) -> None:

@@ -160,3 +160,28 @@ def test_a_batch_of_objects_is_compared_without_their_addresses(fault: str, tmp_
     assert gated.exit_code == int(bool(fault)), gated.stdout
     if fault:
         assert (gated.first["step"], gated.first["kind"]) == (0, "batch")
+
+
+CACHED = """
+import os, torch
+pinned = torch.are_deterministic_algorithms_enabled() and torch.initial_seed() == 42
+folder = os.environ["TORCHINDUCTOR_CACHE_DIR"]
+kernel = os.path.join(folder, "ab", "kernel.so")
+assert os.path.exists(kernel) is not pinned, "a deterministic run compiles for itself, every other starts from the copy"
+assert pinned or open(kernel).read() == "first", "what another run wrote was not the gate's copy"
+assert os.environ["TRITON_CACHE_DIR"] == os.path.join(folder, "triton") and not os.path.lexists(os.path.join(folder, "link"))
+os.makedirs(os.path.dirname(kernel), exist_ok=True)
+open(kernel, "w").write("first" if pinned else "later")
+os.symlink("/etc", os.path.join(folder, "link"))
+"""
+
+
+def test_runs_beside_the_pair_start_from_a_copy_of_the_compile_cache(tmp_path: Path) -> None:
+    spec = "version: 1\ntrain: {run: python train.py, compile-cache: true}\n"
+    gated = gate(training(tmp_path / "on", CACHED + FILLED, spec), out=tmp_path)
+    assert gated.exit_code == 0 and len(gated.report["runs"]) == 5, gated.stdout
+
+
+def test_a_cache_folder_of_the_shell_reaches_no_run(tmp_path: Path) -> None:
+    source = "import os\nassert 'TORCHINDUCTOR_CACHE_DIR' not in os.environ\n" + FILLED
+    assert gate(training(tmp_path / "off", source, SPEC), out=tmp_path, TORCHINDUCTOR_CACHE_DIR=str(tmp_path)).exit_code == 0

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from repro_gate.spec.script_command import TrainingScript
 from repro_gate.spec.survey import training_reads, walk
-from repro_gate.spec.training_script import TrainingScript, training_scripts
+from repro_gate.spec.training_script import training_scripts
 
 LOOP = "import torch\nfor x in loader:\n    loss(x).backward()\n    optimizer.step()\n"
 LIBRARY = "import torch\nclass Trainer:\n    def fit(self):\n        loss.backward()\n        self.optimizer.step()\n"
