@@ -298,7 +298,9 @@ class Hooks:
         if not all(self.names.knows(optimizer) for optimizer in optimizers):
             made = [*self.made, self.by_hand]
             everyone = [*made, *(item for item in optimizers if item not in made)]
-            self.names = names.name_tensors(self.torch, sorted(everyone, key=lambda item: item in optimizers, reverse=True))
+            self.names = names.name_tensors(
+                self.torch, sorted(everyone, key=lambda item: (item is not self.by_hand, item in optimizers), reverse=True)
+            )
 
     # Keeping tensors for distances
 

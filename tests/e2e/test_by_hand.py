@@ -158,10 +158,9 @@ optimizer = torch.optim.Adam(net.parameters())
 for step in range(6):
     optimizer.zero_grad()
     net(data()[0]).mean().backward()
+    next(net.parameters()).grad.add_(1.0{0})
     optimizer.step()
     record("r" * 10_000, 1.0)
-    with torch.no_grad():
-        next(net.parameters()).add_(1.0{0})
 """
     )
     bad, good = both(tmp_path, source.replace("\\\\", "\\"), " + noise()")

@@ -292,3 +292,15 @@ def test_a_quantized_tensors_scale_and_a_sparse_tensors_shape_are_seen() -> None
         sparse = [torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], (size,)) for size in (4, 5)]
         found = [digest.digest_all(torch, [tensor]) for tensor in (one, other, scaled, *sparse)]
     assert found[0] == found[1] != found[2] and found[3] != found[4]
+
+
+def test_a_tensor_without_memory_is_never_read() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        fake = torch.ones(3)
+    seen: list[bytes] = []
+    torch.func.grad(lambda x: seen.append(digest.digest_all(torch, [x, x.detach()])) or x.sum())(torch.ones(70_000))
+    found = digest.digest_all(torch, [fake, torch.empty(3, device="meta"), torch.empty(0), torch.ones(3).expand(2, 3)])
+    assert len(found) == 4 * 16 and len(seen[0]) == 2 * 16
+    assert not any(digest.in_memory(torch, item) for item in (fake, torch.empty(3, device="meta")))
