@@ -255,7 +255,7 @@ def _comment(options: argparse.Namespace) -> int:
 
 
 def _init(options: argparse.Namespace) -> int:
-    from repro_gate.drafting import init
+    from repro_gate.commands.init import init
 
     if not options.folder.is_dir():
         raise UsageError(f"{options.folder}: is no folder", remedy="name the folder of the checkout")

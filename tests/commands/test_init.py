@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate import drafting
 from repro_gate.cli import main
+from repro_gate.commands import init as drafting
 from repro_gate.spec.loader import load_spec
 
 TRAINING = "import torch\nfor x in loader:\n    loss.backward()\n    optimizer.step()\n"
