@@ -80,7 +80,8 @@ for moment in range(moments):
     code, seconds = one(wait, numbers)
     codes[code] = codes.get(code, 0) + 1
     changed = [path for path, mode in modes().items() if before[path] != mode]
-    found = {"processes": left() + (processes_of(UID) if os.environ["REPRO_GATE_ISOLATION"] == "own-user" else []), "closed": len(changed), "folders": os.listdir(tempfile.gettempdir())}
+    others = processes_of(UID) if os.environ["REPRO_GATE_ISOLATION"] == "own-user" else []
+    found = {"processes": left() + others, "closed": len(changed), "folders": os.listdir(tempfile.gettempdir())}
     if any(found.values()) or code != 3:
         bad.append([round(wait, 3), numbers, code, found])
         for item in psutil.process_iter(["cmdline"]):
