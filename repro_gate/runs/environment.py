@@ -61,8 +61,6 @@ _PREFIXES = (
     "GLOO_",
     "PYENV_",
 )
-# Compiled code that one run leaves there decides what the next one runs; without them each run compiles in its own HOME and TMPDIR.
-_SHARED_CACHES = frozenset({"TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH"})
 # Folders that every run of the shell's user writes to: a run must not read there what another one wrote.
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH")
 
@@ -123,4 +121,4 @@ def write_shims(place: Path, outer_path: str) -> None:
 
 
 def _allowed(name: str) -> bool:
-    return (name in _NAMES or name.startswith(_PREFIXES)) and name not in _SHARED_CACHES and not SECRET.search(name)
+    return (name in _NAMES or name.startswith(_PREFIXES)) and not SECRET.search(name)

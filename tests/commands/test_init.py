@@ -93,7 +93,8 @@ def test_a_person_on_a_terminal_is_asked(answer: str, run: str, checkout: Path) 
     assert run_of(checkout) == run
 
 
-def test_a_lockfile_of_another_environment_is_left_out_with_a_line(checkout: Path) -> None:
+def test_a_lockfile_of_another_environment_is_left_out_with_a_line(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]))
     name, version = next(
         (item.metadata["Name"], item.version) for item in importlib.metadata.distributions() if item.metadata["Name"] == "rich"
     )
