@@ -19,6 +19,7 @@ MAX_VALUE = 500  # characters of one fact
 
 _OF_ONE_RUN = frozenset(
     {"PYTHONHASHSEED", "PL_GLOBAL_SEED", "PL_SEED_WORKERS", "HOME", "TMPDIR", "TMP", "TEMP", "PATH", "PYTHONPATH", "PWD", "USER", "LOGNAME"}
+    | {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}  # the input `threads`
     | {"MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "TORCHELASTIC_RUN_ID", "HOSTNAME"}
 )
 _PLACE = re.compile(r"repro-gate-(?:[A-Za-z0-9_]{8}|\d+-\d+)(/|$)")  # the temporary folder of one gating

@@ -56,11 +56,17 @@ if __name__ == "__main__":
 """
 
 
+@pytest.fixture
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a short path: multiprocessing's sockets below it may have 107 characters at most."""
+    return tmp_path_factory.mktemp("w")
+
+
 @pytest.mark.parametrize(
     "arguments", ["fork before", "fork after", "fork before grad", "spawn before", "spawn after", "forkserver after grad"]
 )
-def test_a_worker_that_calls_a_module_is_no_process_of_the_training(arguments: str, tmp_path: Path) -> None:
-    run = trace_script(tmp_path, SOURCE, command=f"python train.py {arguments}", steps=3)
+def test_a_worker_that_calls_a_module_is_no_process_of_the_training(arguments: str, place: Path) -> None:
+    run = trace_script(place, SOURCE, command=f"python train.py {arguments}", steps=3)
     assert run.outcome == "stopped", (run.outcome, run.problem, run.ended.tail)
     trace = trained(run)
     assert (trace.key, trace.end, len(trace.steps)) == ("main", "steps", 3)
@@ -85,15 +91,15 @@ for x in data:
 """
 
 
-def test_a_worker_of_a_pool_that_only_calls_a_module_is_none_either(tmp_path: Path) -> None:
-    run = trace_script(tmp_path, POOL, steps=3)
+def test_a_worker_of_a_pool_that_only_calls_a_module_is_none_either(place: Path) -> None:
+    run = trace_script(place, POOL, steps=3)
     assert (run.outcome, trained(run).key) == ("stopped", "main"), (run.problem, run.ended.tail)
 
 
-def test_what_a_worker_records_is_said_to_be_nothing(tmp_path: Path) -> None:
+def test_what_a_worker_records_is_said_to_be_nothing(place: Path) -> None:
     source = SOURCE.replace(
         "        return self.transform(x)", "        from repro_gate import record; record('x', x)\n        return self.transform(x)"
     )
-    run = trace_script(tmp_path, source, command="python train.py fork before", steps=3)
+    run = trace_script(place, source, command="python train.py fork before", steps=3)
     notes = {note for trace in run.traces for note in trace.notes}
     assert (run.outcome, {identifier for identifier, _ in notes}) == ("stopped", {"record-in-worker"}), (run.problem, run.ended.tail)
