@@ -110,7 +110,9 @@ def _against_control(series: Series) -> Comparison | None:
     """The first deterministic run's first steps against the reseeded control."""
     if series.control is None or not series.control.good or not series.pair():
         return None
-    return compare_runs([_first_steps(trace, series.control.steps) for trace in series.pair()[0].traces], series.control.traces)
+    steps = series.control.steps
+    first, control = series.pair()[0].traces, series.control.traces
+    return compare_runs([_first_steps(trace, steps) for trace in first], [_first_steps(trace, steps) for trace in control])
 
 
 def _first_steps(trace: Trace, steps: int) -> Trace:

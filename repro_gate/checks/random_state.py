@@ -197,15 +197,17 @@ def _shared_blocks(run: Run, control: Run) -> list[tuple[str, Block, Block]]:
 
 
 def _shared(run: Run, control: Run) -> list[tuple[str, Block, Block]]:
-    """(process, its block, the control's) of everything that both recorded. What one lacks is no difference: the short control ends with
-    digests that `capture.every` leaves out of the long run."""
-    first = {label: {key_of(block): block for block in trace.blocks} for label, trace in processes(run.traces).items()}
-    return [
-        (label, first[label][key_of(block)], block)
-        for label, trace in processes(control.traces).items()
-        for block in trace.blocks
-        if key_of(block) in first.get(label, {})
-    ]
+    """(process, its block, the control's) of everything that both recorded in the steps that both took: behind its last step a run records
+    the state in which it ended. What one lacks is no difference: the short control ends with digests that `capture.every` leaves out of the
+    long run."""
+    first = processes(run.traces)
+    found = []
+    for label, trace in processes(control.traces).items():
+        blocks = {key_of(block): block for block in first[label].blocks} if label in first else {}
+        steps = len(trace.steps), len(first[label].steps) if label in first else 0
+        shared = [block for block in trace.blocks if key_of(block) in blocks and (steps[0] == steps[1] or block.step < min(steps))]
+        found += [(label, blocks[key_of(block)], block) for block in shared]
+    return found
 
 
 @check("random-state/workers", "The worker processes of every DataLoader were given the same base seed in both runs.")

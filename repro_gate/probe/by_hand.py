@@ -1,8 +1,8 @@
 """Training that no torch optimizer steps: each call of `backward()` (or of `autograd.grad`) is a step, the leaves that it reaches are the
 parameters.
 
-A step goes from one call to the next, so that it holds the update that the training makes between them. Where a torch optimizer exists, its
-step is waited for: calls of `backward()` are then steps only once the leaves have changed without it. Used by `torch_hooks`.
+A step goes from one call to the next, so that it holds the update that the training makes between them. A call after which no parameter was
+updated (input gradients of an evaluation, an attack on the input, one part of an accumulated batch) is none. Used by `torch_hooks`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import weakref
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from .digest import digest_all
+from .process import works_for_a_pool
 
 BACKWARD, GRAD = "backward()", "autograd.grad"
 _NODES = 100_000  # of one graph that are looked at
 _SCANS = 20  # searches for the names of new parameters
-_WITNESSES = 16  # small leaves that are looked at for a change
-_SMALL = 16_384  # elements of such a leaf
+_WITNESSES = 16  # leaves that are looked at for a change
+_SAMPLE = 16_384  # elements of each of them that are looked at
 _BESIDE = 8  # calls of autograd.grad that are recorded in one step
 
 
@@ -32,15 +33,32 @@ class ByHand:
         self.items: List[Tuple[str, Any]] = []
         self._fresh = False  # each call is given new tensors
         self._changed = False  # an update by hand was seen
-        self._witness: Tuple[List[Any], bytes] = ([], b"")
+        self._watched: List[Any] = []  # leaves that an update changes
+        self._before = b""  # their digests at the last call
+        self._searched: List[Any] = []  # what the last search for names was made for
+        self._for_a_pool: List[bool] = []  # the answer, once it was asked for
         self._scans = self._calls = 0
         self._level = 1 << 30  # of torch.func's transforms, the lowest that took a gradient
         self._seen: Dict[int, Any] = {}  # leaves of the last look that belong to no module: weak references
         self._beside = (-1, 0)
         self._nested: Dict[int, Any] = {}
 
+    def helps(self) -> bool:
+        """Whether gradients are taken here as a pool's task, for another process: nothing of that is recorded, and nothing is stopped."""
+        if not self._for_a_pool:
+            self._for_a_pool = [works_for_a_pool()]
+        return self._for_a_pool[0]
+
+    def asks(self, leaves: Sequence[Any], roots: Sequence[Any]) -> bool:
+        """Whether gradients are taken of what goes into a model, and of none of its parameters: a saliency map, an attack, a force."""
+        kind, asked = self.torch.nn.Parameter, {id(leaf) for leaf in leaves}
+        if any(isinstance(leaf, kind) for leaf in leaves):
+            return False
+        return any(isinstance(leaf, kind) and id(leaf) not in asked for leaf in leaves_of(roots))
+
     def enters(self, by: str, leaves: Sequence[Any]) -> None:
-        """A gradient is about to be taken: the step in progress ends here. Raises StopTraining after the last wanted one."""
+        """A gradient is about to be taken: where the leaves were updated since the last call, the step in progress ends here. Raises
+        StopTraining after the last wanted one."""
         session = self.hooks.session
         self.over = self.over or session.explicit
         leaves = [*leaves, *self._nested.values()]
@@ -49,18 +67,16 @@ class ByHand:
             return
         due = False  # should what follows fail
         with session.own_time():
-            due = bool(self.items) and by == self.by and (not self.hooks.made or self._updated())
+            due = self._updated(leaves) and bool(self.items) and by == self.by
+            self._changed = self._changed or due
             self._fresh = self._fresh or (bool(self.items) and by == GRAD and self.items[0][1] is not leaves[0])
             self.by, self.items = by, self._named(leaves)
             if due and session.wants():
                 self.hooks._tensors("parameter", self.items)
                 self.hooks._buffers()
-            if self.hooks.made and not self._changed:
-                small = [leaf for leaf in leaves if 0 < leaf.numel() <= _SMALL][:_WITNESSES]
-                self._witness = small, digest_all(self.torch, small)
         if due:
             self.steps += 1
-            session.end_step()
+            session.end_step(last=not self.hooks.made)  # an optimizer that was made may yet take the steps that are wanted
 
     def leaves(self, grads: Sequence[Any] = ()) -> None:
         """The gradient was taken; `grads` where they were returned and not accumulated."""
@@ -111,7 +127,7 @@ class ByHand:
     def optimizer_steps(self) -> None:
         """An optimizer makes the steps from here on."""
         if not self.over:
-            self.over, self.items, self._nested, self._witness = True, [], {}, ([], b"")
+            self.over, self.items, self._nested, self._watched = True, [], {}, []
 
     def outermost(self, create_graph: bool) -> bool:
         """Whether a call of `autograd.grad` can be a step: not one that only makes a graph, nor one inside another of torch.func's."""
@@ -139,10 +155,21 @@ class ByHand:
         reference = self._seen.get(id(leaf))
         return reference is not None and reference() is leaf
 
-    def _updated(self) -> bool:
-        """Whether the leaves have changed since the last call, although no optimizer took a step."""
-        self._changed = self._changed or digest_all(self.torch, self._witness[0]) != self._witness[1]
-        return self._changed
+    def _updated(self, leaves: Sequence[Any]) -> bool:
+        """Whether the parameters were updated since the last call, in place or by new tensors in their stead; watches these from now on."""
+        parameters = [leaf for leaf in leaves if isinstance(leaf, self.torch.nn.Parameter)]
+        watched, then = (parameters or list(leaves))[:_WITNESSES], self._watched
+        changed = self._digests(then) != self._before
+        self._watched, self._before = watched, self._digests(watched)
+        if not changed and then and not {id(leaf) for leaf in then} & {id(leaf) for leaf in watched}:
+            return self._digests(then) != self._before
+        return changed
+
+    def _digests(self, leaves: Sequence[Any]) -> bytes:
+        """The digests of the beginnings of leaves; a tensor of a kind of its own is taken whole."""
+        simple = (self.torch.Tensor, self.torch.nn.Parameter)
+        long = [type(leaf) in simple and leaf.layout is self.torch.strided and leaf.numel() > _SAMPLE for leaf in leaves]
+        return digest_all(self.torch, [leaf.detach().reshape(-1)[:_SAMPLE] if cut else leaf for leaf, cut in zip(leaves, long)])
 
     def _named(self, leaves: Sequence[Any]) -> List[Tuple[str, Any]]:
         """(name, leaf). Modules are searched where a parameter is new; what stands where a named tensor stood before keeps that name."""
@@ -151,7 +178,8 @@ class ByHand:
         if new and self._scans < _SCANS and (not self._scans or any(isinstance(leaf, self.torch.nn.Parameter) for leaf in new)):
             self._scans += 1
             held = {id(leaf) for leaf in new}
-            self.param_groups[0]["params"] = [item for item in self.param_groups[0]["params"] if id(item) not in held] + new
+            self.param_groups[0]["params"] = [item for item in self._searched if id(item) not in held] + new
+            self._searched = new  # not every leaf there ever was: what a training renews would stay in memory
             hooks._name([self])
             known = hooks.names.by_id
         before = self.items if len(self.items) == len(leaves) else []

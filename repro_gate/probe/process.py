@@ -7,6 +7,7 @@ import resource
 import sys
 from typing import Any, List
 
+_POOLS = ("multiprocessing.pool", "concurrent.futures.process", "loky.process_executor")
 sys.modules.pop("resource", None)  # nothing else imports it at start-up: a `resource.py` beside the training's script stays its own
 
 
@@ -35,6 +36,16 @@ def started_by_multiprocessing() -> bool:
     """Whether Python's `multiprocessing` started this process."""
     process: Any = sys.modules.get("multiprocessing.process")
     return process is not None and process.parent_process() is not None
+
+
+def works_for_a_pool() -> bool:
+    """Whether the caller runs as a task of a pool of processes: what comes of it is handed back to the process that trains."""
+    frame = sys._getframe(1) if started_by_multiprocessing() else None
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).endswith(_POOLS):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def arguments() -> List[str]:

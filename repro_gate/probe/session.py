@@ -115,7 +115,9 @@ class Session:
             return
         if self._held is None:
             self._writer.block(self.step, kind, rows, digests, values)
-        elif len(self._held) < _HELD:
+        else:
+            if len(self._held) >= _HELD:  # the newest batches matter: the first step takes one of them
+                del self._held[next((index for index, item in enumerate(self._held) if item[1] == "batch"), -1)]
             self._held.append((self.step, kind, rows, digests, values))
 
     def trains(self) -> None:
@@ -134,8 +136,8 @@ class Session:
             self.step = 0
             self._mark, self._own = time.perf_counter(), 0.0
 
-    def end_step(self) -> None:
-        """Close the step in progress; raises StopTraining after the last wanted one. Called outside `own_time`."""
+    def end_step(self, last: bool = True) -> None:
+        """Close the step in progress; raises StopTraining after the last wanted one, if it may be the `last`. Called outside `own_time`."""
         if not self.live:
             self.insist()
             return
@@ -147,7 +149,7 @@ class Session:
         self.step += 1
         self._mark, self._own = time.perf_counter(), 0.0
         wanted = self.config["steps"]
-        if wanted is not None and self._steps >= wanted:
+        if last and wanted is not None and self._steps >= wanted:
             self._finish()
             self._event("stopped", steps=self._steps)
             self.stopped = True

@@ -142,6 +142,8 @@ class Hooks:
 
     def _backward(self, tensors: Any) -> None:
         roots, leaves = plain(self.torch, tensors), []
+        if not self.by_hand.over and self.by_hand.helps():
+            return
         if not self.by_hand.over:
             with self.session.own_time():
                 leaves = list(leaves_of(roots))
@@ -172,11 +174,15 @@ class Hooks:
         by_hand, taken = self.by_hand, plain(self.torch, inputs)
         create_graph = bool(args[2] if len(args) > 2 else kwargs.get("create_graph"))
         mine = self.session.live and all(item.is_leaf for item in taken) and by_hand.outermost(create_graph)
+        roots = plain(self.torch, outputs)
+        if mine and not by_hand.over:
+            with self.session.own_time(), bare(self.torch):
+                mine = not by_hand.helps() and not by_hand.asks(taken, roots)
         steps = mine and not by_hand.over and by_hand.by != BACKWARD
         if steps:
             with bare(self.torch):
                 by_hand.enters(GRAD, taken)
-            self._loss(plain(self.torch, outputs))
+            self._loss(roots)
         elif self.session.stopped and by_hand.by == GRAD and not by_hand.over:
             self.session.insist()
         result = original(outputs, inputs, *args, **kwargs)

@@ -93,6 +93,58 @@ def late_step():  # the optimizer's first step comes after some calls of backwar
             loss_of(net, part).backward()
         optimizer.step()
 
+def attacked():  # ten updates of an input for each step of the optimizer
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(3):
+        noise = torch.zeros(6, 4, requires_grad=True)
+        for _ in range(10):
+            net(data() + noise).square().mean().backward()
+            noise.data.add_(noise.grad.sign(), alpha=0.01)
+            noise.grad.zero_()
+        optimizer.zero_grad()
+        net(data() + noise.detach()).square().mean().backward()
+        optimizer.step()
+
+def looked_at():  # gradients of inputs and of a batch before the optimizer is made: nothing is updated
+    net = nn.Linear(4, 1)
+    for part in range(5):
+        x = data(part).requires_grad_()
+        torch.autograd.grad(net(x).sum(), x)
+        loss_of(net, part).backward()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss_of(net).backward()
+        optimizer.step()
+
+def gradient_of(state):
+    net = nn.Linear(4, 1)
+    net.load_state_dict(state)
+    loss_of(net).backward()
+    return [p.grad for p in net.parameters()]
+
+def pooled():  # the pool's worker takes gradients, this process steps
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        for _ in range(3):
+            for p, grad in zip(net.parameters(), pool.map(gradient_of, [net.state_dict()] * 3, chunksize=1)[-1]):
+                p.grad = grad
+            optimizer.step()
+        pool.close()
+        pool.join()
+
+def renewed():  # new parameters for each step: old ones must not stay in memory
+    import gc
+    net = nn.Linear(4, 1)
+    for _ in range(12):
+        net.zero_grad()
+        loss_of(net).backward()
+        net.weight, net.bias = (nn.Parameter((p - 0.1 * p.grad).detach()) for p in (net.weight, net.bias))
+    left = sum(isinstance(item, nn.Parameter) for item in gc.get_objects())
+    assert left <= 8, left
+
 def gan_by_hand():
     maker, critic = nn.Linear(4, 4), nn.Linear(4, 1)
     for _ in range(3):
@@ -156,9 +208,9 @@ if __name__ == "__main__":
             sys.exit("%s failed" % case)
 """
 )
-BY_BACKWARD = {"backward": 3, "plain_tensors": 3, "unused_optimizer": 3, "gan_by_hand": 6, "checkpointed": 3}
+BY_BACKWARD = {"backward": 3, "plain_tensors": 3, "unused_optimizer": 3, "gan_by_hand": 6, "checkpointed": 3, "renewed": 12}
 BY_GRAD = {"grad": 3, "func": 3, "per_sample": 3, "large": 3}
-OTHERS = {"late_step": 3, "sdk": 3, "beside_func": 3, "beside_backward": 3}
+OTHERS = {"late_step": 3, "sdk": 3, "beside_func": 3, "beside_backward": 3, "attacked": 3, "looked_at": 3, "pooled": 3}
 CASES = {**BY_BACKWARD, **BY_GRAD, **OTHERS}
 
 
