@@ -1,4 +1,5 @@
-"""What lies beside a training that repeats: numbers that both runs printed, and files that both runs wrote and nobody declared. Pure.
+"""What lies beside a training that repeats: numbers that both runs printed, and files that both runs wrote and nobody declared. Pure
+but for the clock: what is compared was written by untrusted code, so it has one deadline, and each regular expression is linear.
 
 Clock times, durations, speeds, memory, paths, process ids and the like differ between any two runs and are left out; where it is not clear
 what a number is, nothing is said. A difference found here is a notice, never a failure.
@@ -6,8 +7,10 @@ what a number is, nothing is said. A difference found here is a notice, never a 
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +19,7 @@ from repro_gate.spec.errors import escaped, shortened
 
 MAX_LINE = 2_000  # characters of one printed line that are looked at
 MAX_TEXT = 64 * 1024  # bytes of a text file that are kept for a look inside; of a longer log its end
+_SECONDS = 20.0  # for all notices together
 _SHOWN = 3  # printed numbers in a notice
 _NAMED = 4  # files or folders in a notice
 _LABEL = 40  # characters of a number's name
@@ -33,7 +37,7 @@ _CLOCK = re.compile(  # dates, times of day, durations with colons, time stamps;
     | (?<![^\W_])(?<!\.)1[5-9]\d{8}(?:\.\d+|\d{3,9})?(?![^\W_])
     | \b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b
     | \b\w+://\S+ | \b\d+(?:\.\d+){2,}\S* | \b0x[0-9a-fA-F]+ | \blocalhost:\d+
-    | (?<![^\W_])(?<![.+-])(?=\w*\d)(?=\w*[a-f])[0-9a-f]{7,}(?:-[0-9a-f]{4,})*(?!\w) | \btmp\w{6,}
+    | (?<![^\W_])(?<![.+-])(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,}(?:-[0-9a-f]{4,})*(?!\w) | \btmp\w{6,}
     | (?<![\w.)\]/])(?:~|\.{1,2})?/[A-Za-z_.][^\s'",;:)\]]*
     """,
     re.VERBOSE,
@@ -100,25 +104,43 @@ class Beside:
     printed: Sequence[str] = ()
 
 
-def notices(a: Beside, b: Beside) -> dict[str, tuple[str, str]]:
-    """Id of a notice -> (message, remedy), at most one for files and one for the log."""
+class _Late(Exception):
+    """The deadline of the notices has passed."""
+
+
+def notices(a: Beside, b: Beside, seconds: float = _SECONDS) -> dict[str, tuple[str, str]]:
+    """Id of a notice -> (message, remedy), at most one for files and one for the log. What takes longer than `seconds` is cut, and told."""
     found: dict[str, tuple[str, str]] = {}
-    names = differing_files(a, b)
+    until = time.monotonic() + seconds
+    late = f"what {seconds:g} s were enough for"
+    numbers, log_cut = list[tuple[str, str, str]](), False
+    try:
+        numbers = differing_numbers(a.printed, b.printed, until)
+    except _Late:
+        log_cut = True
+    names, files_cut = list[str](), a.cut or b.cut
+    try:
+        for name in _differing_files(a, b, until):
+            names.append(name)
+    except _Late:
+        files_cut = late
+    names = sorted(set(names))
     if names:
         many = (
             "1 file that the runs wrote differs and is" if len(names) == 1 else f"{len(names):,} files that the runs wrote differ and are"
         )
-        cut = f" (looked at: {a.cut or b.cut})" if a.cut or b.cut else ""
+        cut = f" (looked at: {files_cut})" if files_cut else ""
         found["beside/files"] = (f"{many} not declared: {_folded(names)}{cut}", "declare under capture.artifacts what has to repeat")
-    elif a.cut or b.cut:
-        found["beside/files"] = (f"not every file that the runs wrote was compared: {a.cut or b.cut}", "")
-    numbers = differing_numbers(a.printed, b.printed)
+    elif files_cut:
+        found["beside/files"] = (f"not every file that the runs wrote was compared: {files_cut}", "")
     if numbers:
         shown = ", ".join(f"`{escaped(name)} {shortened(left)}` against `{shortened(right)}`" for name, left, right in numbers[:_SHOWN])
         more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
         what = "a printed number differs" if len(numbers) == 1 else "printed numbers differ"
         message = f"{what} between the two deterministic runs: {shown}{more}"
         found["beside/log"] = (message, "evaluate with a seeded sampler, or call repro_gate.record to compare it")
+    elif log_cut:
+        found["beside/log"] = (f"not every printed number was compared: {late}", "")
     return found
 
 
@@ -130,9 +152,12 @@ def ignored(name: str) -> bool:
 
 def differing_files(a: Beside, b: Beside) -> list[str]:
     """Names of the files that differ, sorted. Times and ids in names do not count; of a search that was cut, only files of both runs do."""
-    left, right = _by_masked_name(a.files), _by_masked_name(b.files)
+    return sorted(set(_differing_files(a, b, math.inf)))
+
+
+def _differing_files(a: Beside, b: Beside, until: float) -> Iterator[str]:
+    left, right = _by_masked_name(a.files, until), _by_masked_name(b.files, until)
     cut = bool(a.cut or b.cut)
-    found: set[str] = set()
     for key in left.keys() | right.keys():
         ours, theirs = left.get(key, {}), right.get(key, {})
         if cut and not (ours and theirs):
@@ -140,32 +165,41 @@ def differing_files(a: Beside, b: Beside) -> list[str]:
         if Counter(item.digest for item in ours.values()) == Counter(item.digest for item in theirs.values()):
             continue
         logs = [item.text for side in (ours, theirs) for name, item in side.items() if item.text is not None and _suffix(name) in LOGS]
-        if len(ours) == len(theirs) == 1 and len(logs) == 2 and not differing_numbers(*map(_rows, logs)):
+        if len(ours) == len(theirs) == 1 and len(logs) == 2 and not differing_numbers(_rows(logs[0]), _rows(logs[1]), until):
             continue
-        first, second = _contents(ours), _contents(theirs)
+        first, second = _contents(ours, until), _contents(theirs, until)
         if Counter(first.values()) != Counter(second.values()):
             common = Counter(second.values())
             for name, content in first.items():
                 if common[content]:
                     common[content] -= 1
                 else:
-                    found.add(name)
+                    yield name
             if len(first) < len(second):
-                found.update(sorted(set(second) - set(first))[: len(second) - len(first)])
-    return sorted(found)
+                yield from sorted(set(second) - set(first))[: len(second) - len(first)]
 
 
-def _by_masked_name(files: Mapping[str, Written]) -> dict[str, dict[str, Written]]:
+def _in_time(until: float) -> None:
+    if time.monotonic() >= until:
+        raise _Late
+
+
+def _by_masked_name(files: Mapping[str, Written], until: float) -> dict[str, dict[str, Written]]:
     grouped: dict[str, dict[str, Written]] = defaultdict(dict)
     for name, item in files.items():
+        _in_time(until)
         if not ignored(name):
             grouped["/".join(_CLOCK.sub("§", part) for part in name.split("/"))][name] = item
     return grouped
 
 
-def _contents(files: Mapping[str, Written]) -> dict[str, object]:
+def _contents(files: Mapping[str, Written], until: float) -> dict[str, object]:
     """What is compared of each file: the steady part of a text, else the digest."""
-    return {name: item.digest if item.text is None else steady(name, item.text) for name, item in files.items()}
+    found: dict[str, object] = {}
+    for name, item in files.items():
+        _in_time(until)
+        found[name] = item.digest if item.text is None else steady(name, item.text)
+    return found
 
 
 def steady(name: str, data: bytes) -> object:
@@ -193,13 +227,13 @@ def _rows(data: bytes) -> list[str]:
     return data.decode("utf-8", "backslashreplace").replace("\r", "\n").splitlines()
 
 
-def differing_numbers(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str, str]]:
+def differing_numbers(a: Iterable[str], b: Iterable[str], until: float = math.inf) -> list[tuple[str, str, str]]:
     """(name, first run's, second run's) of printed numbers that differ, in the order of the first run, each name once.
 
     Lines are compared as two bags, so their order does not count; two lines belong together where they are the same but for numbers, and
     say the same step and epoch. A line that only one run printed is left out: logs are cut at their beginning, and some log by the clock.
     """
-    left, right = _lines(a), _lines(b)
+    left, right = _lines(a, until), _lines(b, until)
     only_left, only_right = Counter(left) - Counter(right), Counter(right) - Counter(left)
     waiting: dict[object, list[_Line]] = defaultdict(list)
     for line in right:
@@ -227,8 +261,14 @@ class _Line:
     values: tuple[tuple[str, str], ...]
 
 
-def _lines(printed: Iterable[str]) -> list[_Line]:
-    return [line for line in map(_line, printed) if line is not None]
+def _lines(printed: Iterable[str], until: float) -> list[_Line]:
+    found: list[_Line] = []
+    for text in printed:
+        _in_time(until)
+        line = _line(text)
+        if line is not None:
+            found.append(line)
+    return found
 
 
 def _line(text: str) -> _Line | None:

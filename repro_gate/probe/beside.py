@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from typing import Any, Iterator, List, Tuple
+from typing import Any, Iterator, List, Set, Tuple
 
 from ..trace.format import MAX_BESIDE, MAX_BESIDE_NAME
 from .digest import digest_all, in_memory
@@ -17,24 +17,43 @@ _BYTES = 256 * 1024 * 1024  # of tensors that are digested
 Row = Tuple[str, str, str]
 
 
-def look(torch: Any, names: Names) -> List[Row]:
-    """(`module` or `attribute`, name, digest as hex) of what exists now, sorted. Modules of one class share a name."""
-    kind = torch.nn.Module
-    modules = [item for item in gc.get_objects() if issubclass(type(item), kind) and "_modules" in item.__dict__][:_MODULES]
-    held = {id(child) for module in modules for child in module._modules.values()}
+def look(torch: Any, names: Names) -> Tuple[List[Row], int]:
+    """(`module` or `attribute`, name, digest as hex) of what exists now, sorted, and how many modules raised while they were looked at.
+
+    Modules of one class share a name. A module may be of any kind (lazy, with methods of its own that raise): it hides no other.
+    """
+    kind, failed = torch.nn.Module, 0
+    modules = [item for item in gc.get_objects() if issubclass(type(item), kind)]
+    made: List[Any] = []
+    held: Set[int] = set()
+    for module in modules:
+        try:
+            fields = object.__getattribute__(module, "__dict__")
+            if "_modules" in fields and len(made) < _MODULES:  # else its `__init__` has not run
+                made.append(module)
+                held.update(id(child) for child in fields["_modules"].values())
+        except Exception:
+            failed += 1
     rows: List[Row] = []
     budget = [_BYTES]
-    for root in sorted((module for module in modules if id(module) not in held), key=lambda item: type(item).__name__):
-        label = type(root).__name__
-        tensors = [*root.parameters(), *root.buffers()]
-        if tensors and not any(id(item) in names.by_id for item in tensors) and _affords(torch, tensors, budget):
-            digest = hashlib.sha256(digest_all(torch, tensors)).hexdigest()[:32]
-            rows.append(("module", label[:MAX_BESIDE_NAME], digest))
-        for name, digest in _attributes(torch, root, label, names, budget):
-            rows.append(("attribute", name[:MAX_BESIDE_NAME], digest))
+    for root in sorted((module for module in made if id(module) not in held), key=lambda item: type(item).__name__):
+        try:
+            rows.extend(_rows(torch, root, names, budget))
+        except Exception:
+            failed += 1
         if len(rows) >= MAX_BESIDE:
             break
-    return sorted(rows)[:MAX_BESIDE]
+    return sorted(rows)[:MAX_BESIDE], failed
+
+
+def _rows(torch: Any, root: Any, names: Names, budget: List[int]) -> Iterator[Row]:
+    label = type(root).__name__
+    tensors = [*root.parameters(), *root.buffers()]
+    if tensors and not any(id(item) in names.by_id for item in tensors) and _affords(torch, tensors, budget):
+        digest = hashlib.sha256(digest_all(torch, tensors)).hexdigest()[:32]
+        yield "module", label[:MAX_BESIDE_NAME], digest
+    for name, digest in _attributes(torch, root, label, names, budget):
+        yield "attribute", name[:MAX_BESIDE_NAME], digest
 
 
 def _attributes(torch: Any, root: Any, label: str, names: Names, budget: List[int]) -> Iterator[Tuple[str, str]]:

@@ -318,7 +318,10 @@ class Hooks:
 
     def _beside(self) -> None:
         with contextlib.suppress(Exception):  # a module of a kind that was not foreseen: a notice is missing, nothing else
-            self.session.event("beside", rows=beside.look(self.torch, self.names))
+            rows, failed = beside.look(self.torch, self.names)
+            if failed:
+                self.session.note("modules-not-read", "%d module%s could not be looked at" % (failed, "" if failed == 1 else "s"))
+            self.session.event("beside", rows=rows)
 
     def _end(self, reason: str) -> None:
         """Parameters, optimizer state and buffers as they stand at the end: digested, for what changed after the last step; and kept."""

@@ -278,8 +278,9 @@ def _crash(ended: Ended) -> tuple[str, str, str, str] | None:
         )
     if ended.signal == signal.SIGKILL:
         return ("killed", "run/killed", "it was killed by signal 9 from outside the gate", _KILLED[_known(ended.machine_kills)])
+    memory = ended.group_killed * "; the kernel killed a process of this control group for want of memory meanwhile, perhaps of another job"
     if ended.signal is not None:
-        return ("killed", "run/killed", f"it was ended by signal {ended.signal}", "see the log's end")
+        return ("killed", "run/killed", f"it was ended by signal {ended.signal}", f"see the log's end{memory}")
     if not ended.exit_code:
         return None
     blocked = next((found.group(1) for line in reversed(ended.tail) if (found := _NO_DETERMINISTIC.search(line))), None)
@@ -297,7 +298,7 @@ def _crash(ended: Ended) -> tuple[str, str, str, str] | None:
         )
     elif any("No module named 'torch'" in line for line in ended.tail):
         remedy = "the `python` on PATH has no torch: activate the environment that you train in"
-    return "crashed", "run/crashed", f"it exited with status {ended.exit_code}", remedy
+    return "crashed", "run/crashed", f"it exited with status {ended.exit_code}", remedy + memory
 
 
 def _known(kills: int | None) -> str:

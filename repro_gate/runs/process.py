@@ -11,6 +11,7 @@ import collections
 import contextlib
 import ctypes
 import os
+import re
 import select
 import signal
 import subprocess
@@ -35,6 +36,9 @@ GRACE = 3.0  # seconds that a finished run's helpers (resource trackers, loader 
 TAIL_LINES, TAIL_BYTES = 200, 64 * 1024
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 _SAME_USER = Isolation()
+_CHILD_KILLED = re.compile(  # as shells, torchrun, subprocess and the DataLoader tell that a process of theirs was killed
+    r"\bexit ?(?:code|status)\s{0,4}[:=]?\s{0,4}(?:137|-9)\b|\bsignal[ :]{1,2}9\b|\bSIGKILL\b|\bkilled\b", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,9 @@ class Ended:
     seconds: float
     tail: tuple[str, ...]
     left_running: int  # descendants that had to be killed after the command itself had ended
-    out_of_memory: bool  # it ended badly, and the kernel has killed for want of memory in its control group meanwhile
-    machine_kills: int | None = None  # how often the kernel has done so on this machine meanwhile; None: not known
+    out_of_memory: bool  # `group_killed`, and it, or by its log a process of it, was killed
+    machine_kills: int | None = None  # how often the kernel has killed for want of memory on this machine meanwhile; None: not known
+    group_killed: bool = False  # it ended badly, and the kernel has killed for want of memory in its control group meanwhile
 
 
 def supervise(
@@ -92,9 +97,10 @@ def supervise(
     code = process.returncode
     number = -code if code < 0 else code - 128 if 128 < code < 160 else None  # a shell reports its child's signal as 128 + N
     after = _kills()
-    short = bool(code) and not (stopped or timed_out) and (after.group or 0) > (before_kills.group or 0)
+    group = bool(code) and not (stopped or timed_out) and (after.group or 0) > (before_kills.group or 0)
+    short = group and (number == signal.SIGKILL or any(map(_CHILD_KILLED.search, tail)))  # else it may have been another job's process
     machine = None if after.machine is None or before_kills.machine is None else after.machine - before_kills.machine
-    return Ended(code, number, timed_out, stopped, seconds, tail, left, short, machine)
+    return Ended(code, number, timed_out, stopped, seconds, tail, left, short, machine, group)
 
 
 def _watch(

@@ -152,11 +152,65 @@ def test_the_order_of_lines_and_a_log_cut_at_its_beginning_are_no_difference() -
 
 def test_no_text_takes_long() -> None:
     begun = time.monotonic()
-    for piece in ("1", "1 ", "a1/", "[", "1,", "1:", "e1", ".", "0x", "loss 1 ", "/a", "1-1-", "\b", "█"):
+    for piece in (
+        "1",
+        "1 ",
+        "a1/",
+        "[",
+        "1,",
+        "1:",
+        "e1",
+        ".",
+        "0x",
+        "loss 1 ",
+        "/a",
+        "1-1-",
+        "\b",
+        "█",
+        "_",
+        "1_",
+        "_f1",
+        "a.",
+        "-",
+        " ",
+        "=",
+    ):
         differing_numbers([piece * 65_536] * 20, [piece * 65_535 + "x"] * 20)
         for name in ("a.json", "a.csv", "a.log"):
             steady(name, (piece * (MAX_TEXT // len(piece.encode()))).encode())
     assert time.monotonic() - begun < 60
+
+
+@pytest.mark.parametrize("piece", ["_", "1_", "_1", "__f1", "a_", "1_a_", "deadbeef1-", "1:", "a.", "-", " ", "0", "0x", "/", "="])
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.log"])
+def test_a_texts_time_grows_with_its_length_alone(piece: str, name: str) -> None:
+    begun = time.process_time()
+    steady(name, (piece * MAX_TEXT)[:MAX_TEXT].encode())
+    assert time.process_time() - begun < 5  # 0.2 s; with a square of the length, 20 to 100 s
+
+
+def test_names_of_hexadecimal_digits_are_ids_only_where_they_hold_letters_and_digits() -> None:
+    for name in ("run_0a1b2c3d.txt", "deadbee1", "1234567f-00ab", "x-a1b2c3d_y"):
+        other = name.replace("b", "a").replace("f", "e")
+        expected = name.startswith("x-")  # after a `-`, and before a letter: a word of its own
+        assert bool(differing_files(Beside({name: Written("1")}), Beside({other: Written("1")}))) is expected, name
+    for name in ("model_1234567.bin", "deadbeef", "abcdef_1x"):
+        assert differing_files(Beside({name: Written("1")}), Beside({name.translate(SHIFTED): Written("1")})), name
+
+
+def test_all_notices_have_one_deadline_and_say_what_was_cut() -> None:
+    a, b = (Beside({"a": Written(value), "b.log": written(f"loss {value}")}, "", [f"acc {value}"]) for value in ("0.1", "0.2"))
+    assert set(notices(a, b)) == {"beside/files", "beside/log"}
+    found = notices(a, b, seconds=0)
+    assert found["beside/files"][0].startswith("not every file that the runs wrote was compared: what ")
+    assert found["beside/log"][0].startswith("not every printed number was compared: what ")
+    many = [Beside({f"{i:03}.txt": written(f"{run} 1_a " * 6_000) for i in range(100)}) for run in range(2)]
+    begun = time.monotonic()
+    assert "(looked at: what " in notices(*many, seconds=1)["beside/files"][0]
+    assert time.monotonic() - begun < 20
+
+
+SHIFTED = str.maketrans("1234567bc", "2345671cb")
 
 
 def files(**named: str | bytes) -> Beside:

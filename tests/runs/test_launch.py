@@ -8,6 +8,7 @@ import pytest
 
 from repro_gate.runs import conditions, launch, watching
 from repro_gate.runs.launch import Plan, Run, Site
+from repro_gate.runs.process import Ended
 from repro_gate.spec.model import Spec, Train
 from tests.tracing import PATH, blocks, trace_script, trained
 
@@ -160,3 +161,14 @@ def test_a_snippet_and_the_seed_in_a_command_are_filled_in(tmp_path: Path) -> No
     run = launch.launch(spec, Plan("one", conditions.default(6, None)), site, lambda traces: None)
     assert (run.outcome, blocks(trained(run), "loss", 0)[0].values) == ("finished", ((1.5).hex(),))
     assert trace_script(tmp_path / "two", "", command="echo seed={seed}", seed=7).ended.tail == ("seed=7",)
+
+
+@pytest.mark.parametrize("number", [None, 15])
+def test_a_crash_while_the_kernel_killed_another_job_only_says_so(number: int | None) -> None:
+    ended = Ended(1, number, False, "", 1.0, ("ValueError: its own",), 0, False, group_killed=True)
+    crash = launch._crash(ended)
+    assert crash is not None and crash[1] != "run/out-of-memory" and "memory" not in crash[2]
+    assert (
+        crash[3]
+        == "see the log's end; the kernel killed a process of this control group for want of memory meanwhile, perhaps of another job"
+    )

@@ -186,7 +186,7 @@ def test_a_command_that_waits_for_input_gets_none(tmp_path: Path, mark: str) -> 
 
 
 SHORT = """
-import os, sys
+import os, subprocess, sys
 from pathlib import Path
 from repro_gate.runs.process import supervise
 version, group = sys.argv[1], Path(sys.argv[2])
@@ -197,24 +197,31 @@ try:
     (group / "cgroup.procs").write_text(str(os.getpid()))
 except OSError as error:
     sys.exit(f"no group: {error}")
-def run(source):
-    return supervise([sys.executable, "-IS", "-c", source], cwd=Path("/"), env={}, timeout=60, tick=lambda _: None)
+def run(source, tick=lambda _: None):
+    return supervise([sys.executable, "-IS", "-c", source], cwd=Path("/"), env={}, timeout=60, tick=tick)
 eaten = run("x = b'x' * (600 << 20)")
-child = run("import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-IS', '-c', 'x = bytearray(600 << 20)']) and 5)")
+eat = [sys.executable, '-IS', '-c', 'x = bytearray(600 << 20)']
+child = run(f"import subprocess, sys; code = subprocess.call({eat}); print('exitcode :', code); sys.exit(code and 5)")
+def other_job(_):
+    subprocess.call(eat)
+    done.touch()
+done = Path(sys.argv[3])
+beside = run(f"import os, time\\nwhile not os.path.exists({str(done)!r}): time.sleep(0.05)\\nraise ValueError('its own')", other_job)
 killed = run("import os; os.kill(os.getpid(), 9)")
-print(eaten.signal, eaten.out_of_memory, child.exit_code, child.out_of_memory, killed.signal, killed.out_of_memory, killed.machine_kills)
+print(eaten.signal, eaten.out_of_memory, child.exit_code, child.out_of_memory, killed.signal, killed.out_of_memory,
+    beside.exit_code, beside.out_of_memory, beside.group_killed, killed.group_killed, killed.machine_kills)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's")
-def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count_and_no_other_is_taken_for_one() -> None:
+def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count_and_no_other_is_taken_for_one(tmp_path: Path) -> None:
     lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     version, top, path = next(
         (("1", "/sys/fs/cgroup/memory", line[2]) for line in lines if line[1] == "memory"), ("2", "/sys/fs/cgroup", lines[-1][2])
     )
     group = Path(f"{top}{path}/repro-gate-test-{os.getpid()}")
     try:
-        command = [sys.executable, "-c", SHORT, version, str(group)]
+        command = [sys.executable, "-c", SHORT, version, str(group), str(tmp_path / "done")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     finally:
         if group.exists():
@@ -223,4 +230,30 @@ def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count_and_no_othe
         assert "no group" in done.stderr, done.stderr
         pytest.skip(done.stderr.strip())
     *known, machine = done.stdout.split()
-    assert known == ["9", "True", "5", "True", "9", "False"] and machine in ("0", "None")
+    assert known == ["9", "True", "5", "True", "9", "False", "1", "False", "True", "False"] and machine in ("0", "None")
+
+
+@pytest.mark.parametrize(
+    ("source", "short"),
+    [
+        ("raise ValueError('of its own')", False),
+        ("sys.exit(3)", False),
+        ("os.kill(os.getpid(), signal.SIGTERM)", False),
+        ("os.kill(os.getpid(), signal.SIGKILL)", True),
+        ("sys.exit(137)", True),
+        ("subprocess.run([sys.executable, '-c', 'import os; os.kill(os.getpid(), 9)'], check=True)", True),
+        ("raise RuntimeError('DataLoader worker (pid 7) is killed by signal: Killed. ')", True),
+        ("print('exitcode  : -9 (pid: 7)'); sys.exit(1)", True),
+        ("print('worker 2: exit code: 137'); sys.exit(1)", True),
+        ("print('train.sh: line 3:     7 Killed                  python a.py'); sys.exit(1)", True),
+        ("print('step -91, signal 95, skilled, exit code 1370'); sys.exit(1)", False),
+        ("print('Killed')", None),
+    ],
+)
+def test_another_jobs_kill_for_want_of_memory_is_not_this_runs(
+    source: str, short: bool | None, tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = iter(range(9))
+    monkeypatch.setattr(process, "_kills", lambda: process._Kills(next(counts), None))
+    ended = run(tmp_path, mark, source)
+    assert (ended.out_of_memory, ended.group_killed) == (bool(short), short is not None)

@@ -1,0 +1,54 @@
+"""Claims about the look at what stands beside a training: an odd module costs its own rows, and a note says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.tracing import trace_script, trained
+
+ODD = """
+import torch
+from torch import nn
+net = nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+class Average(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("kept", torch.ones(3))
+        self.count = 7
+class Raises(Average):
+    def parameters(self, recurse=True):
+        if trained:
+            raise RuntimeError("not here")
+        return super().parameters(recurse)
+class Failing(nn.Module):
+    @property
+    def named_modules(self):
+        if trained:
+            raise ZeroDivisionError
+        return super().named_modules
+class Guarded(nn.Module):
+    def __getattribute__(self, name):
+        if trained:
+            raise LookupError(name)
+        return super().__getattribute__(name)
+trained = False
+odd = [Raises(), Failing(), Guarded(), nn.LazyLinear(2)]
+kept = Average()
+for step in range(2):
+    opt.zero_grad()
+    net(torch.ones(2, 3)).sum().backward()
+    opt.step()
+trained = True
+"""
+
+
+def test_an_odd_module_hides_no_other_and_is_counted_in_a_note(tmp_path: Path) -> None:
+    odd, clean = (
+        trained(trace_script(tmp_path / name, source))
+        for name, source in (("odd", ODD), ("clean", ODD.replace("odd = [Raises(), Failing(), Guarded(), nn.LazyLinear(2)]", "")))
+    )
+    rows = {(what, name) for what, name, _ in clean.beside}
+    assert {("module", "Average"), ("attribute", "Average.count")} <= rows and not clean.notes
+    assert rows <= {(what, name) for what, name, _ in odd.beside}
+    assert odd.notes == [("modules-not-read", "4 modules could not be looked at")]
