@@ -9,7 +9,11 @@ import itertools
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
+import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -63,6 +67,9 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Job:
     for folder in (package.parent, package):
         (folder / "__init__.py").write_text("")
     (package / "__main__.py").write_text(GATE)
+    (root / "docs/checks").mkdir(parents=True)
+    for page in ("checks/a.md", "reasons.md"):
+        (root / "docs" / page).write_text("a page\n")
     job = Job(tmp_path_factory.mktemp("job"), SYSTEM, root / "native")
     # What a stranger's checkout may hold: it is the current folder of each step.
     for name in ("venv", "pip", "sysconfig", "repro_gate"):
@@ -118,13 +125,14 @@ def test_on_a_pull_request_there_is_a_token_only_where_somebody_says_so(
 PLANT = "import os; os.path.exists({mark!r}) or open({mark!r}, 'w').write(os.environ.get('INPUT_TOKEN', 'ran'))\n"
 
 
-@pytest.mark.parametrize("where", ["a .pth file", "the package", "the interpreter", "a new module"])
+@pytest.mark.parametrize("where", ["a .pth file", "the package", "the package's copy", "the interpreter", "a new module"])
 def test_what_the_training_changed_is_refused_before_anything_has_the_token(where: str, native: Job, tmp_path: Path) -> None:
     place = Path(native.outputs["setup"]["place"])
     site = Path(native.outputs["setup"]["site"])
     planted = {
         "a .pth file": site / "planted.pth",
         "the package": native.action_path.parent / "repro_gate/__init__.py",
+        "the package's copy": place / "venv/copy/repro_gate/__init__.py",
         "the interpreter": place / "venv/bin/python",
         "a new module": site / "yaml.py",
     }[where]
@@ -158,6 +166,100 @@ def test_the_step_with_the_token_obeys_no_pth_file_and_reads_no_compiled_copy(na
     finally:
         planted.unlink()
     assert not (tmp_path / "mark").exists() and seen(native, "publish")["environment"]["INPUT_TOKEN"] == TOKEN
+
+
+def test_what_is_planted_beside_the_package_is_not_imported_where_the_token_is(native: Job, tmp_path: Path) -> None:
+    """The action's checkout is not on the path there; the package and its pages are a copy in the environment that `verify` digests."""
+    site, copy = (Path(native.outputs["setup"][name]) for name in ("site", "copy"))
+    planted = native.action_path.parent / "json.py"
+    planted.write_text(PLANT.format(mark=str(tmp_path / "mark")) + "raise SystemExit('planted')\n")
+    native.run("native", "token", {})
+    try:
+        program = f"import sys; sys.path[:0] = [{str(planted.parent)!r}, {str(site)!r}]; import repro_gate.github.__main__"
+        twin = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False)
+        assert "planted" in twin.stderr and (tmp_path / "mark").read_text() == "ran"  # with the checkout on the path it is imported
+        (tmp_path / "mark").unlink()
+        assert native.run("native", "verify", {}).returncode == 0  # it is no part of what runs
+        assert native.run("native", "publish", {"token": TOKEN}).returncode == 0
+    finally:
+        planted.unlink()
+    assert not (tmp_path / "mark").exists() and seen(native, "publish")["environment"]["INPUT_TOKEN"] == TOKEN
+    _, path = seen(native, "publish")["flags"]
+    assert str(planted.parent) not in path and list(path[-2:]) == [str(copy), str(site)]
+    pages = copy / "repro_gate/checks/pages"
+    assert (
+        copy.is_relative_to(Path(native.outputs["setup"]["place"]) / "venv")
+        and (pages / "a.md").is_file()
+        and (pages / "reasons.md").is_file()
+    )
+
+
+@pytest.fixture(scope="module")
+def own_interpreter(native: Job, tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, Path]:
+    """A job with an interpreter that a test may plant files beside, and that interpreter's folder."""
+    version = f"python3.{sys.version_info.minor}"
+    home = tmp_path_factory.mktemp("interpreter")
+    (home / "bin").mkdir()
+    shutil.copy(Path(sys._base_executable).resolve(), home / "bin/python3")  # type: ignore[attr-defined]
+    shutil.copytree(
+        sysconfig.get_path("stdlib"),
+        home / "lib" / version,
+        ignore=shutil.ignore_patterns("site-packages", "dist-packages", "test*", "config-*"),
+    )
+    (home / "lib" / version / "site-packages").mkdir()
+    for library in Path(sys.base_prefix, "lib").glob("libpython*"):
+        shutil.copy(library, home / "lib")
+    given = {**SYSTEM, "LD_LIBRARY_PATH": str(home / "lib")}
+    if subprocess.run([home / "bin/python3", "-I", "-c", "import ensurepip, ssl"], env=given, capture_output=True, check=False).returncode:
+        pytest.skip("this Python cannot be copied elsewhere")
+    job = Job(tmp_path_factory.mktemp("own"), given, native.action_path)
+    for step in ("token", "setup"):
+        ended = job.run("native", step, {"python": str(home / "bin/python3")})
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+    return job, home
+
+
+def test_the_archive_that_python_looks_into_first_is_not_used_where_the_token_is(own_interpreter: tuple[Job, Path], tmp_path: Path) -> None:
+    job, home = own_interpreter
+    archive = home / f"lib/python3{sys.version_info.minor}.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("json.py", PLANT.format(mark=str(tmp_path / "mark")) + "raise SystemExit('planted')\n")
+    try:
+        twin = subprocess.run(
+            [job.outputs["setup"]["python"], "-I", "-S", "-B", "-c", "import json"],
+            env=job.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "planted" in twin.stderr and (tmp_path / "mark").read_text() == "ran"
+        (tmp_path / "mark").unlink()
+        assert job.run("native", "publish", {"token": TOKEN}).returncode == 0  # even where nothing has verified
+    finally:
+        archive.unlink()
+    given = seen(job, "publish")["environment"]
+    assert not (tmp_path / "mark").exists() and given["INPUT_TOKEN"] == TOKEN
+    assert given["LD_LIBRARY_PATH"] == str(home / "lib") and "OPENSSL_CONF" not in given  # as they were in `setup`
+
+
+@pytest.mark.parametrize("where", ["lib/python3{}.zip/encodings/__init__.py", "bin/pybuilddir.txt"])
+def test_what_python_reads_before_any_program_is_verified(where: str, own_interpreter: tuple[Job, Path], tmp_path: Path) -> None:
+    job, home = own_interpreter
+    assert job.run("native", "verify", {}).returncode == 0
+    planted = home / where.format(sys.version_info.minor)
+    planted.parent.mkdir(parents=True, exist_ok=True)
+    planted.write_text("raise SystemExit('planted')\n")
+    try:
+        python = [job.outputs["setup"]["python"], "-I", "-S", "-B", "-c", "import sys; print(sys.path)"]
+        twin = subprocess.run(python, env=job.environment, capture_output=True, text=True, check=False)
+        assert "planted" in twin.stdout + twin.stderr or twin.returncode  # it has a say before the program does
+        ended = job.run("native", "verify", {})
+        assert ended.returncode == 2 and "was changed" in ended.stdout
+    finally:
+        planted.unlink()
+        if planted.name == "__init__.py":
+            shutil.rmtree(planted.parents[1])
+    assert job.run("native", "verify", {}).returncode == 0
 
 
 def test_the_checkout_is_not_on_the_gates_path(native: Job) -> None:
