@@ -22,6 +22,7 @@ NEED_GPU = {"env/cublas-workspace": "no deterministic run started CUDA", "hardwa
 WHERE_RUNS_PART = {"data/batches", "random-state/generators", "random-state/workers"}
 OTHERWISE = {
     "code/imports-checkout",
+    "data/leftovers",
     "code/pristine-workspace",
     "env/versions",
     "hardware/same",
