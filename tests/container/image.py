@@ -34,6 +34,7 @@ CONTEXT = (
     "pyproject.toml",
     "requirements",
     "docs/checks",
+    "docs/reasons.md",
     "repro_gate",
 )
 NAME, BASE = "localhost/repro-gate-test", "localhost/repro-gate-base"
