@@ -21,7 +21,7 @@ from tests.container.attacks import TOKEN
 from tests.container.engine import Engine, engine
 from tests.container.image import built
 from tests.container.runner import PULL, REPOSITORY, lay_out, start
-from tests.github.server import BOT, GitHub
+from tests.support.github.server import BOT, GitHub
 
 GOAL = 3.0
 

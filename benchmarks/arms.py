@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figure import ROOT
-from repro_gate.runs.conditions import Condition
+from repro_gate.runs.arms import Condition
 from repro_gate.runs.environment import training_environment
 from repro_gate.runs.launch import Plan, Run, Site, launch
 from repro_gate.spec.model import Spec, Train
 from repro_gate.trace.format import CONFIG_VARIABLE
-from repro_gate.trace.reader import Trace
+from repro_gate.trace.model import Trace
 
 # The interpreter that measures is the `python` of both arms.
 OUTER = {**os.environ, "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])}

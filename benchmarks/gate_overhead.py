@@ -16,8 +16,8 @@ from pathlib import Path
 
 from benchmarks.arms import OUTER, Place, RunFailed, open_place, run_bare
 from benchmarks.figure import ROOT, Figure
-from repro_gate.runs import conditions
-from repro_gate.runs.conditions import Condition
+from repro_gate.runs import arms
+from repro_gate.runs.arms import Condition
 
 GOAL = 1.10
 SEED = 42
@@ -107,8 +107,8 @@ def _gate(place: Place, spec: Path, gate: Sequence[str]) -> tuple[float, list[fl
 def _bare_series(place: Place, epochs: int) -> float:
     """Wall time of the five runs without the gate, in seconds."""
     everything: frozenset[str] = frozenset()
-    on, off = conditions.deterministic(SEED, everything, None), conditions.default(SEED, None)
-    control = conditions.reseeded(SEED, everything, CONTROL_STEPS)
+    on, off = arms.deterministic(SEED, everything, None), arms.default(SEED, None)
+    control = arms.reseeded(SEED, everything, CONTROL_STEPS)
     began = time.perf_counter()
     for condition in (on, off, on, off, control):
         run_bare(place, _bare_command(place, condition, epochs), condition)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.arms import OUTER, WORKLOADS, Place, RunFailed, open_place, run_bare, run_probed
 from benchmarks.figure import ROOT, Figure
-from repro_gate.runs import conditions
+from repro_gate.runs import arms
 from repro_gate.runs.launch import Run
 
 MIB = 2**20
@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
-from repro_gate.analysis.compare import compare_runs
+from repro_gate.compare.traces import compare_runs
 from repro_gate.trace.reader import read_folder
 before = peak()
 a, b = (read_folder(Path(name), None) for name in sys.argv[1:3])
@@ -93,7 +93,7 @@ def measure(settings: Settings) -> list[Figure]:
 def _round(place: Place, name: str, steps: int, large: int) -> Round:
     out = place.root / f"{name}.json"
     command = f"python3 train.py --model many --large {large} --steps {steps} --out {out}"
-    condition = replace(conditions.default(42, None), steps=steps)
+    condition = replace(arms.default(42, None), steps=steps)
     run_bare(place, command, condition)
     bare = _peak(out)
     first = run_probed(place, command, condition, f"{name}-1", keep_final=True)

@@ -14,8 +14,8 @@ from typing import Any
 
 from benchmarks.arms import WORKLOADS, Place, open_place, run_bare, run_probed
 from benchmarks.figure import ROOT, Figure
-from repro_gate.runs import conditions
-from repro_gate.trace.reader import StepMark
+from repro_gate.runs import arms
+from repro_gate.trace.model import StepMark
 
 GOAL = 1.05
 
@@ -76,7 +76,7 @@ def _round(place: Place, settings: Settings, model: str, number: int) -> Round:
     for arm in ("bare", "probed") if number % 2 else ("probed", "bare"):
         out = place.root / f"{model}-{arm}-{number}.json"
         command = f"python3 train.py --model {model} {settings.arguments} --steps {settings.steps} --out {out}"
-        condition = conditions.default(42, None)
+        condition = arms.default(42, None)
         if arm == "bare":
             run_bare(place, command, condition)
         else:

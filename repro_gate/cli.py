@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING
 
 from repro_gate import __version__
 from repro_gate._version import DOCS_URL
-from repro_gate.arguments import parser
-from repro_gate.ending import end_cleanly
-from repro_gate.errors import GateError, UsageError
-from repro_gate.plain_log import plain_log
+from repro_gate.commands.arguments import parser
+from repro_gate.errors import GateError, UsageError, end_cleanly
+from repro_gate.github.log_guard import plain_log
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from repro_gate.progress import Watch
     from repro_gate.report.model import Report
+    from repro_gate.runs.progress import Watch
 
 _STRANGERS = ("run", "lock", "hash", "compare")  # commands that start what the checkout names: they hold no secret while they do
 
@@ -37,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end_cleanly()
     options = parser().parse_args(arguments)
     if arguments is None and options.command in _STRANGERS:
-        from repro_gate.isolation.restart import handed_over, start_anew
+        from repro_gate.sandbox.reexec import handed_over, start_anew
 
         start_anew(os.environ)
         handed_over()
@@ -68,12 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from repro_gate.durations import Durations
-    from repro_gate.gate import run_gate
-    from repro_gate.isolation.choosing import choose
-    from repro_gate.options import Options
-    from repro_gate.report.figures import duration
+    from repro_gate.gate.durations import Durations
+    from repro_gate.gate.options import Options
+    from repro_gate.gate.run import run_gate
     from repro_gate.report.model import EXIT_CODES
+    from repro_gate.report.numbers import duration
+    from repro_gate.sandbox.selection import choose
     from repro_gate.spec.loader import load_spec
 
     for path in (options.json, options.markdown, options.sarif):
@@ -114,7 +113,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from repro_gate.checking import NEED_TRAINING, check
+    from repro_gate.gate.evidence import NEED_TRAINING, check
     from repro_gate.report.checklist import checklist_json, render_checklist
     from repro_gate.report.json_values import to_text
     from repro_gate.spec.loader import load_spec
@@ -131,7 +130,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _lock(options: argparse.Namespace) -> int:
-    from repro_gate.locking import lock
+    from repro_gate.commands.baseline import lock
     from repro_gate.report.model import EXIT_CODES
 
     with _watch(options) as watch:
@@ -148,8 +147,8 @@ def _lock(options: argparse.Namespace) -> int:
 
 
 def _hash(options: argparse.Namespace) -> int:
-    from repro_gate.address.diff import diff_lines, moved, tree_lines
-    from repro_gate.hashing import address_at, as_json, diff_as_json
+    from repro_gate.baseline.changes import diff_lines, moved, tree_lines
+    from repro_gate.commands.hash import address_at, as_json, diff_as_json
 
     _writable(options.json)
     with _watch(options) as watch:
@@ -185,7 +184,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 def _show(report: Report, options: argparse.Namespace) -> None:
     """Files first: a closed pipe must not lose them."""
-    from repro_gate.report.json_face import dumps
+    from repro_gate.report.json_report import dumps
 
     if options.json is not None:
         _write(options.json, dumps(report))
@@ -235,27 +234,27 @@ def _console() -> Console:
 
 
 def _watch(options: argparse.Namespace) -> contextlib.AbstractContextManager[Watch]:
-    from repro_gate.progress import watching
+    from repro_gate.report.progress import watching
 
     github = os.environ.get("GITHUB_ACTIONS") == "true"
     return watching(sys.stderr, terminal=sys.stderr.isatty(), github=github, quiet=options.quiet)
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from repro_gate.comparing import compare_paths
+    from repro_gate.commands.compare import compare_paths
 
     return compare_paths(options.a, options.b, options.python, options.json)
 
 
 def _comment(options: argparse.Namespace) -> int:
-    from repro_gate.github.posting import Wanted, comment_command
+    from repro_gate.commands.comment import Wanted, comment_command
 
     wanted = Wanted(options.report, options.when, options.repository, options.pull_request, options.dry_run)
     return comment_command(wanted, os.environ)
 
 
 def _init(options: argparse.Namespace) -> int:
-    from repro_gate.commands.init import init
+    from repro_gate.commands.init.command import init
 
     if not options.folder.is_dir():
         raise UsageError(f"{options.folder}: is no folder", remedy="name the folder of the checkout")
@@ -299,6 +298,6 @@ def _write(path: Path, text: str) -> None:
 
 
 def _printable(text: str) -> str:
-    from repro_gate.report.escape import for_log, for_terminal
+    from repro_gate.escape import for_log, for_terminal
 
     return "\n".join(for_log(for_terminal(line), os.environ) for line in text.split("\n"))

@@ -1,9 +1,18 @@
-"""The one error type that people see: what is wrong, where, and what to do next.
+"""How the gate ends early: the errors that people see, and signals.
 
-Raised where the cause is known, printed in one place (`cli.main`). Imports nothing of the package.
+An error says what is wrong, where, and what to do next; it is raised where the cause is known and printed in one place (`cli.main`).
+
+A signal ends the gate as KeyboardInterrupt, so that what is running is stopped and what was made is removed. Signals are held from before
+something is made that has to be cleaned up until that is done, and obeyed after it, the second Ctrl-C too: `with held()` around the whole,
+`with obeyed()` around the long work inside. A `finally` alone is not enough: a signal may come in it, or on the way into it. `cli` and
+`github.__main__` take the signals first of all; without that, holding does nothing.
 """
 
 from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
 
 
 class GateError(Exception):
@@ -36,3 +45,69 @@ class Inconclusive(GateError):
 
     def __init__(self, message: str, *, remedy: str = "", reason_id: str = "inconclusive") -> None:
         super().__init__(message, remedy=remedy, reason_id=reason_id)
+
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _State:
+    """Of the main thread, the only one that Python runs signal handlers in."""
+
+    open = True  # a signal is obeyed at once
+    waiting = False  # one came while they were held
+
+
+def end_cleanly() -> None:
+    """Take SIGINT, SIGTERM and SIGHUP."""
+    _State.open, _State.waiting = True, False
+    for number in ENDING:
+        signal.signal(number, _came)
+
+
+def is_waiting() -> bool:
+    """Whether a signal came that is held: what waits out of mere politeness need not wait any longer."""
+    return _State.waiting
+
+
+def held() -> _Span:
+    """Signals wait inside, and the first that came is obeyed at the end, as KeyboardInterrupt."""
+    return _Span(opens=False)
+
+
+def obeyed() -> _Span:
+    """Inside `held`: signals are obeyed at once again. Nothing is to be made inside that an outer `finally` does not clean up."""
+    return _Span(opens=True)
+
+
+def _came(number: int, frame: FrameType | None) -> None:
+    _State.waiting = True
+    if _State.open:
+        _obey()
+
+
+def _obey() -> None:
+    """Raise for what came. Whatever comes while that is on its way waits for the next `obeyed`, or for the end of the outermost `held`."""
+    _State.open = _State.waiting = False
+    raise KeyboardInterrupt
+
+
+class _Span:
+    """A stretch of the main thread in which signals wait, or do not; in other threads it does nothing."""
+
+    def __init__(self, *, opens: bool) -> None:
+        self._opens, self._before, self._counts = opens, True, threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> None:
+        if self._counts:
+            self._before = _State.open
+            self._set(self._opens)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """After a KeyboardInterrupt signals go on waiting, so that it reaches whoever ends the gate."""
+        if self._counts:
+            self._set(self._before and not (kind is not None and issubclass(kind, KeyboardInterrupt)))
+
+    def _set(self, is_open: bool) -> None:
+        _State.open = is_open
+        if is_open and _State.waiting:
+            _obey()

@@ -1,20 +1,28 @@
-"""Copying one file and removing one tree, without ever following a link; and where a link leads, for who follows one.
+"""Files of untrusted code: read within bounds, copied and removed, without ever following a link out of where they belong.
 
-Called by `workspace`, `trace.artifacts.collect` and the readers of a checkout's files. Trees to be removed were written by the training:
-nested beyond any path length, with permissions taken away, full of links to elsewhere. Standard library only.
+Trees to be removed were written by the training: nested beyond any path length, with permissions taken away, full of links to elsewhere.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
 import stat
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
-from repro_gate.errors import Inconclusive
+from repro_gate.errors import Inconclusive, held
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 try:
     import fcntl
@@ -31,6 +39,10 @@ _KEPT_MODE = 0o777  # set-user-id and its kin are not copied
 
 class NotRegular(OSError):
     """What should be copied or read is no regular file."""
+
+
+class Unreadable(Exception):
+    """A file that cannot be used. The message is a clause that follows its name: `is no UTF-8 text`."""
 
 
 def read_start(path: Path, most: int) -> bytes:
@@ -52,6 +64,43 @@ def leads_out(path: Path, checkout: Path) -> str:
         return "lies outside the checkout"
     inside = os.path.relpath(real, top).lower().split(os.sep)
     return "belongs to git itself" if ".git" in inside else ""
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """Whether `path`, with links followed, lies in `folder` or is it."""
+    real, top = os.path.realpath(path), os.path.realpath(folder)
+    return real == top or real.startswith(top.rstrip(os.sep) + os.sep)
+
+
+def read_text(path: Path, within: Path, most: int) -> str:
+    """The UTF-8 text of `path`. Raises Unreadable where it is not there, not inside `within`, git's own, no regular file or over
+    `most` bytes."""
+    try:
+        if why := leads_out(path, within):
+            raise Unreadable(why)
+        content = read_start(path, most + 1)
+    except FileNotFoundError:
+        raise Unreadable("is not there") from None
+    except NotRegular:
+        raise Unreadable("is no regular file") from None
+    except (OSError, ValueError) as error:
+        raise Unreadable(f"cannot be read: {error}") from None
+    if len(content) > most:
+        raise Unreadable(f"is larger than {most} bytes")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"is no UTF-8 text (byte {error.start})") from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text. Raises Unreadable with the line that tomllib names."""
+    try:
+        document: dict[str, Any] = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        said = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise Unreadable(f"is no TOML: {said}") from None
+    return document
 
 
 def copy_file(source: Path, target: Path, sight: Callable[[], AbstractContextManager[None]] = nullcontext) -> int:
@@ -193,3 +242,14 @@ def make_folder(path: Path) -> Path:
     remove_tree(path)
     path.mkdir(mode=0o700, parents=True)
     return path
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A temporary folder of any name, its path without links; removed at the end whatever happens. Signals wait inside."""
+    with held():
+        place = Path(tempfile.mkdtemp(prefix="repro-gate-")).resolve()
+        try:
+            yield place
+        finally:
+            remove_tree(place)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.composite import Job, load, steps
+from tests.support.composite import Job, load, steps
 
 SYSTEM = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GITHUB_EVENT_NAME": "push"}
 TOKEN = "a-token-that-nobody-may-see"

@@ -13,10 +13,10 @@ import yaml
 
 from repro_gate.github import settings
 from repro_gate.github.model import Inputs, Posted
-from repro_gate.github.publish import outputs_of
-from tests.composite import ACTIONS, ROOT, load, steps
-from tests.report.samples import PASS
-from tests.shell import script, shellcheck
+from repro_gate.github.publish_phase import outputs_of
+from tests.support.composite import ACTIONS, ROOT, load, steps
+from tests.support.reports import PASS
+from tests.support.shell import script, shellcheck
 
 COMPOSITE = ("native", "docker-run")
 EXTRAS = {"container": [], "native": ["python", "token_on_pull_requests"], "docker-run": ["image", "gpus", "shm_size"]}

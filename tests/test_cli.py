@@ -12,8 +12,8 @@ import pytest
 
 from repro_gate import __version__
 from repro_gate.cli import main
-from repro_gate.durations import Durations
-from tests.e2e.gating import command, environment
+from repro_gate.gate.durations import Durations
+from tests.support.gates import command, environment
 
 HEAVY = ("torch", "numpy", "yaml", "jsonschema", "rich", "jinja2", "requests", "psutil", "subprocess", "asyncio")
 
@@ -29,7 +29,8 @@ def test_help_imports_nothing_that_only_a_gating_needs() -> None:
 
 def test_the_gate_never_imports_torch(tmp_path: Path) -> None:
     code = (
-        "import sys, repro_gate.gate, repro_gate.comparing, repro_gate.report.terminal, repro_gate.report.markdown, repro_gate.spec.init\n"
+        "import sys, repro_gate.gate.run, repro_gate.commands.compare, repro_gate.report.terminal, repro_gate.report.markdown\n"
+        "import repro_gate.commands.init.draft\n"
         "print('torch' in sys.modules, 'numpy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)

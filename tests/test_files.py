@@ -9,7 +9,7 @@ import pytest
 
 from repro_gate.errors import Inconclusive
 from repro_gate.files import remove_tree
-from tests.repositories import tree, write
+from tests.support.repositories import tree, write
 
 
 def test_a_hostile_tree_is_removed_and_nothing_else(tmp_path: Path) -> None:

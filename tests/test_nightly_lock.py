@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.composite import ROOT
+from tests.support.composite import ROOT
 
 pytestmark = pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq, which GitHub's runners have")
 SHA, LOCK = "1" * 40, 'lock: "a\u00e9"\n'

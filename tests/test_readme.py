@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from repro_gate.checking import gather
-from repro_gate.checkout import inspect_checkout
+from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checks import run_static
 from repro_gate.checks.interface import CATEGORIES
 from repro_gate.checks.table import placed
 from repro_gate.cli import main
-from repro_gate.progress import Silent
+from repro_gate.gate.evidence import gather
+from repro_gate.runs.progress import Silent
 from repro_gate.spec.loader import load_spec
-from tests.repositories import git, repository
+from tests.support.repositories import git, repository
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from repro_gate.checks.workflows import read_workflows
-from tests.composite import ROOT, load
-from tests.shell import script, shellcheck
+from tests.support.composite import ROOT, load
+from tests.support.shell import script, shellcheck
 
 OURS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 EXAMPLES = sorted((ROOT / "examples/workflows").glob("*.yml"))

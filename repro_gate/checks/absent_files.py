@@ -13,7 +13,7 @@ from pathlib import Path
 
 from repro_gate.checks.interface import Evidence
 from repro_gate.checks.opened import declared_paths, in_workspace
-from repro_gate.checks.text import is_inside
+from repro_gate.files import is_inside
 
 _QUOTED = r"(?:'(?P<single>[^'\n]{1,1000})'|\"(?P<double>[^\"\n]{1,1000})\")"
 _RANK = r"(?:\[rank\d{1,6}\]: )?"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from repro_gate.checkout_contents import lfs_pointers, submodules
+from repro_gate.checkout.contents import lfs_pointers, submodules
 from repro_gate.checks.absent_files import files_of_this_machine
 from repro_gate.checks.interface import CHECKOUT, Check, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
 from repro_gate.checks.opened import (
@@ -22,10 +22,10 @@ from repro_gate.checks.opened import (
     opened,
     unlisted,
 )
-from repro_gate.checks.text import Unreadable, parse_toml, read_text
 from repro_gate.checks.workflows import Use, read_workflows
+from repro_gate.files import Unreadable, parse_toml, read_text
 from repro_gate.runs.launch import SNIPPET
-from repro_gate.trace.reader import Opened
+from repro_gate.trace.model import Opened
 
 _LICENCE = re.compile(r"(?:(?:un)?licen[cs]es?|copying)(?:[-._ ].*)?", re.IGNORECASE)
 _NO_LICENCE_SUFFIX = frozenset({".py", ".sh", ".js", ".json", ".yml", ".yaml", ".toml", ".cfg", ".ini", ".in", ".h", ".c", ".ipynb"})

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from repro_gate.analysis.compare import processes
 from repro_gate.checks.installed import hold, own_names
 from repro_gate.checks.interface import (
     CHECKOUT,
@@ -25,9 +24,11 @@ from repro_gate.checks.interface import (
     skipped,
     undeclared,
 )
-from repro_gate.checks.lockfiles import Lock, LockfileError, kind_of, read_lock
+from repro_gate.compare.traces import processes
+from repro_gate.install.lockfiles import kind_of, read_lock
+from repro_gate.install.lockfiles.model import Lock, LockfileError
 from repro_gate.spec.errors import escaped
-from repro_gate.trace.reader import Trace
+from repro_gate.trace.model import Trace
 
 _ON_GPU = ("python", "torch", "cuda", "cudnn", "nccl", "driver")
 _SAME = (*_ON_GPU, "interpreter")

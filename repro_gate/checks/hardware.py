@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from repro_gate.checks.interface import Check, Evidence, Outcome, bounded, check, failed, missing, noticed, passed, shortened, skipped
-from repro_gate.trace.reader import Trace
+from repro_gate.trace.model import Trace
 
 SAME = ("device", "gpus", "gpu-model", "gpu-sm-count", "gpu-capability", "cpu-isa", "threads", "processors")
 _GPU_FACTS = {

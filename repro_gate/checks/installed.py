@@ -18,8 +18,8 @@ from packaging.markers import InvalidMarker, Marker, UndefinedComparison, Undefi
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from repro_gate.checks.lockfiles import Lock, Pin
-from repro_gate.checks.text import Unreadable, parse_toml, read_text
+from repro_gate.files import Unreadable, parse_toml, read_text
+from repro_gate.install.lockfiles.model import Lock, Pin
 
 # What sets an environment up is often outside its lock, and the gate's own package may be imported for `record` and `step`.
 _TOOLS = frozenset({"pip", "setuptools", "wheel", "pkg-resources", "repro-gate"})

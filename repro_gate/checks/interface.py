@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from repro_gate.analysis.model import Comparison, Divergence, Tally
-from repro_gate.checkout import Checkout
+from repro_gate.checkout.inspection import Checkout
+from repro_gate.compare.model import Comparison, Divergence, Tally
 from repro_gate.data.declarations import DataProblem
 from repro_gate.data.declared import DataFinding
 from repro_gate.runs.launch import Run

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from repro_gate.analysis.compare import processes
+from repro_gate.compare.traces import processes
 from repro_gate.runs.launch import Run
-from repro_gate.trace.reader import Trace
+from repro_gate.trace.model import Trace
 
 Seen = TypeVar("Seen")
 

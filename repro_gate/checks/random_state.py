@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from repro_gate.analysis.compare import Key, first_difference, key_of, processes
 from repro_gate.checks.interface import Check, Evidence, Outcome, check, failed, missing, noticed, parted_before, passed, shortened, skipped
 from repro_gate.checks.loaders import by_loader
 from repro_gate.checks.opened import in_workspace
-from repro_gate.runs.conditions import WARN_ONLY, moot, not_effective, wanted
+from repro_gate.compare.traces import Key, first_difference, key_of, processes
+from repro_gate.runs.arms import WARN_ONLY, moot, not_effective, wanted
 from repro_gate.runs.launch import Run
 from repro_gate.trace.format import DIGEST_BYTES
-from repro_gate.trace.reader import Block, LoaderSeen, Trace
+from repro_gate.trace.model import Block, LoaderSeen, Trace
 
 ALGORITHMS = "torch.use_deterministic_algorithms"
 NO_DETERMINISTIC = "run/no-deterministic-implementation"  # the reason of a run that torch ended for want of one

@@ -13,7 +13,7 @@ from repro_gate.checks.interface import Evidence, Outcome, check, missing, passe
 from repro_gate.checks.loaders import by_loader
 from repro_gate.runs.launch import Run
 from repro_gate.trace.format import RECORD_BYTES
-from repro_gate.trace.reader import Records
+from repro_gate.trace.model import Records
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro_gate.checks.text import Unreadable, is_inside, read_text
-from repro_gate.checks.yaml_scalars import YamlFault, YamlPath, scalars
+from repro_gate.files import Unreadable, is_inside, read_text
+from repro_gate.install.yaml_scalars import YamlFault, YamlPath, scalars
 
 MAX_FILES = 500
 MAX_FOLDERS = 2_000

@@ -12,18 +12,18 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from repro_gate.errors import GateError, Inconclusive, UsageError
+from repro_gate.escape import for_workflow_log
 from repro_gate.github import workflow
-from repro_gate.report.escape import for_workflow_log
 
 PHASES = ("action", "gate", "publish")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run one phase and return the step's exit code."""
-    from repro_gate.ending import end_cleanly
-    from repro_gate.isolation.restart import NEEDED, handed_over, start_anew
-    from repro_gate.isolation.secret_names import secret_names
-    from repro_gate.redact import known_secrets
+    from repro_gate.errors import end_cleanly
+    from repro_gate.github.redact import known_secrets
+    from repro_gate.sandbox.reexec import NEEDED, handed_over, start_anew
+    from repro_gate.sandbox.secret_names import secret_names
 
     end_cleanly()
     for stream in (sys.stdout, sys.stderr):
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _phase(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> int:
     from repro_gate.github.activity import decide
-    from repro_gate.github.gating import gate_phase
+    from repro_gate.github.run_phase import gate_phase
     from repro_gate.github.settings import read_inputs, read_job
 
     inputs, job = read_inputs(environment), read_job(environment)
@@ -64,7 +64,7 @@ def _phase(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> 
         gate_phase(inputs, job, decision, environment, known)
     if phase == "gate":
         return 0  # what came of it lies in the report folder, and the next step tells it
-    from repro_gate.github.publish import publish_phase
+    from repro_gate.github.publish_phase import publish_phase
 
     return publish_phase(inputs, job, decision, known, sys.stdout)
 

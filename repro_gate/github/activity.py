@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Mapping
 
 from repro_gate.errors import UsageError
+from repro_gate.escape import for_terminal
 from repro_gate.github.event import read_pull_request, read_workflow_run
 from repro_gate.github.model import Activity, Decision, Inputs, Job, PullRequest
-from repro_gate.report.escape import for_terminal
 
 # Pushed by a bot once a maintainer has looked at a fork's change: docs.gha-runners.nvidia.com, "copy-pr-bot".
 _COPIED = re.compile(r"refs/heads/pull-request/([1-9][0-9]{0,8})", re.ASCII)

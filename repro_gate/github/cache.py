@@ -11,8 +11,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from repro_gate.ending import held
-from repro_gate.errors import UsageError
+from repro_gate.errors import UsageError, held
 
 
 @contextlib.contextmanager

@@ -13,15 +13,13 @@ from typing import TypeVar
 import requests
 
 from repro_gate.errors import UsageError
+from repro_gate.escape import for_terminal
 from repro_gate.github.client_errors import NOT_FOUND, UNAUTHORIZED, ApiError, Uncertain, json_of
 from repro_gate.github.client_shapes import ShapeError, comment_of, login_of, pull_request_of
 from repro_gate.github.event import is_commit, is_repository
 from repro_gate.github.model import Comment, PullRequest, Secret
 from repro_gate.github.servers import graphql_beside, same_origin, server
 from repro_gate.github.transport import Answer, Call, Limits, Transport
-from repro_gate.report.escape import for_terminal
-
-__all__ = ["Api", "ApiError", "Uncertain"]
 
 PER_PAGE = "100"  # GitHub's most
 MOST_PAGES = 100  # GitHub itself closes a conversation at 2,500 comments

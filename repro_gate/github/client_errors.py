@@ -9,7 +9,7 @@ import json
 import re
 
 from repro_gate.errors import GateError
-from repro_gate.report.escape import clip, for_terminal
+from repro_gate.escape import clip, for_terminal
 
 MESSAGE_LIMIT = 300  # characters of GitHub's own message that are shown
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 401, 403, 404

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from repro_gate.errors import UsageError
-from repro_gate.github.client import ApiError, Uncertain
+from repro_gate.github.client_errors import ApiError, Uncertain
 from repro_gate.github.marker import marker_line, read_marker
 from repro_gate.github.model import COMMENT_WHEN, Comment, Marker, Posted, PullRequest
 

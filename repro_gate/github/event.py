@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from repro_gate.errors import UsageError
+from repro_gate.escape import for_terminal
 from repro_gate.github.model import PullRequest, WorkflowRun
-from repro_gate.report.escape import for_terminal
 
 MAX_BYTES = 25 * 1024 * 1024  # GitHub delivers no larger payload: docs.github.com, "Webhook events and payloads", Payload cap
 MAX_DEPTH = 64  # levels; GitHub's own payloads have fewer than 10

@@ -13,8 +13,8 @@ import posixpath
 import re
 
 from repro_gate.errors import UsageError
+from repro_gate.escape import for_terminal
 from repro_gate.github.model import Marker
-from repro_gate.report.escape import for_terminal
 
 VERSION = 1
 LINE_LIMIT = 400  # characters; the longest that is written has 299

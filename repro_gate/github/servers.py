@@ -9,8 +9,8 @@ import ipaddress
 from urllib.parse import SplitResult, urlsplit
 
 from repro_gate.errors import UsageError
+from repro_gate.escape import for_terminal
 from repro_gate.github.client_errors import ApiError
-from repro_gate.report.escape import for_terminal
 
 
 def server(url: str, name: str) -> str:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from repro_gate.errors import UsageError
+from repro_gate.escape import for_terminal
 from repro_gate.github.event import is_commit, is_repository, read_event
 from repro_gate.github.model import COMMANDS, COMMENT_WHEN, FAIL_ON, Inputs, Job, Secret
 from repro_gate.github.servers import graphql_beside
-from repro_gate.report.escape import for_terminal
 
 GITHUB = "https://github.com"
 GITHUB_API = "https://api.github.com"

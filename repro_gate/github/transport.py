@@ -17,11 +17,11 @@ import urllib3
 from requests.auth import AuthBase
 
 from repro_gate import __version__
+from repro_gate.escape import for_terminal
 from repro_gate.github.client_errors import ApiError, Uncertain, message_of, refused
 from repro_gate.github.model import Secret
 from repro_gate.github.rate_limit import BETWEEN_WRITES, backoff, is_limited, limit_pause, retry_after
 from repro_gate.github.servers import origin_of, same_origin
-from repro_gate.report.escape import for_terminal
 
 HEADERS = {
     "Accept": "application/vnd.github+json",

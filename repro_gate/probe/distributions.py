@@ -13,8 +13,7 @@ import sys
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from ..trace.format import MAX_DISTRIBUTIONS, MAX_IMPORTS
-from .opened import printable
-from .process import mapped_files
+from .process import mapped_files, printable
 
 _FOLDERS = (".dist-info", ".egg-info")
 _LISTS = ("RECORD", "installed-files.txt", "SOURCES.txt")  # of files, relative to the site folder or (the second) to the metadata folder

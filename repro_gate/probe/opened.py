@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Sequence, Set, Tuple
 
 from ..trace.format import MAX_NAME, MAX_OPENED
 from . import callers, session
-from .process import mapped_files
+from .process import mapped_files, printable
 
 _SYSTEM = (
     *("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/boot", "/proc", "/sys", "/dev", "/nix/store"),
@@ -200,8 +200,3 @@ def with_separator(folders: Sequence[str]) -> Tuple[str, ...]:
     """Each folder as it is written and as it is, with a separator behind it; the root of all is none of them."""
     both = [form for folder in folders if folder for form in (os.path.abspath(folder), os.path.realpath(folder))]
     return tuple(dict.fromkeys(folder + os.sep for folder in both if folder != os.sep))
-
-
-def printable(text: str) -> str:
-    """Text that can be printed anywhere: a file name that is no UTF-8 shows its bytes."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -69,3 +69,8 @@ def mapped_files() -> List[str]:
         return []
     columns = (line.rstrip("\n").split(None, 5) for line in lines)
     return list(dict.fromkeys(column[5] for column in columns if len(column) == 6 and column[5].startswith("/")))
+
+
+def printable(text: str) -> str:
+    """Text that can be printed anywhere: a file name that is no UTF-8 shows its bytes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

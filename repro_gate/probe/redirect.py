@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Set
 
 from ..trace.format import MAX_IMPORTS, MAX_NAME
 from . import opened, session
+from .process import printable
 
 _BASES = ("", "src", "lib", "python")  # where a project keeps its packages
 _LINKS = 10_000  # files looked at in a tree of links
@@ -113,7 +114,7 @@ class Original:
             distribution = known[folder]
             if distribution is not None and len(self._found) < MAX_IMPORTS:
                 self._found.add(file)
-                row = [opened.printable(text) for text in (name, os.path.realpath(file), distribution)]
+                row = [printable(text) for text in (name, os.path.realpath(file), distribution)]
                 if all(len(text) <= MAX_NAME for text in row):
                     self._pending.append(row)
 

@@ -7,10 +7,10 @@ clipped: the printer escapes them (`escape.for_workflow_data`) and keeps within 
 
 from dataclasses import dataclass
 
-from repro_gate.report.blame import ASKS_LESS, Blame, blames, spec_place
-from repro_gate.report.escape import clip
+from repro_gate.escape import clip
+from repro_gate.report.comparisons import ASKS_LESS as ASKS_LESS_TITLE
+from repro_gate.report.findings import ASKS_LESS, Blame, blames, spec_place
 from repro_gate.report.model import Report
-from repro_gate.report.standing import ASKS_LESS as ASKS_LESS_TITLE
 
 LEVELS = ("error", "warning", "notice")
 _MESSAGE = 800  # characters of one of the three texts of a message: GitHub shows 4,096 of all

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from repro_gate.analysis.model import Comparison, NoiseFloor
-from repro_gate.report.escape import for_mermaid
+from repro_gate.compare.model import Comparison, NoiseFloor
+from repro_gate.escape import for_mermaid
 
 POINTS = 60  # at most so many points: what a chart in a comment can show
 _DECADES = 1_000  # largest over smallest gap from which on the axis is logarithmic

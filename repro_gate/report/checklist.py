@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from repro_gate.report import figures, sentences
+from repro_gate.checks.interface import STATUSES, CheckResult
+from repro_gate.report import numbers, wording
 from repro_gate.report.json_values import plain_document
 from repro_gate.report.layout import STATUS_STYLE, evidence, grid, indented, out, remedy, section, text
-from repro_gate.report.model import STATUSES, CheckResult
 
 SCHEMA_ID = "repro-gate/checklist/v1"
 _EVIDENCE_KEPT = 500  # lines of evidence that the JSON holds
@@ -30,12 +30,12 @@ def render_checklist(results: Sequence[CheckResult], console: Console, need_trai
     `need_training` are the ids of the checks that were not made, since only a training can answer them.
     """
     encoding = console.encoding
-    for category, passed, made in sentences.coverage(results):
-        here = [item for item in sentences.worst_first(results) if item.category == category and not sentences.is_undeclared(item)]
+    for category, passed, made in wording.coverage(results):
+        here = [item for item in wording.worst_first(results) if item.category == category and not wording.is_undeclared(item)]
         waiting = sum(_category(identifier) == category for identifier in need_training)
         out(console, *section(_title(category, passed, made, waiting), _results(here, encoding) if here else None, encoding))
-    if sentences.undeclared(results):
-        out(console, Text(""), Text(sentences.undeclared(results), style="dim"))
+    if wording.undeclared(results):
+        out(console, Text(""), Text(wording.undeclared(results), style="dim"))
     out(console, Text(""))
     console.print(_summary(results, len(need_training)), soft_wrap=True, highlight=False)  # one line, so that a log can be searched for it
 
@@ -51,7 +51,7 @@ def checklist_json(results: Sequence[CheckResult], spec_path: str, need_training
         "schema": SCHEMA_ID,
         "spec": spec_path,
         "counts": {status: statuses[status] for status in STATUSES},
-        "coverage": [{"category": category, "passed": passed, "made": made} for category, passed, made in sentences.coverage(results)],
+        "coverage": [{"category": category, "passed": passed, "made": made} for category, passed, made in wording.coverage(results)],
         "checklist": [{**vars(item), "evidence": item.evidence[:_EVIDENCE_KEPT]} for item in results],
         "need_training": list(need_training),
     }
@@ -60,7 +60,7 @@ def checklist_json(results: Sequence[CheckResult], spec_path: str, need_training
 
 def _title(category: str, passed: int, made: int, waiting: int) -> str:
     """`code: 2 of 4, 1 more needs training`."""
-    counted = figures.of(passed, made) if made else "nothing checked"
+    counted = numbers.of(passed, made) if made else "nothing checked"
     return f"{category}: {counted}" + (f", {waiting} more {'needs' if waiting == 1 else 'need'} training" if waiting else "")
 
 

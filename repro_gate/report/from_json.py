@@ -10,12 +10,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from repro_gate.address.canonical import from_form, unescape
-from repro_gate.address.model import PLATFORM, RECIPE, ContentAddress, Leaf, LeafMove, Proof
-from repro_gate.analysis.model import KINDS, Comparison, Cost, Distance, Divergence, Fingerprint, NoiseFloor, Tally
-from repro_gate.lock.model import AgainstFinding, LockFinding
+from repro_gate.baseline.canonical import from_form, unescape
+from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ContentAddress, Leaf, LeafMove, Proof
+from repro_gate.baseline.model import AgainstFinding, LockFinding
+from repro_gate.checks.interface import CheckResult
+from repro_gate.compare.model import KINDS, Comparison, Cost, Distance, Divergence, Fingerprint, NoiseFloor, Tally
 from repro_gate.report.json_reader import ReportError
-from repro_gate.report.model import BaseFinding, CheckResult, Origin, Reason, Report, RunSummary, SeedResult, Subject, Weakening
+from repro_gate.report.model import BaseFinding, Origin, Reason, Report, RunSummary, SeedResult, Subject, Weakening
 from repro_gate.spec.model import Tolerance
 
 _LARGEST = 10**30  # no count reaches it, and every float holds it

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from repro_gate.errors import GateError
-from repro_gate.report.escape import for_terminal
+from repro_gate.escape import for_terminal
 from repro_gate.report.json_values import MAX_BYTES, MAX_DEPTH
 
 if TYPE_CHECKING:

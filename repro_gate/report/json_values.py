@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from repro_gate.report.escape import clip
+from repro_gate.escape import clip
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 64

@@ -14,10 +14,10 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from repro_gate.report import sentences
-from repro_gate.report.escape import for_encoding, for_terminal
-from repro_gate.report.model import CheckResult
-from repro_gate.report.sentences import Phrase
+from repro_gate.checks.interface import CheckResult
+from repro_gate.escape import for_encoding, for_terminal
+from repro_gate.report import wording
+from repro_gate.report.wording import Phrase
 
 STATUS_STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim", "waived": "cyan"}
 _ROLE_STYLE = {"say": "", "figure": "bold", "name": "bold cyan", "message": ""}
@@ -97,7 +97,7 @@ def _is_utf(encoding: str) -> bool:
 
 def evidence(item: CheckResult, encoding: str) -> Iterator[Text]:
     """The first lines of what a check saw, and how many more there are."""
-    lines, more = sentences.few(item.evidence, EVIDENCE)
+    lines, more = wording.few(item.evidence, EVIDENCE)
     for line in lines:
         yield text((("message", line),), encoding, "dim")
     if more:

@@ -12,14 +12,14 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from repro_gate.analysis.model import Divergence
+from repro_gate import escape
+from repro_gate.checks.interface import CheckResult
 from repro_gate.checks.pages import url
-from repro_gate.report import chart, escape, figures, markdown_first, markdown_standing, sentences
+from repro_gate.compare.model import Divergence
+from repro_gate.report import chart, markdown_comparisons, markdown_first, numbers, wording
 from repro_gate.report.markdown_first import Links
 from repro_gate.report.markdown_parts import MARKS, Form, ample, code, forms, message, prose
-from repro_gate.report.model import CheckResult, Reason, Report, RunSummary
-
-__all__ = ["LIMIT", "MARKS", "SUMMARY_LIMIT", "Links", "forms", "to_markdown", "to_summary"]
+from repro_gate.report.model import Reason, Report, RunSummary
 
 LIMIT = 65_536  # characters (code points) of a comment on GitHub
 SUMMARY_LIMIT = 1_000_000  # bytes: GitHub takes 1 MiB from one step, and the step may have more to say
@@ -44,7 +44,7 @@ def _fitting(report: Report, longest_first: Sequence[Form], fits: Callable[[str]
             return text
     heading = f"## {MARKS[report.verdict]} Repro Gate: {report.verdict}\n"
     rest = "\nThe report is too long for this place: see the JSON report.\n"
-    less = markdown_standing.asks_less(report.base)
+    less = markdown_comparisons.asks_less(report.base)
     return next((text for text in (f"{heading}{less}{rest}", f"{heading}{less}", f"{heading}{rest}") if fits(text)), "")
 
 
@@ -59,7 +59,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(duration=figures.duration, thousands="{:,}".format, own=Markup)
+    environment.filters.update(duration=numbers.duration, thousands="{:,}".format, own=Markup)
     environment.globals.update(marks=MARKS)
     return environment
 
@@ -71,14 +71,14 @@ def _finalized(value: object) -> str:
 
 def _rendered(report: Report, form: Form, links: Links, *, shortened: bool) -> str:
     found = report.determinism
-    skipped = [item for item in report.checklist if item.status == "skip" and not sentences.is_undeclared(item)]
+    skipped = [item for item in report.checklist if item.status == "skip" and not wording.is_undeclared(item)]
     context: dict[str, object] = {
         "verdict": report.verdict,
-        "headline": prose(sentences.headline(report), form),
+        "headline": prose(wording.headline(report), form),
         "rows": markdown_first.rows(report, form, links),
         "fold": Markup("<details open>" if form.open else "<details>"),
         "cost_details": _cost_details(report, form),
-        **markdown_standing.context(report, form),
+        **markdown_comparisons.context(report, form),
         "differs": None if found is None or found.comparison.identical else _differs(report, form),
         "noise_chart": _noise_chart(report, form),
         "reasons": _reasons(report.reasons, form.reasons, form),
@@ -86,8 +86,8 @@ def _rendered(report: Report, form: Form, links: Links, *, shortened: bool) -> s
         "more_reasons": max(len(report.reasons) - form.reasons, 0),
         "checks": _checks(report.checklist, form),
         "skipped": [code(item.id, form) for item in skipped[: form.checks]],
-        "undeclared": Markup(sentences.undeclared(report.checklist)),
-        "runs": [(code(run.name, form), run, sentences.ended_badly(run), sentences.outcome(run)[:60]) for run in report.runs[: form.runs]],
+        "undeclared": Markup(wording.undeclared(report.checklist)),
+        "runs": [(code(run.name, form), run, wording.ended_badly(run), wording.outcome(run)[:60]) for run in report.runs[: form.runs]],
         "logs": _logs(report.runs, form),
         "settings": _pairs(dict(sorted(report.settings.items())), form.settings, form),
         "environment": _pairs(_facts(report), form.environment, form),
@@ -105,11 +105,11 @@ def _cost_details(report: Report, form: Form) -> list[Markup]:
     price = report.cost
     if price is None:
         return []
-    lines = [Markup(sentences.step_times(price))]
+    lines = [Markup(wording.step_times(price))]
     if price.steps_needed is not None:
-        lines.append(Markup(f"too few steps for a figure: 95% interval {figures.interval(price.ci95)}"))
-    if sentences.memory(price):
-        lines.append(Markup(sentences.memory(price)))
+        lines.append(Markup(f"too few steps for a figure: 95% interval {numbers.interval(price.ci95)}"))
+    if wording.memory(price):
+        lines.append(Markup(wording.memory(price)))
     if price.suspicious is not None:
         lines.append(Markup(f"{MARKS['warn']} **suspicious:** ") + message(price.suspicious, form))
     return lines
@@ -122,10 +122,10 @@ def _differs(report: Report, form: Form) -> dict[str, object]:
     first = pair.first_divergence
     diagram = chart.chart(pair) if form.chart else None
     return {
-        "where": "" if first is None else prose(sentences.where(first), form),
-        "how_far": "" if first is None else prose(sentences.how_far(first), form),
-        "spread": prose(sentences.spread(pair), form),
-        "kinds": sentences.kinds(pair),
+        "where": "" if first is None else prose(wording.where(first), form),
+        "how_far": "" if first is None else prose(wording.how_far(first), form),
+        "spread": prose(wording.spread(pair), form),
+        "kinds": wording.kinds(pair),
         "weights": [_weight(item, form) for item in pair.weights[: form.tensors]],
         "more_weights": max(len(pair.weights) - form.tensors, 0),
         "chart": None if diagram is None else Markup(escape.for_code_block(diagram, "mermaid")),
@@ -145,10 +145,10 @@ def _weight(item: Divergence, form: Form) -> dict[str, object]:
     far = item.distance
     return {
         "name": code(item.name, form),
-        "type": code(f"{item.dtype or '?'} {figures.shape(item.shape or ())}", form),
-        "max_abs": "" if far is None or far.max_abs is None else figures.small(far.max_abs),
-        "max_ulp": "" if far is None or far.max_ulp is None else figures.ulps(far.max_ulp),
-        "relative": "" if far is None or far.relative_l2 is None else figures.small(far.relative_l2),
+        "type": code(f"{item.dtype or '?'} {numbers.shape(item.shape or ())}", form),
+        "max_abs": "" if far is None or far.max_abs is None else numbers.small(far.max_abs),
+        "max_ulp": "" if far is None or far.max_ulp is None else numbers.ulps(far.max_ulp),
+        "relative": "" if far is None or far.relative_l2 is None else numbers.small(far.relative_l2),
     }
 
 
@@ -174,14 +174,14 @@ def _checks(checklist: Sequence[CheckResult], form: Form) -> list[dict[str, obje
             "remedy": message(item.remedy, form),
             "evidence": [code(text, form) for text in item.evidence[: form.evidence]],
         }
-        for item in [item for item in sentences.worst_first(checklist) if item.status != "skip"][: form.checks]
+        for item in [item for item in wording.worst_first(checklist) if item.status != "skip"][: form.checks]
     ]
 
 
 def _logs(runs: Sequence[RunSummary], form: Form) -> list[tuple[Markup, Markup]]:
     if not form.log_lines:
         return []
-    kept = [run for run in runs if run.log_tail and sentences.ended_badly(run)][:5]
+    kept = [run for run in runs if run.log_tail and wording.ended_badly(run)][:5]
     lines = {run.name: "\n".join(escape.clip(line, form.name) for line in run.log_tail[-form.log_lines :]) for run in kept}
     return [(code(name, form), Markup(escape.for_code_block(text, "text"))) for name, text in lines.items()]
 

@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from repro_gate.analysis.model import Distance
-from repro_gate.report import figures, sentences, standing
+from repro_gate.compare.model import Distance
+from repro_gate.report import comparisons, numbers, wording
 from repro_gate.report.markdown_parts import MARKS, Form, code, message, prose
 from repro_gate.report.model import Reason, Report
 
@@ -41,11 +41,11 @@ def rows(report: Report, form: Form, links: Links) -> list[Row]:
         *_divergence(report, form),
         *_why(report, form),
         ("Commit", _commit(report, form, links)),
-        (_COST, prose(sentences.cost(report.cost, report.cost_budget_pct), form)),
+        (_COST, prose(wording.cost(report.cost, report.cost_budget_pct), form)),
         *_compared(report),
         *_checklist(report),
         *_lock(report, form),
-        ("Noise floor", prose(sentences.noise(report.noise_floor), form)),
+        ("Noise floor", prose(wording.noise(report.noise_floor), form)),
         *_against(report, form),
         *_base(report, form),
         *_seeds(report),
@@ -70,18 +70,18 @@ def _divergence(report: Report, form: Form) -> list[Row]:
         return []
     pair, first = found.comparison, found.comparison.first_divergence
     if first is None:
-        return [("What differs", prose(sentences.spread(pair), form))]
+        return [("What differs", prose(wording.spread(pair), form))]
     glance = None if first.distance is None else Distance(first.distance.max_abs, first.distance.max_ulp)
-    far = prose(sentences.how_far(replace(first, distance=glance)), form)
+    far = prose(wording.how_far(replace(first, distance=glance)), form)
     return [
-        ("First to differ", prose(sentences.where(first), form)),
-        ("How far", _DOT.join([*([far] if far else []), prose(sentences.spread(pair), form)])),
+        ("First to differ", prose(wording.where(first), form)),
+        ("How far", _DOT.join([*([far] if far else []), prose(wording.spread(pair), form)])),
     ]
 
 
 def _compared(report: Report) -> list[Row]:
     """What a pass speaks of."""
-    said = sentences.compared(report)
+    said = wording.compared(report)
     return [("Compared", Markup(said))] if said else []
 
 
@@ -93,7 +93,7 @@ def _why(report: Report, form: Form) -> list[Row]:
     shown = told[: min(_REASONS, form.reasons)]
     lines = [message(item.message, form) for item in shown] or [Markup("no check found a cause")]
     if len(told) > len(shown):
-        lines.append(Markup(f"and {figures.count(len(told) - len(shown), 'more reason')}"))
+        lines.append(Markup(f"and {numbers.count(len(told) - len(shown), 'more reason')}"))
     remedy = (shown or report.reasons)[0].remedy
     return [("Why", _BREAK.join(lines)), *([("What to do", message(remedy, form))] if remedy else [])]
 
@@ -106,14 +106,14 @@ def telling(reasons: Sequence[Reason]) -> list[Reason]:
 def _commit(report: Report, form: Form, links: Links) -> Markup:
     """The head that was pushed; where another commit was checked out (GitHub's trial merge), that one too."""
     origin, subject = report.origin, report.subject
-    tested = None if subject.commit is None else code(standing.short(subject.commit), form)
+    tested = None if subject.commit is None else code(comparisons.short(subject.commit), form)
     parts = [tested or Markup("not in git")]
     if origin is not None:
-        parts = [code(standing.short(origin.head_sha), form)]
+        parts = [code(comparisons.short(origin.head_sha), form)]
         if tested is not None and subject.commit != origin.head_sha:
             parts.append(Markup("tested as ") + tested)
     if subject.uncommitted:
-        parts.append(Markup(f"{MARKS['warn']} with {figures.count(len(subject.uncommitted), 'uncommitted path')}"))
+        parts.append(Markup(f"{MARKS['warn']} with {numbers.count(len(subject.uncommitted), 'uncommitted path')}"))
     if links.run_url:
         parts.append(link("workflow run", links.run_url))
     return _DOT.join(parts)
@@ -130,7 +130,7 @@ def _checklist(report: Report) -> list[Row]:
 
     parts = (
         Markup(f"{mark(category, passed)} {category} {f'**{passed:,}**/{made:,}' if made else 'nothing checked'}")
-        for category, passed, made in sentences.coverage(report.checklist)
+        for category, passed, made in wording.coverage(report.checklist)
     )
     return [("Checklist", _DOT.join(parts))]
 
@@ -143,7 +143,7 @@ def _lock(report: Report, form: Form) -> list[Row]:
     value = status(found.status, found.message, form)
     if found.recorded:
         value += Markup(" (recorded ") + code(found.recorded, form) + Markup(")")
-    lines = standing.lock_lines(found, 3) if found.status in ("drift", "changed") and form.moved else ()
+    lines = comparisons.lock_lines(found, 3) if found.status in ("drift", "changed") and form.moved else ()
     return [("Lock", _BREAK.join([value, *(prose(line, form) for line in lines[:1])]))]
 
 
@@ -151,13 +151,15 @@ def _against(report: Report, form: Form) -> list[Row]:
     found = report.against
     if found is None:
         return []
-    return [("Against", Markup(", ").join([prose(standing.at(found.ref, found.commit), form), status(found.status, found.message, form)]))]
+    return [
+        ("Against", Markup(", ").join([prose(comparisons.at(found.ref, found.commit), form), status(found.status, found.message, form)]))
+    ]
 
 
 def _base(report: Report, form: Form) -> list[Row]:
     """What is weakened stands below the table, for each one by itself."""
     base = report.base
-    return [] if base is None or base.weakened else [("Base", prose(standing.nothing_less(base), form))]
+    return [] if base is None or base.weakened else [("Base", prose(comparisons.nothing_less(base), form))]
 
 
 def _seeds(report: Report) -> list[Row]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from repro_gate.report import escape
-from repro_gate.report.sentences import Phrase
+from repro_gate import escape
+from repro_gate.report.wording import Phrase
 
 MARKS: Mapping[str, str] = {
     "pass": "✅",

@@ -8,29 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from repro_gate.address.model import ContentAddress
-from repro_gate.analysis.model import Comparison, Cost, Fingerprint, NoiseFloor
-from repro_gate.checks.interface import CATEGORIES, STATUSES, CheckResult
-from repro_gate.lock.model import AgainstFinding, LockFinding
+from repro_gate.baseline.config_hash import ContentAddress
+from repro_gate.baseline.model import AgainstFinding, LockFinding
+from repro_gate.checks.interface import CheckResult
+from repro_gate.compare.model import Comparison, Cost, Fingerprint, NoiseFloor
 from repro_gate.spec.model import Tolerance
 
 VERDICTS = ("pass", "fail", "inconclusive")
 EXIT_CODES: Mapping[str, int] = {"pass": 0, "fail": 1, "inconclusive": 3}
-__all__ = [
-    "CATEGORIES",
-    "EXIT_CODES",
-    "STATUSES",
-    "VERDICTS",
-    "BaseFinding",
-    "CheckResult",
-    "Origin",
-    "Reason",
-    "Report",
-    "RunSummary",
-    "SeedResult",
-    "Subject",
-    "Weakening",
-]
 
 
 @dataclass(frozen=True)

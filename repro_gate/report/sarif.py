@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from repro_gate.checks import ALL
 from repro_gate.checks.pages import page
-from repro_gate.report.blame import ASKS_LESS, Blame, Place, blames, inside, spec_place
-from repro_gate.report.escape import clip, for_terminal
+from repro_gate.escape import clip, for_terminal
+from repro_gate.report.findings import ASKS_LESS, Blame, Place, blames, inside, spec_place
 from repro_gate.report.model import Origin, Report
 
 SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"  # the name GitHub's page gives for the schema

@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from repro_gate.report import figures, sentences, standing
-from repro_gate.report.escape import for_encoding, for_terminal
+from repro_gate.checks.interface import CheckResult
+from repro_gate.escape import for_encoding, for_terminal
+from repro_gate.report import comparisons, numbers, wording
 from repro_gate.report.layout import STATUS_STYLE, evidence, grid, indented, labelled, out, remedy, say, section, text
-from repro_gate.report.model import BaseFinding, CheckResult, Reason, Report, RunSummary, SeedResult
-from repro_gate.report.sentences import Phrase
+from repro_gate.report.model import BaseFinding, Reason, Report, RunSummary, SeedResult
+from repro_gate.report.wording import Phrase
 
 _ROWS, _FEW, _LOG = 20, 10, 15  # rows of a list of its own, of a list below a line; lines of a log
 _VERDICT_STYLE = {"pass": "bold white on green", "fail": "bold white on red", "inconclusive": "bold black on yellow"}
@@ -33,7 +34,7 @@ def render(report: Report, console: Console, verbose: bool = False) -> None:
     out(console, Text(""), _verdict(report, encoding))
     out(console, *section("", labelled(_difference_lines(report, encoding)), encoding))
     if report.base is not None and report.base.weakened:
-        out(console, *section(standing.ASKS_LESS, _weakened(report.base, encoding), encoding))
+        out(console, *section(comparisons.ASKS_LESS, _weakened(report.base, encoding), encoding))
     if report.reasons:
         out(console, *section("Why", _reasons(report.reasons, report.verdict, encoding), encoding))
     held = labelled(_standing_lines(report, encoding))
@@ -44,10 +45,10 @@ def render(report: Report, console: Console, verbose: bool = False) -> None:
         out(console, *section("Worth knowing", _reasons(report.notes, "", encoding), encoding))
     if report.checklist:
         out(console, *section("Checklist", _checklist(report.checklist, verbose, encoding), encoding))
-    if verbose or any(sentences.ended_badly(run) for run in report.runs):
+    if verbose or any(wording.ended_badly(run) for run in report.runs):
         out(console, *section("Runs", _runs(report.runs, encoding), encoding))
     for run in report.runs:
-        if run.log_tail and sentences.ended_badly(run):
+        if run.log_tail and wording.ended_badly(run):
             out(console, *section(f"End of the log of {for_terminal(run.name, 40)}", _log(run, encoding), encoding))
     if report.reproduce:
         out(console, *section("See it again", None, encoding))
@@ -62,7 +63,7 @@ def _verdict(report: Report, encoding: str) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     badge = Text(f" {report.verdict.upper()} ", style=_VERDICT_STYLE[report.verdict])
-    table.add_row(badge, text(sentences.headline(report), encoding, "bold"))
+    table.add_row(badge, text(wording.headline(report), encoding, "bold"))
     return table
 
 
@@ -70,8 +71,8 @@ def _difference_lines(report: Report, encoding: str) -> Iterator[tuple[str, Text
     found = report.determinism
     if found is not None and not found.comparison.identical:
         yield from _divergence_lines(found, encoding)
-    if sentences.compared(report):
-        yield "compared", say(sentences.compared(report), encoding)
+    if wording.compared(report):
+        yield "compared", say(wording.compared(report), encoding)
     if len(report.comparisons) > 1:
         yield "seeds", _seeds(report.comparisons)
     if report.non_finite:
@@ -83,11 +84,11 @@ def _weakened(base: BaseFinding, encoding: str) -> Table:
     """What a reviewer must see: each thing that the change asks less of."""
     table = grid(None)
     for item in base.weakened[:_ROWS]:
-        table.add_row(text(standing.weakening(item), encoding, "bold yellow"))
+        table.add_row(text(comparisons.weakening(item), encoding, "bold yellow"))
         table.add_row(indented(text((("message", item.message),), encoding)))
     if len(base.weakened) > _ROWS:
         table.add_row(say(f"and {len(base.weakened) - _ROWS:,} more, all in the JSON report", encoding, "dim"))
-    table.add_row(text(standing.judge(base), encoding, "dim"))
+    table.add_row(text(comparisons.judge(base), encoding, "dim"))
     return table
 
 
@@ -96,21 +97,21 @@ def _standing_lines(report: Report, encoding: str) -> Iterator[tuple[str, Text]]
     lock, against, base = report.lock, report.against, report.base
     if lock is not None:
         yield "lock", _standing(lock.status, (("message", lock.message),), encoding)
-        yield from (("", text(line, encoding)) for line in standing.lock_lines(lock, _FEW))
+        yield from (("", text(line, encoding)) for line in comparisons.lock_lines(lock, _FEW))
         if lock.remedy:
             yield "", remedy(lock.remedy, encoding)
         if lock.recorded:
             yield "", text((("say", "recorded "), ("message", lock.recorded)), encoding, "dim")
     if against is not None:
-        yield "against", _standing(against.status, standing.at(against.ref, against.commit), encoding)
+        yield "against", _standing(against.status, comparisons.at(against.ref, against.commit), encoding)
         yield "", text((("message", against.message),), encoding)
-        yield from (("", text(line, encoding)) for line in standing.against_lines(against, _FEW))
+        yield from (("", text(line, encoding)) for line in comparisons.against_lines(against, _FEW))
     if report.content_address is not None:
         found = report.content_address.proof
-        yield "address", text(standing.address(report.content_address), encoding)
-        yield "", say(standing.proof(found), encoding, "dim" if found is None or found.holds else "bold yellow")
+        yield "address", text(comparisons.address(report.content_address), encoding)
+        yield "", say(comparisons.proof(found), encoding, "dim" if found is None or found.holds else "bold yellow")
     if base is not None and not base.weakened:
-        yield "base", text(standing.nothing_less(base), encoding, "dim")
+        yield "base", text(comparisons.nothing_less(base), encoding, "dim")
 
 
 def _standing(status: str, phrase: Phrase, encoding: str) -> Text:
@@ -120,12 +121,12 @@ def _standing(status: str, phrase: Phrase, encoding: str) -> Text:
 
 
 def _figure_lines(report: Report, encoding: str) -> Iterator[tuple[str, Text]]:
-    yield "noise floor", text(sentences.noise(report.noise_floor), encoding)
-    yield "cost", text(sentences.cost(report.cost, report.cost_budget_pct), encoding)
+    yield "noise floor", text(wording.noise(report.noise_floor), encoding)
+    yield "cost", text(wording.cost(report.cost, report.cost_budget_pct), encoding)
     if report.cost is not None and report.cost.steps_needed is None:
-        yield "", say(sentences.step_times(report.cost), encoding)
-        if sentences.memory(report.cost):
-            yield "", say(sentences.memory(report.cost), encoding)
+        yield "", say(wording.step_times(report.cost), encoding)
+        if wording.memory(report.cost):
+            yield "", say(wording.memory(report.cost), encoding)
         if report.cost.suspicious is not None:
             yield "", text((("say", "suspicious: "), ("message", report.cost.suspicious)), encoding, "bold yellow")
     if report.settings:
@@ -137,17 +138,17 @@ def _figure_lines(report: Report, encoding: str) -> Iterator[tuple[str, Text]]:
 def _divergence_lines(found: SeedResult, encoding: str) -> Iterator[tuple[str, Text]]:
     pair = found.comparison
     if pair.first_divergence is not None:
-        yield "parts at", text(sentences.where(pair.first_divergence), encoding)
-        if sentences.how_far(pair.first_divergence):
-            yield "", text(sentences.how_far(pair.first_divergence), encoding)
-    yield "differing", text(sentences.spread(pair), encoding)
-    if sentences.kinds(pair):
-        yield "", text((("message", sentences.kinds(pair)),), encoding)
+        yield "parts at", text(wording.where(pair.first_divergence), encoding)
+        if wording.how_far(pair.first_divergence):
+            yield "", text(wording.how_far(pair.first_divergence), encoding)
+    yield "differing", text(wording.spread(pair), encoding)
+    if wording.kinds(pair):
+        yield "", text((("message", wording.kinds(pair)),), encoding)
     for index, item in enumerate(pair.weights[:3]):
-        line: Phrase = (("name", item.name), ("say", ": " + (", ".join(sentences.distances(item)) or "distance not measured")))
+        line: Phrase = (("name", item.name), ("say", ": " + (", ".join(wording.distances(item)) or "distance not measured")))
         yield "at the end" if index == 0 else "", text(line, encoding)
     if len(pair.weights) > 3:
-        yield "", say(f"and {figures.count(len(pair.weights) - 3, 'tensor')} more", encoding, "dim")
+        yield "", say(f"and {numbers.count(len(pair.weights) - 3, 'tensor')} more", encoding, "dim")
 
 
 def _seeds(results: Sequence[SeedResult]) -> Text:
@@ -178,10 +179,10 @@ def _checklist(checklist: Sequence[CheckResult], verbose: bool, encoding: str) -
     """A line for each category, under it what did not pass, the worst first; then, in one line, what was never declared."""
     table = grid(12, None)
     hidden = ("pass",) if verbose else ("pass", "skip")
-    open_items = [item for item in sentences.worst_first(checklist) if item.status not in hidden]
-    for category, passed, made in sentences.coverage(checklist):
+    open_items = [item for item in wording.worst_first(checklist) if item.status not in hidden]
+    for category, passed, made in wording.coverage(checklist):
         full = 0 < made == passed
-        table.add_row(Text(category), Text(figures.of(passed, made) if made else "nothing checked", style="green" if full else "yellow"))
+        table.add_row(Text(category), Text(numbers.of(passed, made) if made else "nothing checked", style="green" if full else "yellow"))
         here = [item for item in open_items if item.category == category]
         for item in here[:_ROWS]:
             line: Phrase = (("name", item.id), ("say", " "), ("message", item.message))
@@ -191,8 +192,8 @@ def _checklist(checklist: Sequence[CheckResult], verbose: bool, encoding: str) -
                     table.add_row("", indented(below))
         if len(here) > _ROWS:
             table.add_row("", say(f"and {len(here) - _ROWS} more, all in the JSON report", encoding, "dim"))
-    if sentences.undeclared(checklist):
-        table.add_row("", say(sentences.undeclared(checklist), encoding, "dim"))
+    if wording.undeclared(checklist):
+        table.add_row("", say(wording.undeclared(checklist), encoding, "dim"))
     return table
 
 
@@ -206,8 +207,8 @@ def _runs(runs: Sequence[RunSummary], encoding: str) -> Table:
             str(run.seed),
             f"{run.steps:,}",
             f"{run.processes:,}",
-            figures.duration(run.seconds),
-            text((("message", sentences.outcome(run)),), encoding, "bold red" if sentences.ended_badly(run) else ""),
+            numbers.duration(run.seconds),
+            text((("message", wording.outcome(run)),), encoding, "bold red" if wording.ended_badly(run) else ""),
         )
     if len(runs) > _ROWS:
         table.add_row(Text(f"and {len(runs) - _ROWS} more", style="dim"))

@@ -1,1 +1,1 @@
-"""Runs: `conditions` says under which flags, `environment` what passes in, `process` starts, watches and ends, `launch` does one run."""
+"""Runs of the training: their arms and workspaces, their order, how one is started, watched and ended, and what is kept of it."""

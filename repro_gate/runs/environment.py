@@ -12,8 +12,8 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from repro_gate.isolation.secret_names import SECRET
-from repro_gate.runs.conditions import IN_ENVIRONMENT, Condition, usable_processors
+from repro_gate.runs.arms import IN_ENVIRONMENT, Condition, usable_processors
+from repro_gate.sandbox.secret_names import SECRET
 from repro_gate.trace.format import CONFIG_VARIABLE
 
 INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"

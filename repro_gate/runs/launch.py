@@ -15,19 +15,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from repro_gate.ending import held
-from repro_gate.isolation.handover import give, seal
-from repro_gate.isolation.leftovers import Left, sweep
-from repro_gate.isolation.model import Isolation
-from repro_gate.isolation.sight import sight_of
+from repro_gate.errors import held
+from repro_gate.runs.arms import VARIABLES, Condition
 from repro_gate.runs.compile_cache import variables
-from repro_gate.runs.conditions import VARIABLES, Condition
 from repro_gate.runs.environment import training_environment, write_shims
 from repro_gate.runs.process import Ended, supervise
 from repro_gate.runs.watching import Tick, Watcher, failure_in
+from repro_gate.sandbox.as_user import sight_of
+from repro_gate.sandbox.cleanup import Left, sweep
+from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.ownership import give, seal
 from repro_gate.spec.model import Spec
 from repro_gate.trace import format as fmt
-from repro_gate.trace.reader import Trace, TraceError, read_folder
+from repro_gate.trace.model import Trace, TraceError
+from repro_gate.trace.reader import read_folder
 
 SNIPPET = "_repro_gate_snippet.py"
 KEPT = ".safetensors"  # what `probe/keep.py` leaves for the second run of a pair

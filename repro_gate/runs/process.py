@@ -24,11 +24,11 @@ from pathlib import Path
 
 import psutil
 
-from repro_gate.ending import held, is_waiting, obeyed
-from repro_gate.isolation.model import Isolation
-from repro_gate.isolation.restart import hide_memory
-from repro_gate.isolation.start import command as started_as
-from repro_gate.isolation.start import end_all
+from repro_gate.errors import held, is_waiting, obeyed
+from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.reexec import hide_memory
+from repro_gate.sandbox.start import command as started_as
+from repro_gate.sandbox.start import end_all
 
 TICK = 0.2  # seconds between two looks at a run
 SCAN_EVERY = 3  # ticks between two walks through the process tree

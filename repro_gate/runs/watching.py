@@ -15,10 +15,11 @@ from pathlib import Path
 
 import psutil
 
-from repro_gate.isolation.model import Isolation
-from repro_gate.isolation.sight import open_written, sight_of
+from repro_gate.sandbox.as_user import open_written, sight_of
+from repro_gate.sandbox.identity import Isolation
 from repro_gate.trace import format as fmt
-from repro_gate.trace.reader import Trace, TraceError, TraceFollower, trace_files
+from repro_gate.trace.model import Trace, TraceError
+from repro_gate.trace.reader import TraceFollower, trace_files
 
 MAPS_BYTES = 4 << 20  # of /proc/PID/maps; a process with torch has some 200 KiB
 STOP_GRACE = 30.0  # seconds that a training has to leave after its last wanted step

@@ -13,10 +13,10 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from repro_gate.analysis.beside import LOGS, MAX_TEXT, TEXTS, Written, ignored
-from repro_gate.isolation.model import Isolation
-from repro_gate.isolation.sight import open_written, sight_of
-from repro_gate.trace.artifacts import read_leaves
+from repro_gate.compare.beside import LOGS, MAX_TEXT, TEXTS, Written, ignored
+from repro_gate.sandbox.as_user import open_written, sight_of
+from repro_gate.sandbox.identity import Isolation
+from repro_gate.trace.artifacts.read import read_leaves
 
 MAX_FILES = 10_000
 MAX_BYTES = 10 * 2**30

@@ -15,6 +15,7 @@ from typing import Any
 from repro_gate.files import leads_out
 from repro_gate.spec.document import Document, parse
 from repro_gate.spec.errors import KeyPath, Problem, Refused, SpecError
+from repro_gate.spec.messages import shown
 from repro_gate.spec.model import (
     AllowedFlag,
     Capture,
@@ -32,7 +33,6 @@ from repro_gate.spec.model import (
     Waiver,
 )
 from repro_gate.spec.overrides import with_overrides
-from repro_gate.spec.sentences import shown
 from repro_gate.spec.validation import problems_in, seconds
 
 FILE_NAME = "repro.yml"

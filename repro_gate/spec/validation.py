@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from repro_gate.spec.document import Document
 from repro_gate.spec.errors import KeyPath, Problem
+from repro_gate.spec.messages import problems_of, shown, value_place
 from repro_gate.spec.schema import schema
-from repro_gate.spec.sentences import problems_of, shown, value_place
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator

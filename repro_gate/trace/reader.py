@@ -16,28 +16,7 @@ from typing import Any
 
 from . import format as fmt
 from .events import Events
-from .fields import Row
-from .model import Block, Drawn, Imported, LoaderSeen, Measured, Opened, Records, Settings, StepMark, Trace, TraceError, Undone
-
-__all__ = [
-    "Block",
-    "Drawn",
-    "Imported",
-    "LoaderSeen",
-    "Measured",
-    "Opened",
-    "Records",
-    "Row",
-    "Settings",
-    "StepMark",
-    "Trace",
-    "TraceError",
-    "TraceFollower",
-    "Undone",
-    "read_folder",
-    "trace_files",
-]
-
+from .model import Trace, TraceError
 
 Opener = Callable[[Path], int]
 

@@ -13,9 +13,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import requests
 
-from repro_gate.github.client import Api, ApiError
+from repro_gate.github.client import Api
+from repro_gate.github.client_errors import ApiError
 from repro_gate.github.model import Comment, PullRequest, Secret
-from tests.github.flaky_server import Reply, flaky_server
+from tests.support.github.flaky_server import Reply, flaky_server
 
 pytestmark = pytest.mark.api
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from .picture import NoPicture, browser, page
+from tests.browser.picture import NoPicture, browser, page
 
 
 @pytest.fixture(scope="session")

@@ -11,14 +11,13 @@ from jsonschema import Draft202012Validator
 
 from repro_gate.report.model import Origin
 from repro_gate.report.sarif import to_sarif
-from tests.report import samples
-
-from .conftest import missing
-from .picture import MODULES
+from tests.browser.conftest import missing
+from tests.browser.picture import MODULES
+from tests.support import reports
 
 pytestmark = pytest.mark.browser
 _SCHEMA = MODULES / "@microsoft" / "sarif-multitool-linux" / "sarif-2.1.0.json"
-_ORIGIN = Origin("octo/training", "c" * 40, 17, 2, samples.HOSTILE[:200])
+_ORIGIN = Origin("octo/training", "c" * 40, 17, 2, reports.HOSTILE[:200])
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +30,15 @@ def schema() -> Draft202012Validator:
     return Draft202012Validator(document, format_checker=Draft202012Validator.FORMAT_CHECKER)
 
 
-@pytest.mark.parametrize("name", [*samples.ALL, "hostile"])
+@pytest.mark.parametrize("name", [*reports.ALL, "hostile"])
 def test_every_report_follows_the_official_schema(name: str, schema: Draft202012Validator) -> None:
-    report = samples.ALL.get(name) or samples.hostile()
+    report = reports.ALL.get(name) or reports.hostile()
     for document in (to_sarif(report), to_sarif(replace(report, origin=_ORIGIN), docs_url="https://docs.example")):
         assert [error.message[:300] for error in schema.iter_errors(document)] == []
 
 
 def test_the_schema_refuses_what_is_none(schema: Draft202012Validator) -> None:
-    document = to_sarif(samples.FAIL)
+    document = to_sarif(reports.FAIL)
     document["runs"][0]["results"][0]["level"] = "fatal"
     document["runs"][0]["results"][1]["locations"][0]["physicalLocation"]["region"]["startLine"] = 0
     assert len(list(schema.iter_errors(document))) == 2

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from repro_gate.report.markdown import Links, to_markdown, to_summary
+from repro_gate.report.markdown import to_markdown, to_summary
+from repro_gate.report.markdown_first import Links
 from repro_gate.report.model import Origin, Report
-from tests.report import samples
-
-from .picture import HEIGHT, WIDTH, dom, page, take
+from tests.browser.picture import HEIGHT, WIDTH, dom, page, take
+from tests.support import reports
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("chromium")]
 
@@ -78,7 +78,7 @@ def _found(markdown: str) -> dict[str, Any]:
 
 
 _EVIL = (
-    samples.HOSTILE,
+    reports.HOSTILE,
     "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">",
     "[x](javascript:alert(1)) ![x](https://evil.example/pixel.png) <https://evil.example> @octocat @org/team",
     "</td></tr></table></details><h1>pass</h1><a href=//evil.example>ok</a>",
@@ -89,7 +89,7 @@ _EVIL = (
 
 @pytest.mark.parametrize("evil", _EVIL, ids=range(len(_EVIL)))
 def test_nothing_that_a_report_says_is_an_element_a_link_or_a_mention(evil: str) -> None:
-    found = _found(to_markdown(samples.hostile(evil), links=Links(run_url=_RUN)))
+    found = _found(to_markdown(reports.hostile(evil), links=Links(run_url=_RUN)))
     assert set(found["tags"]) <= _OURS | {"a"} and set(found["attributes"]) <= {"align", "class", "lang", "href"}
     assert found["links"] == [_RUN] and found["title"] == "comment"
     assert [text for text in found["plain"] if _LIVE.search(text)] == []
@@ -102,7 +102,7 @@ def test_the_look_into_the_page_sees_what_is_live() -> None:
 
 
 def test_a_summary_is_as_dead_as_a_comment() -> None:
-    found = _found(to_summary(samples.hostile()))
+    found = _found(to_summary(reports.hostile()))
     assert set(found["tags"]) <= _OURS and found["links"] == [] and [text for text in found["plain"] if _LIVE.search(text)] == []
 
 
@@ -110,10 +110,10 @@ _ORIGIN = Origin("octo/training", "f" * 40, 7, 1)
 _SCREENS = {
     "fail": (
         replace(
-            samples.DRIFT,
-            comparisons=samples.FAIL.comparisons,
-            reasons=samples.FAIL.reasons,
-            checklist=samples.FAIL.checklist,
+            reports.DRIFT,
+            comparisons=reports.FAIL.comparisons,
+            reasons=reports.FAIL.reasons,
+            checklist=reports.FAIL.checklist,
             origin=_ORIGIN,
         ),
         (
@@ -129,10 +129,10 @@ _SCREENS = {
         ),
     ),
     "pass": (
-        replace(samples.LOCKED, origin=_ORIGIN),
+        replace(reports.LOCKED, origin=_ORIGIN),
         ("pass", "same bits twice", "12.4% slower", "+10.1% to +14.6%", "random-state", "unchanged", "loss gap", "ffffffffffff"),
     ),
-    "weakened": (samples.WEAKENED, ("pass", "12.4% slower", "random-state", "unchanged", "This change asks less", "determinism.allow")),
+    "weakened": (reports.WEAKENED, ("pass", "12.4% slower", "random-state", "unchanged", "This change asks less", "determinism.allow")),
 }
 
 
@@ -145,14 +145,14 @@ def test_the_first_screen_holds_what_a_reviewer_needs(name: str) -> None:
     assert found["width"] <= WIDTH and "Traceback" not in found["seen"] and "xychart" not in found["seen"]
 
 
-@pytest.mark.parametrize("report", [samples.enormous(tensors=100), samples.hostile("w" * 5_000)], ids=["enormous", "one long word"])
+@pytest.mark.parametrize("report", [reports.enormous(tensors=100), reports.hostile("w" * 5_000)], ids=["enormous", "one long word"])
 def test_no_name_pushes_the_verdict_or_the_cost_out_of_the_page(report: Report) -> None:
     seen = _found(to_markdown(report))["seen"]
     assert "Repro Gate: fail" in seen
 
 
 def test_a_picture_is_made(tmp_path: Path) -> None:
-    take(page(to_markdown(samples.FAIL)), tmp_path / "fail.png")
+    take(page(to_markdown(reports.FAIL)), tmp_path / "fail.png")
     data = (tmp_path / "fail.png").read_bytes()
     assert data.startswith(b"\x89PNG") and int.from_bytes(data[16:20], "big") == WIDTH and int.from_bytes(data[20:24], "big") == HEIGHT
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.checkout import inspect_checkout
-from repro_gate.checkout_contents import tracked_files
+from repro_gate.checkout.contents import tracked_files
+from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checks.absent_files import files_of_this_machine
 from repro_gate.checks.interface import Evidence
 from repro_gate.spec.model import DataItem, Train
-from tests.analysis.builders import evidence, run, spec
-from tests.repositories import repository, write
+from tests.support.built_traces import evidence, run, spec
+from tests.support.repositories import repository, write
 
 WORKSPACE = "/tmp/repro-gate-x1/deterministic-1/workspace"
 ABSENT = "No such file or directory"

@@ -25,7 +25,7 @@ from repro_gate.checks.interface import (
 from repro_gate.errors import UsageError
 from repro_gate.spec.model import Checklist, Waiver
 from repro_gate.spec.schema import schema
-from tests.analysis.builders import evidence, run, spec, training
+from tests.support.built_traces import evidence, run, spec, training
 
 TODAY = date(2026, 11, 21)
 

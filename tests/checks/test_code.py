@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from repro_gate.checkout import inspect_checkout
-from repro_gate.checkout_contents import tracked_files
+from repro_gate.checkout.contents import tracked_files
+from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checks.code import (
     actions_pinned,
     commit_known,
@@ -26,9 +26,9 @@ from repro_gate.checks.interface import Evidence
 from repro_gate.checks.opened import ABSOLUTE, IGNORED, NOT_ALL, unsound
 from repro_gate.runs.launch import SNIPPET
 from repro_gate.spec.model import DataItem
-from repro_gate.trace.reader import Imported, Opened
-from tests.analysis.builders import evidence, run, spec, training
-from tests.repositories import git, repository, write
+from repro_gate.trace.model import Imported, Opened
+from tests.support.built_traces import evidence, run, spec, training
+from tests.support.repositories import git, repository, write
 
 PROFILES = pytest.mark.parametrize(("profile", "status"), [("basic", "warn"), ("strict", "fail")])
 SHA = "11bd71901bbe5b1630ceea73d27597364c9af683"

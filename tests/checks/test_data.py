@@ -8,27 +8,19 @@ from typing import Any
 
 import pytest
 
-from repro_gate.analysis.compare import compare_runs
-from repro_gate.checkout import Checkout
+from repro_gate.checkout.inspection import Checkout
 from repro_gate.checks.code import opened_files
-from repro_gate.checks.data import (
-    batches_equal,
-    checksums,
-    digest_length,
-    no_network,
-    no_undeclared_reads,
-    revisions_pinned,
-    unchanged,
-)
+from repro_gate.checks.data import batches_equal, checksums, digest_length, no_network, no_undeclared_reads, revisions_pinned, unchanged
 from repro_gate.checks.interface import CheckResult, Evidence
 from repro_gate.checks.opened import NOT_ALL
+from repro_gate.compare.traces import compare_runs
 from repro_gate.data.declarations import DataProblem
 from repro_gate.data.declared import DataFinding
 from repro_gate.data.stated import wrong_digest
 from repro_gate.runs.launch import Run
 from repro_gate.spec.model import DataItem
-from repro_gate.trace.reader import Opened
-from tests.analysis.builders import changed, evidence, flip, place_of, run, spec, training
+from repro_gate.trace.model import Opened
+from tests.support.built_traces import changed, evidence, flip, place_of, run, spec, training
 
 DECLARED = (DataItem("train.bin", "a" * 64),)
 RUNS = (run("deterministic-1", training()), run("deterministic-2", training()))

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from repro_gate.checkout import Checkout
+from repro_gate.checkout.inspection import Checkout
 from repro_gate.checks import run_checks
 from repro_gate.checks.env import cublas_workspace, image_digest, installed, lockfile, variables, versions
 from repro_gate.checks.interface import RECORDED, Evidence
 from repro_gate.spec.model import AllowedFlag, Checklist, Determinism, Env, Waiver
-from repro_gate.trace.reader import Trace
-from tests.analysis.builders import FACTS, evidence, run, spec, training
-from tests.checks.lockfiles.written import ALL, CONDA, REQUIREMENTS, UV
+from repro_gate.trace.model import Trace
+from tests.support.built_traces import FACTS, evidence, run, spec, training
+from tests.support.lockfiles import ALL, CONDA, REQUIREMENTS, UV
 
 A = f"sha256:{'a' * 64}"
 GPU = {

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from repro_gate.analysis.compare import compare_runs
-from repro_gate.checkout import inspect_checkout
-from repro_gate.checkout_contents import tracked_files
+from repro_gate.checkout.contents import tracked_files
+from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checks import ALL
 from repro_gate.checks.interface import Evidence
+from repro_gate.compare.traces import compare_runs
 from repro_gate.data.declared import DataFinding
 from repro_gate.spec.model import DataItem, Env, Hardware
-from repro_gate.trace.reader import Drawn, Imported, LoaderSeen, Opened
-from tests.analysis.builders import FACTS, changed, evidence, flip, place_of, records, run, spec, training
-from tests.repositories import git, repository, write
+from repro_gate.trace.model import Drawn, Imported, LoaderSeen, Opened
+from tests.support.built_traces import FACTS, changed, evidence, flip, place_of, records, run, spec, training
+from tests.support.repositories import git, repository, write
 
 CUDA = {**FACTS, "device": "cuda: NVIDIA H200", "gpus": "1"}
 FLAGS = {"torch.use_deterministic_algorithms": False}

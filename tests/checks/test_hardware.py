@@ -8,7 +8,7 @@ import pytest
 
 from repro_gate.checks.hardware import alone, device, recorded, same_for_all
 from repro_gate.spec.model import Hardware
-from tests.analysis.builders import FACTS, evidence, run, spec, training
+from tests.support.built_traces import FACTS, evidence, run, spec, training
 
 CPU = (run("deterministic-1", training()),)
 H100 = {**FACTS, "device": "cuda: NVIDIA H100 80GB HBM3", "gpus": "1"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from repro_gate.checks.loaders import by_loader
-from repro_gate.trace.reader import Trace
-from tests.analysis.builders import records, run, training
+from repro_gate.trace.model import Trace
+from tests.support.built_traces import records, run, training
 
 
 def names(*traces: Trace) -> list[str]:

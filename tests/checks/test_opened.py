@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.checkout import Checkout
+from repro_gate.checkout.inspection import Checkout
 from repro_gate.checks.opened import NOT_ALL, declared_paths, folded, in_workspace, is_source, opened, unlisted, with_line
 from repro_gate.spec.model import DataItem
-from repro_gate.trace.reader import Opened
-from tests.analysis.builders import evidence, run, spec, training
+from repro_gate.trace.model import Opened
+from tests.support.built_traces import evidence, run, spec, training
 
 
 def test_each_file_is_told_once_with_the_line_that_is_known() -> None:

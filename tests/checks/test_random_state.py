@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from repro_gate.analysis.compare import compare_runs
 from repro_gate.checks.interface import CheckResult
 from repro_gate.checks.random_state import (
     flags_effective,
@@ -18,10 +17,11 @@ from repro_gate.checks.random_state import (
     seed_reaches_all,
     workers_seeded,
 )
-from repro_gate.runs.conditions import CUDA_ONLY, ONLY_READ, WARN_ONLY
+from repro_gate.compare.traces import compare_runs
+from repro_gate.runs.arms import CUDA_ONLY, ONLY_READ, WARN_ONLY
 from repro_gate.spec.model import AllowedFlag, Determinism
-from repro_gate.trace.reader import Drawn, LoaderSeen, StepMark, Trace, Undone
-from tests.analysis.builders import block, changed, condition, evidence, flip, place_of, run, spec, training
+from repro_gate.trace.model import Drawn, LoaderSeen, StepMark, Trace, Undone
+from tests.support.built_traces import block, changed, condition, evidence, flip, place_of, run, spec, training
 
 ON: dict[str, Any] = {**condition().flags, **condition().environment}
 ALGORITHMS = "torch.use_deterministic_algorithms"

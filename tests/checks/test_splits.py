@@ -8,8 +8,8 @@ import pytest
 
 from repro_gate.checks.interface import CheckResult
 from repro_gate.checks.splits import splits_disjoint
-from repro_gate.trace.reader import LoaderSeen, Records, Trace
-from tests.analysis.builders import evidence, records, run, spec, training
+from repro_gate.trace.model import LoaderSeen, Records, Trace
+from tests.support.built_traces import evidence, records, run, spec, training
 
 
 def judged(*drawn: Records, profile: str = "basic") -> CheckResult:

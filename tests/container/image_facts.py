@@ -22,7 +22,7 @@ _TOP = ("boot", "etc", "home", "opt", "root", "srv", "tmp", "usr", "var")
 _LISTS = ("/var/lib/apt/lists/", "/var/cache/apt/archives/")
 _MODULES = "import importlib.util as u; print(*[name for name in ('pip', 'setuptools', 'torch', 'numpy') if u.find_spec(name)])"
 _VERSION = "import repro_gate._version as found; print(found.__version__)"
-_COMPILED = "import os, repro_gate.gate as found; print(os.path.exists(found.__cached__))"
+_COMPILED = "import os, repro_gate.gate.run as found; print(os.path.exists(found.__cached__))"
 _TRAINING = """
 import os, sys, numpy, torch
 print(torch.__version__, torch.version.cuda or "none", numpy.__version__, sys.prefix, os.path.exists(torch.__cached__))

@@ -22,7 +22,7 @@ from typing import Any
 
 from tests.container.attacks import FILE_COMMANDS, SUFFIX, TOKEN
 from tests.container.engine import Engine
-from tests.repositories import git
+from tests.support.repositories import git
 
 RUNNER = 1001  # the user of GitHub's own runners; the action is root
 REPOSITORY, PULL, RUN_ID = "octo-org/trainer", 7, 4242

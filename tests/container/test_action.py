@@ -1,7 +1,7 @@
 """The action as the runner starts it, in the real image: the quickstart passes, its broken twin fails, and both say so where people look.
 
-The API is the strict server of `tests.github.server`, on this machine's loopback: the container shares its network. Figures of the action's
-own time are printed at the end; they are no test, since they depend on the machine.
+The API is the strict server of `support.github.server`, on this machine's loopback: the container shares its network. Figures of the
+action's own time are printed at the end; they are no test, since they depend on the machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.container.conftest import FIGURES
 from tests.container.engine import Engine
 from tests.container.image import ROOT, Image
 from tests.container.runner import PULL, REPOSITORY, RUNNER, Ended, Layout, lay_out, start, state_of
-from tests.github.server import BOT, GitHub
+from tests.support.github.server import BOT, GitHub
 
 QUICKSTART = ROOT / "examples/quickstart"
 REPORT = "repro-gate-report"

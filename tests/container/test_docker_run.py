@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.composite import ROOT, Job
 from tests.container.attacks import TOKEN
 from tests.container.engine import Engine
 from tests.container.image import Image
 from tests.container.runner import PULL, REPOSITORY, RUN_ID, RUNNER
-from tests.github.server import BOT, GitHub
-from tests.repositories import git
+from tests.support.composite import ROOT, Job
+from tests.support.github.server import BOT, GitHub
+from tests.support.repositories import git
 
 TRAINING = """\
 import os, socket, torch

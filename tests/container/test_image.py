@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from repro_gate._version import __version__
-from repro_gate.isolation.model import GID, UID
+from repro_gate.sandbox.identity import GID, UID
 from tests.container.engine import Engine
 from tests.container.image import REVISION, ROOT, Image, default_base, suite
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.container.engine import Engine
 from tests.container.image import Image
 from tests.container.runner import RUNNER, lay_out, start
-from tests.installing.wheels import wheel
+from tests.support.wheels import wheel
 
 TRAINING = """\
 import os, tiny, torch

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.isolation.model import GID, UID
+from repro_gate.sandbox.identity import GID, UID
 from tests.container.attacks import NOTHING_THERE, TOKEN, attempts
 from tests.container.engine import Engine
 from tests.container.image import Image

@@ -13,7 +13,7 @@ import pytest
 from repro_gate.data.declarations import MAX_CROISSANT, MAX_DVC, DataProblem, expand_items
 from repro_gate.data.declared import verify_data
 from repro_gate.spec.model import DataItem
-from tests.repositories import write
+from tests.support.repositories import write
 
 HUGGING_FACE = "https://github.com/mlcommons/croissant/issues/80"  # what stands there in place of a digest
 ABC_MD5 = hashlib.md5(b"abc").hexdigest()

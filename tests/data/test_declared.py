@@ -14,7 +14,7 @@ from repro_gate.data import digests
 from repro_gate.data.declared import changed_data, read_data_state, verify_data
 from repro_gate.data.tree import Listing
 from repro_gate.spec.model import DataItem
-from tests.repositories import write
+from tests.support.repositories import write
 
 
 def test_a_file_has_the_sha256_of_its_bytes(tmp_path: Path) -> None:

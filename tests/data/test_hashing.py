@@ -16,7 +16,7 @@ from repro_gate.data import hashing, reader
 from repro_gate.data.hashing import Work, digest_all
 from repro_gate.data.reader import digest_batch, digest_file, identity
 from repro_gate.data.tree import Listing, dvc_md5, entry_name, list_files, tree_sha256
-from tests.repositories import write
+from tests.support.repositories import write
 
 MIB = 1 << 20
 KINDS = ("sha256", "md5")

@@ -10,7 +10,7 @@ from repro_gate.data import tree
 from repro_gate.data.declared import verify_data
 from repro_gate.data.tree import entry_name, list_files
 from repro_gate.spec.model import DataItem
-from tests.repositories import write
+from tests.support.repositories import write
 
 
 def doubling(folder: Path, levels: int) -> Path:

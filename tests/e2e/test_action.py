@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.gating import ROOT, environment, training
-from tests.github.server import GitHub
-from tests.github.stage import obeyed
-from tests.repositories import git
+from tests.support.gates import ROOT, environment, training
+from tests.support.github.server import GitHub
+from tests.support.github.stage import obeyed
+from tests.support.repositories import git
 
 CLEAN = """
 import torch

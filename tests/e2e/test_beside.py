@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.gating import gate, training
+from tests.support.gates import gate, training
 
 SOURCE = """
 import json, os, subprocess, sys, time

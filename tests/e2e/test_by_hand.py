@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.gating import Gated, gate, training
+from tests.support.gates import Gated, gate, training
 
 HEAD = """
 import os, time, torch

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.checking import NEED_TRAINING
-from tests.e2e.checklist_projects import RANKS, line_of, lock_text, project, second_interpreter, source, spec_text
-from tests.e2e.gating import Gated, gate
+from repro_gate.gate.evidence import NEED_TRAINING
+from tests.support.checklist_projects import RANKS, line_of, lock_text, project, second_interpreter, source, spec_text
+from tests.support.gates import Gated, gate
 
 STRICT = ("--set", "checklist.profile=strict")
 NEED_GPU = {"env/cublas-workspace": "no deterministic run started CUDA", "hardware/alone": "training used no GPU"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.gating import ROOT, gate
+from tests.support.gates import ROOT, gate
 
 EXAMPLES = ROOT / "examples"
 # example -> where its broken twin's runs first part: step, kind, pattern of the name, process

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.gating import command, environment, gate, leftovers, temporary_folders, training
+from tests.support.gates import command, environment, gate, leftovers, temporary_folders, training
 
 CLEAN = """
 import torch, sys

@@ -11,8 +11,8 @@ import markupsafe._speedups as extension
 import pytest
 
 from repro_gate.checks.opened import ABSOLUTE, IGNORED
-from tests.e2e.gating import Gated, gate, training
-from tests.installs import commit, environment_of_its_own, pip_install, project
+from tests.support.gates import Gated, gate, training
+from tests.support.installs import commit, environment_of_its_own, pip_install, project
 
 TRAIN = """
 import torch, odepack

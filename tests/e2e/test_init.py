@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.spec.loader import load_spec
-from tests.e2e.gating import ROOT, command, environment, gate
+from tests.support.gates import ROOT, command, environment, gate
 
 TRAIN = """
 import torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.e2e.gating import gate, training
+from tests.support.gates import gate, training
 
 TRAIN = """
 import os, tempfile, torch

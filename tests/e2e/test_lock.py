@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.lock.format import read_lock
-from tests.e2e.gating import ROOT, Gated, command, environment, gate, training
+from repro_gate.baseline.file import read_lock
 from tests.e2e.test_gate import CLEAN
-from tests.repositories import git
+from tests.support.gates import ROOT, Gated, command, environment, gate, training
+from tests.support.repositories import git
 
 
 @pytest.fixture(scope="module")

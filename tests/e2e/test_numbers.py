@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.gating import gate, training
+from tests.support.gates import gate, training
 
 SPEC = "version: 1\ntrain: {run: python train.py, steps: 4, timeout: 2m}\ncost: {measure: false}\n"
 SCALED = """

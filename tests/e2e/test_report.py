@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.e2e.gating import Gated, gate, training
 from tests.e2e.test_gate import CLEAN, with_line
+from tests.support.gates import Gated, gate, training
 
 CRASH = with_line("if step == 1: raise RuntimeError('out of ' + 'luck ' * 30)")
 

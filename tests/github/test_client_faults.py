@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from repro_gate.github.client import ApiError, Uncertain
-from tests.github.api_calls import CALLS, NAMES, REPEATABLE, START, Clock, client
-from tests.github.flaky_server import FlakyServer, Reply, flaky_server
+from repro_gate.github.client_errors import ApiError, Uncertain
+from tests.support.github.api_calls import CALLS, NAMES, REPEATABLE, START, Clock, client
+from tests.support.github.flaky_server import FlakyServer, Reply, flaky_server
 
 FAULTS = {
     "500": Reply(500, {}),

@@ -10,8 +10,8 @@ from repro_gate.errors import UsageError
 from repro_gate.github.comment import LIMIT, Standing, Step, Wish, decide, post
 from repro_gate.github.marker import marker_line, read_marker
 from repro_gate.github.model import Comment, Marker, Posted, PullRequest
-from tests.github.conversation import HEAD, NEXT, OLD, PULL, client, conversation, marker_of, no_sleep, say, text_of
-from tests.github.server import BOT, CUT, Answer, GitHub
+from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client, conversation, marker_of, no_sleep, say, text_of
+from tests.support.github.server import BOT, CUT, Answer, GitHub
 
 LISTED = f"GET /repos/octo-org/trainer/issues/{PULL}/comments"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from repro_gate.github import __main__ as action
-from repro_gate.github.folder import PROBLEM, REPORT
-from tests.github.stage import HEAD
+from repro_gate.github.report_folder import PROBLEM, REPORT
+from tests.support.github.stage import HEAD
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.github.folder import Problem, open_folder
-from repro_gate.github.gating import write_report
 from repro_gate.github.model import Secret
+from repro_gate.github.report_folder import Problem, open_folder
+from repro_gate.github.run_phase import write_report
 from repro_gate.report.model import Origin
-from tests.github.stage import ORIGIN, RUN, Stage, relay, signed
-from tests.report import samples
+from tests.support import reports
+from tests.support.github.stage import ORIGIN, RUN, Stage, relay, signed
 
 
 @pytest.mark.parametrize("origin", [None, replace(ORIGIN, run_id=RUN - 1), replace(ORIGIN, run_attempt=2)])
 def test_a_report_of_another_run_is_not_this_ones(stage: Stage, origin: Origin | None) -> None:
-    code, log = stage.publish(replace(signed(samples.PASS), origin=origin))
+    code, log = stage.publish(replace(signed(reports.PASS), origin=origin))
     assert code == 3
     assert "not of this run" in log
     assert stage.github.comments(7) == []
@@ -31,7 +31,7 @@ def test_a_link_of_the_checkouts_does_not_choose_what_is_told(stage: Stage, name
     theirs.mkdir(parents=True)
     with open_folder(stage.job.workspace, "theirs/report") as folder:
         folder.write_problem(Problem("nothing to do here", "", 0))
-        write_report(folder, signed(samples.PASS))
+        write_report(folder, signed(reports.PASS))
     (stage.job.workspace / Path(name).parts[0]).symlink_to("theirs" if "/" in name else "theirs/report")
     code, log = stage.publish(None)
     assert code == 2 and "is a link" in log and "::error " in log
@@ -40,7 +40,7 @@ def test_a_link_of_the_checkouts_does_not_choose_what_is_told(stage: Stage, name
 
 def test_a_report_that_is_itself_a_link_or_in_the_folders_place_is_not_read(stage: Stage) -> None:
     with open_folder(stage.job.workspace, "theirs") as folder:
-        write_report(folder, signed(samples.PASS))
+        write_report(folder, signed(reports.PASS))
     (stage.job.workspace / "theirs/report.json").rename(stage.job.workspace / stage.inputs.report)
     code, log = stage.publish(None)
     assert code == 3 and "there is no report" in log
@@ -71,7 +71,7 @@ def test_a_report_that_is_none_is_refused(stage: Stage, text: str) -> None:
 
 def test_a_report_that_came_with_its_run_is_posted_and_turns_nothing_red(stage: Stage) -> None:
     relay(stage)
-    code, _ = stage.publish(signed(samples.FAIL))
+    code, _ = stage.publish(signed(reports.FAIL))
     assert code == 0 and len(stage.github.comments(7)) == 1
     assert stage.outputs["verdict"] == "fail" and stage.outputs["report"] == "repro-gate-report/report.json"
     assert stage.outputs["markdown"] == "" and stage.outputs["sarif"] == "", "only what is there is named"
@@ -80,7 +80,7 @@ def test_a_report_that_came_with_its_run_is_posted_and_turns_nothing_red(stage: 
 @pytest.mark.parametrize("change", [{"run_id": 99}, {"head_sha": "e" * 40}, {"repository": "octo-org/other"}])
 def test_of_a_report_that_did_not_come_with_its_run_nothing_is_told(stage: Stage, change: dict[str, object]) -> None:
     relay(stage)
-    code, log = stage.publish(replace(signed(samples.PASS), origin=replace(ORIGIN, **change)))  # type: ignore[arg-type]
+    code, log = stage.publish(replace(signed(reports.PASS), origin=replace(ORIGIN, **change)))  # type: ignore[arg-type]
     assert code == 2 and "not of the run it came with" in log
     assert stage.outputs == {"verdict": "", "exit_code": "2"} and "✅" not in stage.summary
     assert stage.github.requests == []
@@ -95,7 +95,7 @@ def test_why_another_run_gated_nothing_is_told_and_turns_nothing_red(stage: Stag
 
 def test_a_report_file_of_its_own_can_be_relayed(stage: Stage) -> None:
     with open_folder(stage.job.workspace, "artifact") as folder:
-        write_report(folder, signed(samples.PASS))
+        write_report(folder, signed(reports.PASS))
     relay(stage)
     stage.inputs = replace(stage.inputs, report="artifact/report.json")
     assert stage.publish(None)[0] == 0
@@ -105,4 +105,4 @@ def test_a_report_file_of_its_own_can_be_relayed(stage: Stage) -> None:
 def test_a_relay_that_cannot_post_is_red(stage: Stage) -> None:
     relay(stage)
     stage.inputs = replace(stage.inputs, token=Secret(stage.github.token(write=False)))
-    assert stage.publish(signed(samples.PASS))[0] == 3
+    assert stage.publish(signed(reports.PASS))[0] == 3

@@ -18,8 +18,8 @@ from repro_gate.github import comment
 from repro_gate.github.client import Api
 from repro_gate.github.comment import Conversation, post
 from repro_gate.github.model import Comment, Marker, Posted, PullRequest
-from tests.github.conversation import HEAD, NEXT, OLD, PULL, client, conversation, marker_of, say, text_of
-from tests.github.server import BOT, CUT, Answer, GitHub
+from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client, conversation, marker_of, say, text_of
+from tests.support.github.server import BOT, CUT, Answer, GitHub
 
 POSTED = f"POST /repos/octo-org/trainer/issues/{PULL}/comments"
 BEFORE: dict[str, tuple[Marker, ...]] = {

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import requests
 
-from tests.github.conversation import HEAD, PULL
-from tests.github.server import BOT, CUT, GitHub
+from tests.support.github.conversation import HEAD, PULL
+from tests.support.github.server import BOT, CUT, GitHub
 
 COMMENTS = "/repos/octo-org/trainer/issues/7/comments"
 
@@ -131,7 +131,7 @@ def test_an_enterprise_server_has_its_own_paths() -> None:
 
 
 def test_the_script_tells_of_each_write() -> None:
-    command = [sys.executable, "-m", "tests.github.server", "--pull", f"7:{HEAD}:topic:stranger/trainer", "--token", f"{BOT}=ghs_x"]
+    command = [sys.executable, "-m", "tests.support.github.server", "--pull", f"7:{HEAD}:topic:stranger/trainer", "--token", f"{BOT}=ghs_x"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         started = json.loads(process.stdout.readline())

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from repro_gate.analysis.compare import compare_runs
-from repro_gate.analysis.model import Comparison
-from repro_gate.runs import conditions
-from repro_gate.runs.conditions import Condition
+from repro_gate.compare.model import Comparison
+from repro_gate.compare.traces import compare_runs
+from repro_gate.runs import arms
+from repro_gate.runs.arms import Condition
 from repro_gate.runs.launch import Run
-from tests.tracing import trace_script
+from tests.support.tracing import trace_script
 
-DETERMINISTIC = conditions.deterministic(42, frozenset(), None)
-DEFAULT = conditions.default(42, None)
+DETERMINISTIC = arms.deterministic(42, frozenset(), None)
+DEFAULT = arms.default(42, None)
 OUTER = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "CC") if name in os.environ}
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from repro_gate.machine import read_machine
-from tests.e2e.gating import ROOT, gate, training
 from tests.gpu.device_training import OUTER, train
-from tests.tracing import trace_script, trained
+from tests.support.gates import ROOT, gate, training
+from tests.support.tracing import trace_script, trained
 
 pytestmark = pytest.mark.gpu
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.gating import ROOT, gate, training
+from tests.support.gates import ROOT, gate, training
 
 pytestmark = pytest.mark.gpu
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.gpu.device_training import DEFAULT, DETERMINISTIC, OUTER, pair, train
-from tests.tracing import PATH, blocks, names, trained
+from tests.support.tracing import PATH, blocks, names, trained
 
 pytestmark = pytest.mark.gpu
 

@@ -13,7 +13,8 @@ import pytest
 
 from repro_gate.runs.environment import INJECT
 from repro_gate.trace.format import CONFIG_VARIABLE
-from repro_gate.trace.reader import Trace, read_folder
+from repro_gate.trace.model import Trace
+from repro_gate.trace.reader import read_folder
 
 PREAMBLE = """
 import os, pathlib, shutil, sys, warnings

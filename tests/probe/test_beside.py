@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.tracing import trace_script, trained
+from tests.support.tracing import trace_script, trained
 
 ODD = """
 import torch

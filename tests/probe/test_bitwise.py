@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from repro_gate.runs import conditions
+from repro_gate.runs import arms
 from repro_gate.runs.environment import training_environment
 from repro_gate.trace.format import CONFIG_VARIABLE
-from tests.tracing import PATH, names, trace_script, trained
+from tests.support.tracing import PATH, names, trace_script, trained
 
 SCRIPT = """
 import os, random, sys
@@ -70,7 +70,7 @@ def test_a_training_with_workers_dropout_and_amp_has_the_same_bits_with_and_with
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     assert len(trained(run).steps) == 12 and len(names(trained(run), "batch", 3)) == 2
     place = short_path / "place"
-    environment = training_environment({"PATH": PATH, "LANG": "C.UTF-8"}, conditions.deterministic(42, frozenset(), None), {}, place)
+    environment = training_environment({"PATH": PATH, "LANG": "C.UTF-8"}, arms.deterministic(42, frozenset(), None), {}, place)
     bare = {name: value for name, value in environment.items() if name not in ("PYTHONPATH", CONFIG_VARIABLE)} | {"PATH": PATH}
     script = place / "workspace" / "train.py"
     script.write_text("import sys\nassert '_repro_gate' not in sys.modules\n" + script.read_text())

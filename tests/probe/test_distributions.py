@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.probe import distributions
-from tests.tracing import trace_script, trained
+from tests.support.tracing import trace_script, trained
 
 TRAIN = """
 import torch

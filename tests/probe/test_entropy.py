@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from repro_gate.runs.launch import Run
-from repro_gate.trace.reader import Drawn
-from tests.tracing import trace_script
+from repro_gate.trace.model import Drawn
+from tests.support.tracing import trace_script
 
 HEAD = """
 import copy, os, pickle, random, secrets, tempfile, uuid

@@ -14,10 +14,10 @@ import pytest
 
 from repro_gate.probe import facts
 from repro_gate.probe.variables import library_variables
-from repro_gate.runs import conditions
+from repro_gate.runs import arms
 from repro_gate.runs.environment import training_environment
 from repro_gate.trace.format import CONFIG_VARIABLE
-from tests.tracing import PATH, trace_script, trained
+from tests.support.tracing import PATH, trace_script, trained
 
 ASK = Path(facts.__file__).with_name("ask.py")
 TRAIN = """
@@ -43,7 +43,7 @@ def ask(python: str, environment: dict[str, str], *options: str) -> dict[str, st
 def test_what_ask_says_before_is_what_the_trace_says(tmp_path: Path) -> None:
     env = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     trace = trained(trace_script(tmp_path, TRAIN, env=env))
-    condition = conditions.deterministic(42, frozenset(), None)
+    condition = arms.deterministic(42, frozenset(), None)
     environment = training_environment({"PATH": PATH, "LANG": "C.UTF-8"}, condition, env, tmp_path / "place")
     for name in ("PYTHONPATH", CONFIG_VARIABLE):
         del environment[name]

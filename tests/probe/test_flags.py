@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.runs import conditions
+from repro_gate.runs import arms
 from repro_gate.runs.launch import Run
-from tests.tracing import trace_script, trained
+from tests.support.tracing import trace_script, trained
 
 TRAIN = """
 import torch
@@ -21,35 +21,35 @@ def one():
 
 
 def test_every_flag_reads_back_as_it_was_set(tmp_path: Path) -> None:
-    condition = conditions.deterministic(42, frozenset(), None)
+    condition = arms.deterministic(42, frozenset(), None)
     trace = trained(trace_script(tmp_path, TRAIN + "one()\none()\n", condition=condition))
     [settings] = trace.settings
     wanted = {**condition.flags, **condition.environment}
-    flags = [name for name in conditions.FLAGS if name in wanted]
+    flags = [name for name in arms.FLAGS if name in wanted]
     assert {name: settings[name] for name in flags} == {name: wanted[name] for name in flags}
-    assert conditions.not_effective(settings, condition) == {}
-    assert (trace.undone, settings[conditions.WARN_ONLY]) == ([], False)
+    assert arms.not_effective(settings, condition) == {}
+    assert (trace.undone, settings[arms.WARN_ONLY]) == ([], False)
 
 
 def test_the_default_condition_leaves_torch_as_it_is(tmp_path: Path) -> None:
     print_bare = "import os\nprint([name for name in os.environ if 'DETERMINISTIC' in name or 'CUBLAS' in name])\none()\n"
-    run = trace_script(tmp_path, TRAIN + print_bare, condition=conditions.default(42, None))
+    run = trace_script(tmp_path, TRAIN + print_bare, condition=arms.default(42, None))
     [settings] = trained(run).settings
     assert run.ended.tail == ("[]",)
     assert settings["torch.use_deterministic_algorithms"] is False
     assert settings["torch.backends.cudnn.deterministic"] is False
     assert settings["torch.utils.deterministic.fill_uninitialized_memory"] is True  # torch's own default, idle while the first is off
-    assert {settings[name] for name in conditions.IN_ENVIRONMENT} == {None}
+    assert {settings[name] for name in arms.IN_ENVIRONMENT} == {None}
     assert settings["PYTHONHASHSEED"] is None, "as in a shell"
 
 
 def test_an_allowed_flag_is_left_off_and_the_others_are_on(tmp_path: Path) -> None:
     flag = "torch.utils.deterministic.fill_uninitialized_memory"
-    condition = conditions.deterministic(42, frozenset({flag, "torch.backends.cudnn.deterministic", "CUBLAS_WORKSPACE_CONFIG"}), None)
+    condition = arms.deterministic(42, frozenset({flag, "torch.backends.cudnn.deterministic", "CUBLAS_WORKSPACE_CONFIG"}), None)
     [settings] = trained(trace_script(tmp_path, TRAIN + "one()\n", condition=condition)).settings
     assert settings["torch.backends.cudnn.deterministic"] is False and settings["CUBLAS_WORKSPACE_CONFIG"] is None
     assert settings["torch.use_deterministic_algorithms"] is True
-    assert conditions.not_effective(settings, condition) == {}
+    assert arms.not_effective(settings, condition) == {}
 
 
 UNDONE = {  # line of code -> (flag, value)
@@ -106,8 +106,8 @@ def test_nothing_else_is_called_undone(undoing: Run) -> None:
 @pytest.mark.parametrize("number", range(len(UNDONE)), ids=list(UNDONE))
 def test_the_reading_of_that_step_shows_it(undoing: Run, number: int) -> None:
     trace = trained(undoing)
-    condition = conditions.deterministic(42, frozenset(), None)
+    condition = arms.deterministic(42, frozenset(), None)
     flag, value = list(UNDONE.values())[number]
-    wrong = conditions.not_effective(trace.settings[trace.steps[number + 1].flags], condition)
-    assert (conditions.WARN_ONLY if value == "warn_only" else flag) in wrong
-    assert conditions.not_effective(trace.settings[trace.steps[0].flags], condition) == {}
+    wrong = arms.not_effective(trace.settings[trace.steps[number + 1].flags], condition)
+    assert (arms.WARN_ONLY if value == "warn_only" else flag) in wrong
+    assert arms.not_effective(trace.settings[trace.steps[0].flags], condition) == {}

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from repro_gate.runs.launch import Run
-from tests.tracing import names, trace_script, trained
+from tests.support.tracing import names, trace_script, trained
 
 SCRIPT = """
 import torch

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from repro_gate.probe.loaders import Loaders, record_digests
 from repro_gate.trace.format import RECORD_BYTES
-from repro_gate.trace.reader import LoaderSeen, Records, Trace
-from tests.tracing import trace_script, trained
+from repro_gate.trace.model import LoaderSeen, Records, Trace
+from tests.support.tracing import trace_script, trained
 
 
 def digests(batch: Any, most: int | None = None) -> list[bytes]:

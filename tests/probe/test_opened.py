@@ -14,8 +14,8 @@ import pytest
 
 from repro_gate.probe.opened import of_system
 from repro_gate.runs.launch import Run
-from repro_gate.trace.reader import Opened, Trace
-from tests.tracing import trace_script
+from repro_gate.trace.model import Opened, Trace
+from tests.support.tracing import trace_script
 
 
 def listed(run: Run) -> list[Opened]:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.checkout import inspect_checkout
-from repro_gate.ground import original_of
+from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.runs.launch import Original, Run
+from repro_gate.runs.site import original_of
 from repro_gate.spec.model import Spec, Train
-from repro_gate.trace.reader import Imported
-from tests.installs import commit, environment_of_its_own, pip_install, project
-from tests.tracing import trace_script
+from repro_gate.trace.model import Imported
+from tests.support.installs import commit, environment_of_its_own, pip_install, project
+from tests.support.tracing import trace_script
 
 SHOW = "import odepack\nprint(odepack.__file__, odepack.HERE, odepack.RATE)\n"
 LAYOUTS = {

@@ -13,7 +13,7 @@ import torch
 
 from repro_gate.probe import sdk
 from repro_gate.probe.names import leaves
-from tests.tracing import blocks, names, trace_script, trained
+from tests.support.tracing import blocks, names, trace_script, trained
 
 NUMPY_ONLY = """
 import sys

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from repro_gate.probe import seeds
-from tests.tracing import names, trace_script, trained
+from tests.support.tracing import names, trace_script, trained
 
 DRAW = """
 import random

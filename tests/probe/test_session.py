@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.analysis.compare import compare_runs
-from tests.tracing import blocks, trace_script, trained
+from repro_gate.compare.traces import compare_runs
+from tests.support.tracing import blocks, trace_script, trained
 
 HEAD = """
 import sys

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from tests.tracing import blocks, names, trace_script
+from tests.support.tracing import blocks, names, trace_script
 
 FSDP2 = """
 import torch, torch.distributed as dist

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import pytest
 
 from repro_gate.runs.launch import Run
-from repro_gate.trace.reader import Trace
-from tests.tracing import blocks, names, trace_script
+from repro_gate.trace.model import Trace
+from tests.support.tracing import blocks, names, trace_script
 
 SHAPES = """
 import multiprocessing, sys, warnings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tracing import names, trace_script, trained
+from tests.support.tracing import names, trace_script, trained
 
 SOURCE = """
 import multiprocessing, sys

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from repro_gate.runs.launch import Run
-from repro_gate.trace.reader import Trace
-from tests.tracing import blocks, names, trace_script, trained
+from repro_gate.trace.model import Trace
+from tests.support.tracing import blocks, names, trace_script, trained
 
 TWO = """
 import sys

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from repro_gate.checks.interface import CheckResult
 from repro_gate.report.annotations import LEVELS, Annotation, annotations
-from repro_gate.report.blame import PLACES, Place, inside, place_in
-from repro_gate.report.model import BaseFinding, CheckResult, Reason, Report, Weakening
-
-from . import samples
+from repro_gate.report.findings import PLACES, Place, inside, place_in
+from repro_gate.report.model import BaseFinding, Reason, Report, Weakening
+from tests.support import reports
 
 _ENTROPY = CheckResult(
     "random-state/os-entropy",
@@ -23,11 +23,11 @@ _ENTROPY = CheckResult(
     "seed it from the run's seed",
 )
 _REASON = Reason("random-state/os-entropy", "the same, with its evidence", "seed it")
-_PLAIN = replace(samples.FAIL, checklist=(), reasons=samples.FAIL.reasons[:1])
+_PLAIN = replace(reports.FAIL, checklist=(), reasons=reports.FAIL.reasons[:1])
 
 
 def _with(*checks: CheckResult, reasons: tuple[Reason, ...] = ()) -> Report:
-    return replace(samples.FAIL, checklist=checks, reasons=reasons)
+    return replace(reports.FAIL, checklist=checks, reasons=reasons)
 
 
 def test_a_failed_check_is_an_error_on_each_line_that_its_evidence_names() -> None:
@@ -49,13 +49,13 @@ def test_a_failed_check_that_is_no_reason_is_an_error_too() -> None:
 def test_what_passed_is_skipped_or_was_waived_is_not_annotated() -> None:
     quiet = tuple(replace(_ENTROPY, status=status) for status in ("pass", "skip", "waived"))
     assert annotations(_with(*quiet), "repro.yml") == ()
-    assert annotations(replace(samples.PASS, checklist=()), "repro.yml") == ()
+    assert annotations(replace(reports.PASS, checklist=()), "repro.yml") == ()
 
 
 def test_errors_come_before_what_is_asked_less_and_warnings_last() -> None:
-    base = BaseFinding("origin/main", samples.COMMIT, "head", (Weakening("determinism.allow", "more is allowed", "repro.yml:12"),))
+    base = BaseFinding("origin/main", reports.COMMIT, "head", (Weakening("determinism.allow", "more is allowed", "repro.yml:12"),))
     warns = replace(_ENTROPY, id="env/lockfile", status="warn", evidence=())
-    found = annotations(replace(_with(warns, _ENTROPY, reasons=samples.FAIL.reasons[:1]), base=base), "jobs/repro.yml")
+    found = annotations(replace(_with(warns, _ENTROPY, reasons=reports.FAIL.reasons[:1]), base=base), "jobs/repro.yml")
     assert [(item.level, item.file, item.line) for item in found] == [
         ("error", "jobs/repro.yml", None),
         ("error", "src/train.py", 41),
@@ -121,7 +121,7 @@ def test_a_spec_outside_the_checkout_is_no_place(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "report", [*samples.ALL.values(), samples.hostile(), samples.enormous(tensors=50)], ids=[*samples.ALL, "hostile", "large"]
+    "report", [*reports.ALL.values(), reports.hostile(), reports.enormous(tensors=50)], ids=[*reports.ALL, "hostile", "large"]
 )
 def test_any_report_gives_annotations_of_a_bounded_size(report: Report) -> None:
     found = annotations(report, report.subject.spec)

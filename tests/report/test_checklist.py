@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from repro_gate.report import checklist, json_face
+from repro_gate.checks.interface import STATUSES, CheckResult
+from repro_gate.report import checklist, json_reader, json_report
 from repro_gate.report.json_values import to_text
-from repro_gate.report.model import STATUSES, CheckResult
-
-from . import samples
+from tests.support import reports
 
 _GOLDEN = Path(__file__).parent / "golden" / "checklist.txt"
 _RESULTS = (
@@ -122,7 +121,7 @@ def test_a_stream_without_unicode_gets_everything_too(encoding: str) -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.text(max_size=60))
 def test_hostile_texts_reach_the_terminal_as_text_only_and_machines_as_json(name: str) -> None:
-    results = _hostile(name + samples.HOSTILE)
+    results = _hostile(name + reports.HOSTILE)
     for char in _shown(results).replace("\n", ""):
         assert char.isprintable(), f"U+{ord(char):04X}"
     document = json.loads(to_text(checklist.checklist_json(results, name)))
@@ -142,8 +141,8 @@ def test_the_json_names_its_format_and_holds_every_result() -> None:
 def test_the_results_have_the_form_that_report_json_gives_them() -> None:
     many = (replace(_RESULTS[0], evidence=tuple(map(str, range(500)))), *_RESULTS[1:])
     document = checklist.checklist_json(many, "repro.yml")
-    json_face.validate(json_face.to_json(samples.PASS) | {"checklist": document["checklist"]})
-    assert document["checklist"] == json_face.to_json(replace(samples.PASS, checklist=many))["checklist"]
+    json_reader.validate(json_report.to_json(reports.PASS) | {"checklist": document["checklist"]})
+    assert document["checklist"] == json_report.to_json(replace(reports.PASS, checklist=many))["checklist"]
 
 
 def test_no_fact_of_a_caller_can_stand_in_for_the_format() -> None:

@@ -13,37 +13,37 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from repro_gate.analysis.model import Comparison, Distance, Fingerprint
-from repro_gate.report import json_face
+from repro_gate.compare.model import Comparison, Distance, Fingerprint
+from repro_gate.report import json_reader, json_report
 from repro_gate.report.annotations import annotations
 from repro_gate.report.from_json import report_from
-from repro_gate.report.json_face import ReportError, to_json
+from repro_gate.report.json_reader import ReportError
+from repro_gate.report.json_report import to_json
 from repro_gate.report.markdown import to_markdown, to_summary
 from repro_gate.report.model import Origin, Report, SeedResult
 from repro_gate.report.sarif import to_sarif
 from repro_gate.spec.model import Tolerance
-
-from . import samples
+from tests.support import reports
 
 _FORMER = Path(__file__).parent / "former" / "report-0.1.json"
 _WHOLE = replace(
-    samples.CHANGED,
-    comparisons=(SeedResult(1, samples.SAME), SeedResult(2, samples.DIFFERENT)),
-    cost=replace(samples.COST, suspicious="outside", memory_ci95=(0.5, 2.5)),
-    noise_floor=replace(samples.NOISE, first_divergence=samples.FIRST, losses=((0, 1.0, math.nan), (1, math.inf, 1.0))),
+    reports.CHANGED,
+    comparisons=(SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT)),
+    cost=replace(reports.COST, suspicious="outside", memory_ci95=(0.5, 2.5)),
+    noise_floor=replace(reports.NOISE, first_divergence=reports.FIRST, losses=((0, 1.0, math.nan), (1, math.inf, 1.0))),
     fingerprint=Fingerprint(42, ((-1, "0" * 32), (0, "f" * 32)), {"loss": "a" * 32, "rng": "b" * 32}),
     tolerance=Tolerance(1e-6, 1e-5),
     non_finite=((3, "nan"), (4, "-inf")),
     origin=Origin("octo/training", "c" * 40, 17, 2, "gpu"),
-    base=samples.WEAKENED.base,
+    base=reports.WEAKENED.base,
 )
-_ALL = {**samples.ALL, "whole": _WHOLE, "hostile": samples.hostile()}
+_ALL = {**reports.ALL, "whole": _WHOLE, "hostile": reports.hostile()}
 
 
 def _stored(report: Report) -> dict[str, Any]:
     """Through the file: keys come back sorted."""
-    document: dict[str, Any] = json.loads(json_face.dumps(report))
-    json_face.validate(document)
+    document: dict[str, Any] = json.loads(json_report.dumps(report))
+    json_reader.validate(document)
     return document
 
 
@@ -74,7 +74,7 @@ def test_every_part_arrives_as_it_was() -> None:
     assert again.content_address == _WHOLE.content_address
     assert [item.seed for item in again.comparisons] == [1, 2]
     found = again.determinism
-    assert found is not None and found.seed == 2 and found.comparison == samples.DIFFERENT
+    assert found is not None and found.seed == 2 and found.comparison == reports.DIFFERENT
 
 
 _TEXT = st.text(max_size=40)
@@ -84,7 +84,7 @@ _DISTANCE = st.none() | st.builds(
 )
 _DIVERGENCE = st.builds(
     replace,
-    st.just(samples.FIRST),
+    st.just(reports.FIRST),
     step=st.integers(-1, 10**6),
     name=_TEXT,
     process=_TEXT,
@@ -108,10 +108,10 @@ _COMPARISON = st.builds(
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from(sorted(samples.ALL)), _TEXT, _COMPARISON, _NUMBER)
+@given(st.sampled_from(sorted(reports.ALL)), _TEXT, _COMPARISON, _NUMBER)
 def test_any_report_is_read_back_and_looks_the_same(name: str, text: str, pair: Comparison, number: float) -> None:
-    base = samples.hostile(text) if name == "fail" else samples.ALL[name]
-    cost = replace(samples.COST, determinism_cost_pct=number, ci95=(number, 1.0), memory_cost_pct=number)
+    base = reports.hostile(text) if name == "fail" else reports.ALL[name]
+    cost = replace(reports.COST, determinism_cost_pct=number, ci95=(number, 1.0), memory_cost_pct=number)
     report = replace(base, comparisons=(SeedResult(7, pair),), cost=cost, seconds=abs(number))
     document = _stored(report)
     again = report_from(document)
@@ -120,13 +120,13 @@ def test_any_report_is_read_back_and_looks_the_same(name: str, text: str, pair: 
 
 
 def test_a_report_of_an_older_version_is_read() -> None:
-    report = report_from(json_face.load(_FORMER))
+    report = report_from(json_reader.load(_FORMER))
     assert (report.verdict, report.origin, report.lock) == ("fail", None, None)
     assert "blocks.3.attn.weight" in to_markdown(report)
 
 
 def test_only_what_the_schema_requires_is_enough() -> None:
-    document = _stored(samples.FAIL)
+    document = _stored(reports.FAIL)
     for part in ("lock", "against", "base", "origin", "fingerprint"):
         del document[part]
     for name in ("seed", "seeds", "by_kind", "by_step", "losses", "weights", "non_finite", "tolerance"):
@@ -134,26 +134,26 @@ def test_only_what_the_schema_requires_is_enough() -> None:
     document["determinism"]["first_divergence"] = {"step": 3, "kind": "loss", "name": "loss"}
     document["subject"] = {"spec": "repro.yml", "command": "true", "commit": None}
     document["noise_floor"] = {"loss_gap": None, "weight_l2": None}
-    json_face.validate(document)
+    json_reader.validate(document)
     assert "**step 3**, the `loss`" in to_markdown(report_from(document))
 
 
 def test_the_details_are_of_the_seed_that_the_document_is_about() -> None:
-    cut = _stored(replace(samples.FAIL, comparisons=(SeedResult(1, samples.SAME), SeedResult(2, samples.DIFFERENT))))
+    cut = _stored(replace(reports.FAIL, comparisons=(SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT))))
     cut["determinism"]["seeds"] = cut["determinism"]["seeds"][:1]  # the one that diverged lies beyond the rows that are kept
     found = report_from(cut).determinism
-    assert found is not None and (found.seed, found.comparison) == (2, samples.DIFFERENT)
+    assert found is not None and (found.seed, found.comparison) == (2, reports.DIFFERENT)
     cut["determinism"]["seeds"] = [{**cut["determinism"]["seeds"][0], "seed": 9, "identical": False}]
     with pytest.raises(ReportError, match="another seed"):
         report_from(cut)
 
 
 def test_an_address_that_was_cut_or_redacted_is_shown_and_not_refused() -> None:
-    document = _stored(samples.LOCKED)
+    document = _stored(reports.LOCKED)
     document["content_address"]["leaves"]["recipe"] = {"a\\": "one \\ backslash", "b": {"int": "4x"}, "c": {"int": "7"}}
     address = report_from(document).content_address
     assert address is not None and dict(address.recipe_leaves) == {"a\\": "one \\ backslash", "b": '{"int": "4x"}', "c": 7}
-    assert address.config_hash == samples.ADDRESS.config_hash
+    assert address.config_hash == reports.ADDRESS.config_hash
 
 
 _HUGE = 10**4_000
@@ -170,9 +170,9 @@ _ABSURD: dict[str, Callable[[dict[str, Any]], None]] = {
 
 @pytest.mark.parametrize("what", _ABSURD)
 def test_a_number_that_no_gating_gives_is_a_report_error(what: str) -> None:
-    document = _stored(samples.FAIL)
+    document = _stored(reports.FAIL)
     _ABSURD[what](document)
-    json_face.validate(document)
+    json_reader.validate(document)
     with pytest.raises(ReportError):
         report_from(document)
 
@@ -206,13 +206,13 @@ def test_a_mangled_document_raises_report_error_or_can_be_shown_by_every_face(ch
         except (KeyError, IndexError, TypeError):
             continue
     try:
-        json_face.validate(document)
+        json_reader.validate(document)
         report = report_from(document)
     except ReportError:
         return
     assert to_markdown(report) and to_summary(report) and to_sarif(report)
     annotations(report, report.subject.spec)
-    json_face.dumps(report)
+    json_report.dumps(report)
 
 
 @pytest.mark.parametrize("document", [{}, {"verdict": []}, {**_DOCUMENT, "runs": [None]}, {**_DOCUMENT, "cost": {"ci95": 1}}])

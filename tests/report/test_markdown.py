@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from repro_gate.analysis.model import Comparison
+from repro_gate.compare.model import Comparison
 from repro_gate.report import chart, markdown
 from repro_gate.report.markdown_parts import Form, ample
 from repro_gate.report.model import Report, SeedResult
-
-from . import samples
+from tests.support import reports
 
 _OWN_TAGS = re.compile(r"</?(?:details|summary|sub|code)>|<br>")
 _OWN_HTML = re.compile(r"(?:<details><summary>[A-Za-z ]+</summary>|</details>|</?sub>|</?code>|<br>)\n*")
@@ -55,7 +54,7 @@ def _unfolded(text: str) -> str:
 
 
 def test_a_fail_tells_what_parts_why_and_how_to_see_it_again() -> None:
-    text = markdown.to_markdown(samples.FAIL)
+    text = markdown.to_markdown(reports.FAIL)
     for words in (
         "**step 3**, gradient of `blocks.3.attn.weight`",
         "**3 ULP**",
@@ -74,12 +73,12 @@ def test_a_fail_tells_what_parts_why_and_how_to_see_it_again() -> None:
 
 
 def test_a_pass_draws_no_chart_and_accuses_nobody() -> None:
-    text = markdown.to_markdown(samples.PASS)
+    text = markdown.to_markdown(reports.PASS)
     assert "mermaid" not in text and "What differs and how far" not in text and "❌" not in text
 
 
 def test_nothing_measured_says_so_and_shows_no_empty_section() -> None:
-    text = markdown.to_markdown(samples.NOTHING)
+    text = markdown.to_markdown(reports.NOTHING)
     assert text.count("not measured") == 2
     for words in (
         "**Why**",
@@ -98,11 +97,11 @@ def test_nothing_measured_says_so_and_shows_no_empty_section() -> None:
 
 
 def test_the_log_of_a_crash_is_there_and_folded() -> None:
-    text = markdown.to_markdown(samples.INCONCLUSIVE)
+    text = markdown.to_markdown(reports.INCONCLUSIVE)
     assert text.index("<details><summary>End of a log") < text.index("ValueError: boom") < text.rindex("</details>")
 
 
-@pytest.mark.parametrize("report", [*samples.ALL.values(), samples.hostile()], ids=[*samples.ALL, "hostile"])
+@pytest.mark.parametrize("report", [*reports.ALL.values(), reports.hostile()], ids=[*reports.ALL, "hostile"])
 def test_every_fold_is_closed_and_every_table_is_a_table(report: Report) -> None:
     text = markdown.to_markdown(report)
     tags = [tag for token in _tokens(text) if token.type in ("html_block", "html_inline") for tag in _OWN_TAGS.findall(token.content)]
@@ -115,15 +114,15 @@ def test_every_fold_is_closed_and_every_table_is_a_table(report: Report) -> None
 @settings(max_examples=25, deadline=None)
 @given(st.text(max_size=60))
 def test_no_hostile_name_becomes_an_element(name: str) -> None:
-    for hostile in (name, name + samples.HOSTILE, samples.HOSTILE + name):
-        for token in _tokens(markdown.to_markdown(samples.hostile(hostile))):
+    for hostile in (name, name + reports.HOSTILE, reports.HOSTILE + name):
+        for token in _tokens(markdown.to_markdown(reports.hostile(hostile))):
             assert token.type not in ("link_open", "image", "s_open", "blockquote_open", "em_open", "hr", "code_block"), token
             if token.type in ("html_block", "html_inline"):
                 assert _OWN_HTML.fullmatch(token.content), token.content
 
 
 def test_hostile_text_never_reaches_what_github_makes_live() -> None:
-    plain = "".join(token.content for token in _tokens(markdown.to_markdown(samples.hostile())) if token.type == "text")
+    plain = "".join(token.content for token in _tokens(markdown.to_markdown(reports.hostile())) if token.type == "text")
     for live in ("@octocat", "#1", "GH-2", "https://", "www.", ":tada:", "deadbeef", "$x$"):
         assert live not in plain
 
@@ -136,7 +135,7 @@ def test_a_forgotten_filter_in_a_template_is_still_safe() -> None:
 
 @pytest.mark.parametrize("limit", [65_536, 60_000, 20_000, 5_000, 1_000, 100, 30, 4, 0])
 def test_the_limit_always_holds_and_the_verdict_goes_last(limit: int) -> None:
-    for report in (samples.hostile(), *samples.ALL.values()):
+    for report in (reports.hostile(), *reports.ALL.values()):
         text = markdown.to_markdown(report, limit)
         assert len(text) <= limit
         assert report.verdict[:limit] in text
@@ -144,13 +143,13 @@ def test_the_limit_always_holds_and_the_verdict_goes_last(limit: int) -> None:
 
 @pytest.mark.parametrize("limit", [65_536, 20_000, 5_000, 1_500])
 def test_no_form_is_too_short_to_say_that_less_is_asked(limit: int) -> None:
-    for report in (samples.WEAKENED, samples.hostile(), samples.enormous(tensors=50, name=10_000)):
+    for report in (reports.WEAKENED, reports.hostile(), reports.enormous(tensors=50, name=10_000)):
         text = markdown.to_markdown(report, limit)
         assert "⚠️" in text and "This change asks less" in _unfolded(text) and len(text) <= limit
 
 
 def test_where_no_form_fits_the_number_of_weakenings_is_still_said() -> None:
-    assert markdown.to_markdown(samples.WEAKENED, 160).splitlines()[2] == "⚠️ **This change asks less:** 3 weakenings."
+    assert markdown.to_markdown(reports.WEAKENED, 160).splitlines()[2] == "⚠️ **This change asks less:** 3 weakenings."
 
 
 def _folded(text: str, title: str) -> str:
@@ -159,8 +158,8 @@ def _folded(text: str, title: str) -> str:
 
 
 def test_drift_and_moved_leaves_are_told_in_full_behind_the_lock() -> None:
-    drift = _folded(markdown.to_markdown(samples.DRIFT), "Against the lock")
-    text = markdown.to_markdown(samples.CHANGED)
+    drift = _folded(markdown.to_markdown(reports.DRIFT), "Against the lock")
+    text = markdown.to_markdown(reports.CHANGED)
     changed = _folded(text, "Against the lock") + _folded(text, "Against another ref")
     for words in ("- outside the leaves: `numpy: 2.1.0 -> 2.2.0`", "- **Remedy:** bring", "- losses up to **3.1e-05** apart"):
         assert words in drift, words
@@ -169,39 +168,39 @@ def test_drift_and_moved_leaves_are_told_in_full_behind_the_lock() -> None:
 
 
 def test_the_address_and_its_leaves_are_folded_and_whole() -> None:
-    text = markdown.to_markdown(samples.LOCKED)
+    text = markdown.to_markdown(reports.LOCKED)
     folded = text[text.index("<details><summary>Content address") :]
     for words in (
-        samples.ADDRESS.config_hash,
+        reports.ADDRESS.config_hash,
         "| recipe | `seed` | `42` |",
         '| `{"loss": 1.0, "weights": 1e-05}` |',
         "- every one of its 10",
     ):
         assert words in folded, words
-    assert samples.ADDRESS.config_hash not in _unfolded(text)
-    assert "- ⚠️ only 9 of 10 leaves move it" in markdown.to_markdown(samples.UNPROVEN)
+    assert reports.ADDRESS.config_hash not in _unfolded(text)
+    assert "- ⚠️ only 9 of 10 leaves move it" in markdown.to_markdown(reports.UNPROVEN)
 
 
 def test_a_value_that_python_cannot_write_is_no_stack_trace() -> None:
     bottomless: list[Any] = []
     bottomless.append(bottomless)
     leaves = {"huge": 10**5_000, "bottomless": bottomless}
-    text = markdown.to_markdown(replace(samples.LOCKED, content_address=replace(samples.ADDRESS, recipe_leaves=leaves)))
+    text = markdown.to_markdown(replace(reports.LOCKED, content_address=replace(reports.ADDRESS, recipe_leaves=leaves)))
     assert text.count("too large to show") == 2
 
 
 def test_ten_thousand_tensors_with_huge_names_and_five_hundred_reasons_fit() -> None:
-    text = markdown.to_markdown(samples.enormous())
+    text = markdown.to_markdown(reports.enormous())
     assert len(text) <= markdown.LIMIT
     assert "fail" in text.splitlines()[0] and "12.4% slower" in _unfolded(text)
     assert "`made/up-0`" in text and "more, all in the JSON report" in text
 
 
 def test_shorter_forms_drop_the_least_useful_part_first() -> None:
-    whole = markdown.to_markdown(samples.FAIL)
-    sizes = [len(markdown._rendered(samples.FAIL, form, markdown.Links(), shortened=form != Form())) for form in markdown.forms()]
+    whole = markdown.to_markdown(reports.FAIL)
+    sizes = [len(markdown._rendered(reports.FAIL, form, markdown.Links(), shortened=form != Form())) for form in markdown.forms()]
     assert sizes[1:] == sorted(sizes[1:], reverse=True) and sizes[-1] < sizes[0] / 2  # `Shortened` itself takes a few characters
-    shorter = markdown.to_markdown(samples.FAIL, sizes[3])
+    shorter = markdown.to_markdown(reports.FAIL, sizes[3])
     for words in ("determinism/diverged", "blocks.3.attn.weight", "See it again"):
         assert words in shorter
     assert "Shortened" in shorter and "Shortened" not in whole
@@ -209,13 +208,13 @@ def test_shorter_forms_drop_the_least_useful_part_first() -> None:
 
 @pytest.mark.parametrize("limit", [1_000_000, 65_536, 5_000, 300, 6, 0])
 def test_a_summary_is_measured_in_bytes(limit: int) -> None:
-    for report in (samples.hostile("ü" * 3_000), samples.enormous(tensors=50, name=10_000), samples.WEAKENED):
+    for report in (reports.hostile("ü" * 3_000), reports.enormous(tensors=50, name=10_000), reports.WEAKENED):
         text = markdown.to_summary(report, limit)
         assert len(text.encode()) <= limit and report.verdict[:limit] in text
 
 
 def test_a_summary_shows_more_rows_than_a_comment_and_shows_them_unfolded() -> None:
-    many = replace(samples.FAIL, comparisons=(SeedResult(42, replace(samples.DIFFERENT, weights=samples.WEIGHTS * 30)),))
+    many = replace(reports.FAIL, comparisons=(SeedResult(42, replace(reports.DIFFERENT, weights=reports.WEIGHTS * 30)),))
     comment, summary = markdown.to_markdown(many), markdown.to_summary(many)
     assert (comment.count("`head.bias`"), summary.count("`head.bias`")) == (10, 30)
     assert "<details>" not in summary and summary.count("<details open>") == comment.count("<details>") > 3
@@ -224,11 +223,11 @@ def test_a_summary_shows_more_rows_than_a_comment_and_shows_them_unfolded() -> N
 
 
 def test_a_command_is_shown_whole_or_not_at_all() -> None:
-    assert "See it again" not in markdown.to_markdown(replace(samples.FAIL, reproduce="x" * 5_000))
+    assert "See it again" not in markdown.to_markdown(replace(reports.FAIL, reproduce="x" * 5_000))
 
 
 def test_the_loss_chart_is_logarithmic_where_gaps_span_decades() -> None:
-    text = chart.chart(samples.DIFFERENT)
+    text = chart.chart(reports.DIFFERENT)
     assert text is not None and "log10" in text
     first, last, values, found = _drawn(text)
     assert (first, last, len(values), found["mark"]) == (0, 49, 50, "line")
@@ -237,14 +236,14 @@ def test_the_loss_chart_is_logarithmic_where_gaps_span_decades() -> None:
 
 
 def test_a_narrow_range_is_drawn_as_it_is_with_its_unit_in_the_title() -> None:
-    pair = replace(samples.DIFFERENT, losses=((0, 1.0, 1.0), (1, 1.0, 1.0 + 2e-6), (2, 1.0, 1.0 + 4e-6)))
+    pair = replace(reports.DIFFERENT, losses=((0, 1.0, 1.0), (1, 1.0, 1.0 + 2e-6), (2, 1.0, 1.0 + 4e-6)))
     text = chart.chart(pair)
     assert text is not None and "10 to the power of -6" in text and "log10" not in text
     assert _drawn(text)[2] == [0.0, 2.0, 4.0]
 
 
 def test_without_a_loss_gap_the_differing_tensors_are_drawn() -> None:
-    text = chart.chart(replace(samples.DIFFERENT, losses=samples.SAME.losses, by_step=((-1, 2), (3, 5))))
+    text = chart.chart(replace(reports.DIFFERENT, losses=reports.SAME.losses, by_step=((-1, 2), (3, 5))))
     assert text is not None
     first, last, values, found = _drawn(text)
     assert (first, last, found["mark"]) == (-1, 49, "bar")
@@ -254,10 +253,10 @@ def test_without_a_loss_gap_the_differing_tensors_are_drawn() -> None:
 @pytest.mark.parametrize(
     "pair",
     [
-        samples.SAME,
-        replace(samples.SAME, losses=()),
-        replace(samples.DIFFERENT, losses=(), by_step=()),
-        replace(samples.DIFFERENT, losses=((0, 1.0, 2.0),), by_step=()),
+        reports.SAME,
+        replace(reports.SAME, losses=()),
+        replace(reports.DIFFERENT, losses=(), by_step=()),
+        replace(reports.DIFFERENT, losses=((0, 1.0, 2.0),), by_step=()),
     ],
 )
 def test_where_there_is_nothing_to_show_there_is_no_chart(pair: Comparison) -> None:
@@ -266,7 +265,7 @@ def test_where_there_is_nothing_to_show_there_is_no_chart(pair: Comparison) -> N
 
 def test_thinning_keeps_the_peak() -> None:
     losses = tuple((step, 1.0, 1.5 if step == 777 else 1.1) for step in range(100_000))
-    text = chart.chart(replace(samples.DIFFERENT, losses=losses))
+    text = chart.chart(replace(reports.DIFFERENT, losses=losses))
     assert text is not None
     first, last, values, _ = _drawn(text)
     assert len(values) <= chart.POINTS and max(values) == 5.0 and values[0] == max(values)
@@ -281,7 +280,7 @@ _STEP = st.integers(-1, 10**12)
 
 @given(st.lists(st.tuples(_STEP, _LOSS, _LOSS), max_size=80), st.lists(st.tuples(_STEP, st.integers(1, 10**9))))
 def test_every_chart_follows_mermaids_grammar(losses: list[tuple[int, float, float]], counts: list[tuple[int, int]]) -> None:
-    pair = replace(samples.DIFFERENT, losses=tuple(losses), by_step=tuple(sorted(counts)), steps=10)
+    pair = replace(reports.DIFFERENT, losses=tuple(losses), by_step=tuple(sorted(counts)), steps=10)
     text = chart.chart(pair)
     if text is not None:
         first, last, values, _ = _drawn(text)

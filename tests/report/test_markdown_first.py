@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.lock.model import STATUSES, LockFinding
-from repro_gate.report.markdown import MARKS, Links, to_markdown
+from repro_gate.baseline.model import STATUSES, LockFinding
+from repro_gate.report.markdown import to_markdown
+from repro_gate.report.markdown_first import Links
+from repro_gate.report.markdown_parts import MARKS
 from repro_gate.report.model import Origin, Reason, Report, SeedResult, Weakening
-
-from . import samples
+from tests.support import reports
 
 _GOLDEN = Path(__file__).parent / "golden"
 _NAMES = ("fail", "pass", "inconclusive", "weakened")
@@ -30,7 +31,7 @@ _ENTROPY = Reason(
 
 
 def _comment(name: str) -> str:
-    return to_markdown(samples.ALL[name], links=Links(run_url=_RUN))
+    return to_markdown(reports.ALL[name], links=Links(run_url=_RUN))
 
 
 def _rows(text: str) -> dict[str, str]:
@@ -54,15 +55,15 @@ def test_the_comment_reads_as_the_golden_file(name: str) -> None:
     assert _comment(name) == path.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", samples.ALL)
+@pytest.mark.parametrize("name", reports.ALL)
 def test_the_verdict_the_cost_the_lock_and_the_commit_are_always_seen(name: str) -> None:
-    text = to_markdown(samples.ALL[name])
-    assert text.startswith(f"## {MARKS[samples.ALL[name].verdict]} Repro Gate: {samples.ALL[name].verdict}, ")
+    text = to_markdown(reports.ALL[name])
+    assert text.startswith(f"## {MARKS[reports.ALL[name].verdict]} Repro Gate: {reports.ALL[name].verdict}, ")
     assert {"Determinism cost", "Noise floor", "Lock", "Commit"} <= set(_rows(text))
 
 
 def test_a_fail_says_step_tensor_and_distance_first_then_why_then_the_price() -> None:
-    rows = _rows(to_markdown(replace(samples.FAIL, reasons=(*samples.FAIL.reasons[:1], _ENTROPY))))
+    rows = _rows(to_markdown(replace(reports.FAIL, reasons=(*reports.FAIL.reasons[:1], _ENTROPY))))
     assert list(rows)[:4] == ["First to differ", "How far", "Why", "What to do"]
     assert rows["First to differ"] == "**step 3**, gradient of `blocks.3.attn.weight`"
     assert rows["How far"] == "`float32 [64, 32]`, **max abs 1.2e-07**, **3 ULP** · **14 of 202** tensors differ, in 47 of 50 steps"
@@ -72,79 +73,79 @@ def test_a_fail_says_step_tensor_and_distance_first_then_why_then_the_price() ->
 
 
 def test_where_no_check_found_a_cause_that_is_said_and_not_the_headline_again() -> None:
-    rows = _rows(to_markdown(replace(samples.FAIL, reasons=samples.FAIL.reasons[:1])))
+    rows = _rows(to_markdown(replace(reports.FAIL, reasons=reports.FAIL.reasons[:1])))
     assert rows["Why"] == "no check found a cause"
     assert rows["What to do"].startswith("See what feeds")
 
 
 def test_a_pass_says_the_price_first_and_has_no_row_of_a_difference() -> None:
-    rows = _rows(to_markdown(samples.PASS))
+    rows = _rows(to_markdown(reports.PASS))
     assert next(iter(rows)) == "Determinism cost" and list(rows)[-1] == "Commit"
     assert not {"First to differ", "How far", "Why", "What to do"} & set(rows)
 
 
 def test_only_the_first_reasons_are_seen_and_the_rest_is_counted() -> None:
     reasons = tuple(Reason(f"made/up-{index}", f"reason number {index}") for index in range(9))
-    text = to_markdown(replace(samples.FAIL, reasons=reasons))
+    text = to_markdown(replace(reports.FAIL, reasons=reasons))
     assert _rows(text)["Why"] == "reason number 0<br>reason number 1<br>reason number 2<br>and 6 more reasons"
     assert all(f"`made/up-{index}` reason number {index}" in text for index in range(9))
 
 
 def test_the_checklist_is_one_row_with_a_mark_for_each_category() -> None:
-    assert _rows(to_markdown(samples.FAIL))["Checklist"] == (
+    assert _rows(to_markdown(reports.FAIL))["Checklist"] == (
         "⚠️ code **0**/1 · ❌ data **0**/1 · ✅ env **1**/2 · ✅ random-state **1**/1 · ✅ hardware **1**/1"
     )
-    assert "⚠️ hardware nothing checked" in to_markdown(replace(samples.PASS, checklist=samples.CHECKLIST[:2]))
+    assert "⚠️ hardware nothing checked" in to_markdown(replace(reports.PASS, checklist=reports.CHECKLIST[:2]))
 
 
 def test_the_head_that_was_pushed_is_named_and_the_merge_that_was_tested() -> None:
     head = Origin("octo/training", "f" * 40, 7, 1)
-    assert _rows(to_markdown(replace(samples.LOCKED, origin=head)))["Commit"].startswith("`ffffffffffff` · tested as `0123456789ab`")
-    same = replace(head, head_sha=samples.SUBJECT.commit or "")
-    assert "tested as" not in to_markdown(replace(samples.LOCKED, origin=same))
+    assert _rows(to_markdown(replace(reports.LOCKED, origin=head)))["Commit"].startswith("`ffffffffffff` · tested as `0123456789ab`")
+    same = replace(head, head_sha=reports.SUBJECT.commit or "")
+    assert "tested as" not in to_markdown(replace(reports.LOCKED, origin=same))
 
 
 def test_our_links_are_links_and_cannot_be_ended_early() -> None:
-    text = to_markdown(samples.PASS, links=Links(run_url=_RUN, report_url="https://h/a b>(c)<d>\n[x](y)"))
+    text = to_markdown(reports.PASS, links=Links(run_url=_RUN, report_url="https://h/a b>(c)<d>\n[x](y)"))
     assert f"[workflow run](<{_RUN}>)" in _rows(text)["Commit"]
     assert "[Full report](<https://h/a%20b%3E%28c%29%3Cd%3E%0A%5Bx%5D%28y%29>)" in text.splitlines()[-1]
-    assert "](<" not in to_markdown(samples.PASS)
+    assert "](<" not in to_markdown(reports.PASS)
 
 
 @pytest.mark.parametrize("status", [*STATUSES, "inconclusive"])
 def test_every_standing_has_a_mark(status: str) -> None:
-    text = to_markdown(replace(samples.LOCKED, lock=LockFinding(status, "so it is")))
+    text = to_markdown(replace(reports.LOCKED, lock=LockFinding(status, "so it is")))
     assert _rows(text)["Lock"].startswith(f"{MARKS[status]} **{status}**: so it is")
 
 
 def test_the_lock_the_ref_and_the_base_stand_in_the_table() -> None:
-    rows = _rows(to_markdown(samples.CHANGED))
+    rows = _rows(to_markdown(reports.CHANGED))
     assert rows["Lock"].startswith("⚠️ **changed**: the recipe moved and so did the bits (recorded `2026-11-01T09:00:00Z`)<br>differs in")
     assert rows["Against"].startswith("`origin/main` at `89abcdef0123`, ⚠️ **changed**:")
     assert rows["Base"] == "`origin/main` at `89abcdef0123`: this change asks for nothing less; the spec of the base judged"
 
 
 def test_what_a_change_asks_less_of_is_seen_without_a_click() -> None:
-    text = _unfolded(to_markdown(samples.WEAKENED))
+    text = _unfolded(to_markdown(reports.WEAKENED))
     assert "### ⚠️ This change asks less" in text and "- `repro.yml:12` `determinism.allow`: `cudnn.benchmark` is left on now" in text
     assert "- `repro.lock`: the entry of platform" in text and "the spec of this change judged." in text
-    assert "asks less" not in to_markdown(samples.LOCKED)
+    assert "asks less" not in to_markdown(reports.LOCKED)
 
 
 def test_of_many_weakenings_the_first_are_seen_and_the_rest_is_folded() -> None:
-    assert samples.WEAKENED.base is not None
+    assert reports.WEAKENED.base is not None
     many = tuple(Weakening(f"key.{index}", "less now") for index in range(40))
-    text = to_markdown(replace(samples.WEAKENED, base=replace(samples.WEAKENED.base, weakened=many)))
+    text = to_markdown(replace(reports.WEAKENED, base=replace(reports.WEAKENED.base, weakened=many)))
     assert _unfolded(text).count("less now") == 5 and text.count("less now") == 25 and "and 15 more, all in the JSON report" in text
 
 
 def test_seeds_and_losses_that_are_no_numbers_are_rows() -> None:
-    pair = (SeedResult(1, samples.SAME), SeedResult(2, samples.DIFFERENT))
-    rows = _rows(to_markdown(replace(samples.FAIL, comparisons=pair, non_finite=((7, "nan"),))))
+    pair = (SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT))
+    rows = _rows(to_markdown(replace(reports.FAIL, comparisons=pair, non_finite=((7, "nan"),))))
     assert rows["Seeds"] == "1 same, 2 **differs**" and rows["Losses that are not finite"] == "⚠️ nan at step 7"
 
 
-@pytest.mark.parametrize("report", [*samples.ALL.values(), samples.hostile(), samples.enormous(tensors=50)])
+@pytest.mark.parametrize("report", [*reports.ALL.values(), reports.hostile(), reports.enormous(tensors=50)])
 def test_the_table_is_a_table_whatever_stands_in_it_and_the_rest_is_folded(report: Report) -> None:
     text = to_markdown(report)
     _rows(text)

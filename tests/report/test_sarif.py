@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from repro_gate.checks import ALL
-from repro_gate.report.model import CheckResult, Origin, Reason, Report
+from repro_gate.checks.interface import CheckResult
+from repro_gate.report.model import Origin, Reason, Report
 from repro_gate.report.sarif import MAX_RESULTS, to_sarif
-
-from . import samples
-from .test_annotations import _ENTROPY, _REASON
+from tests.report.test_annotations import _ENTROPY, _REASON
+from tests.support import reports
 
 _ORIGIN = Origin("octo/training", "c" * 40, 17, 2, "gpu a")
-_FAIL = replace(samples.FAIL, checklist=(_ENTROPY,), reasons=(*samples.FAIL.reasons[:1], _REASON), origin=_ORIGIN)
+_FAIL = replace(reports.FAIL, checklist=(_ENTROPY,), reasons=(*reports.FAIL.reasons[:1], _REASON), origin=_ORIGIN)
 
 
 def _run(report: Report, **arguments: Any) -> dict[str, Any]:
@@ -45,14 +45,14 @@ def test_each_blame_is_a_result_on_its_line() -> None:
     ]
 
 
-@pytest.mark.parametrize("report", [samples.PASS, samples.WEAKENED, samples.TOLERATED])
+@pytest.mark.parametrize("report", [reports.PASS, reports.WEAKENED, reports.TOLERATED])
 def test_a_pass_has_an_empty_list_of_results(report: Report) -> None:
     assert _run(report)["results"] == []
 
 
-@pytest.mark.parametrize("name", [*samples.ALL, "hostile"])
+@pytest.mark.parametrize("name", [*reports.ALL, "hostile"])
 def test_every_result_has_what_github_requires(name: str) -> None:
-    run = _run(replace(samples.ALL.get(name) or samples.hostile(), origin=_ORIGIN))
+    run = _run(replace(reports.ALL.get(name) or reports.hostile(), origin=_ORIGIN))
     rules = run["tool"]["driver"]["rules"]
     assert run["tool"]["driver"]["name"] and len({rule["id"] for rule in rules}) == len(rules)
     for rule in rules:
@@ -66,7 +66,7 @@ def test_every_result_has_what_github_requires(name: str) -> None:
 
 
 def test_every_check_is_a_rule_with_its_page_as_help_whatever_was_found() -> None:
-    rules = {rule["id"]: rule for rule in _run(samples.PASS, docs_url="https://docs.example/")["tool"]["driver"]["rules"]}
+    rules = {rule["id"]: rule for rule in _run(reports.PASS, docs_url="https://docs.example/")["tool"]["driver"]["rules"]}
     for check in ALL:
         assert rules[check.id]["help"]["markdown"].startswith(f"# {check.id}")
         assert rules[check.id]["helpUri"] == f"https://docs.example/checks/{check.id}.md"
@@ -119,7 +119,7 @@ def test_paths_are_relative_addresses_with_what_is_special_quoted() -> None:
 
 
 def test_a_spec_that_is_no_path_of_the_repository_is_not_named() -> None:
-    run = _run(replace(_FAIL, subject=replace(samples.SUBJECT, spec="/etc/passwd"), checklist=()))
+    run = _run(replace(_FAIL, subject=replace(reports.SUBJECT, spec="/etc/passwd"), checklist=()))
     assert "passwd" not in json.dumps(run)
     assert run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "repro.yml"
 
@@ -129,7 +129,7 @@ def test_the_run_and_the_commit_are_named_and_each_job_is_a_category() -> None:
     assert run["automationDetails"]["id"] == "repro-gate/repro.yml/gpu%20a/17-2"
     (source,) = run["versionControlProvenance"]
     assert (source["repositoryUri"], source["revisionId"]) == ("https://ghe.example/octo/training", "c" * 40)
-    assert "versionControlProvenance" not in _run(samples.FAIL)
+    assert "versionControlProvenance" not in _run(reports.FAIL)
 
 
 def test_no_more_results_than_github_shows() -> None:
@@ -140,5 +140,5 @@ def test_no_more_results_than_github_shows() -> None:
 
 
 def test_a_gating_without_an_answer_says_that_it_has_none() -> None:
-    assert _run(samples.INCONCLUSIVE)["invocations"] == [{"executionSuccessful": False}]
-    assert _run(samples.FAIL)["invocations"] == [{"executionSuccessful": True}]
+    assert _run(reports.INCONCLUSIVE)["invocations"] == [{"executionSuccessful": False}]
+    assert _run(reports.FAIL)["invocations"] == [{"executionSuccessful": True}]

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from repro_gate.address.model import Proof
-from repro_gate.lock.model import STATUSES, LockFinding
+from repro_gate.baseline.config_hash import Proof
+from repro_gate.baseline.model import STATUSES, LockFinding
+from repro_gate.checks.interface import CheckResult
 from repro_gate.report import layout, terminal
-from repro_gate.report.model import CheckResult, Reason, Report, SeedResult
-
-from . import samples
+from repro_gate.report.model import Reason, Report, SeedResult
+from tests.support import reports
 
 _GOLDEN = Path(__file__).parent / "golden"
 
@@ -46,18 +46,18 @@ def _plain(report: Report, verbose: bool = False) -> str:
 @pytest.mark.parametrize("name", ["pass", "fail", "inconclusive", "locked", "drift", "changed", "weakened"])
 def test_the_report_reads_as_the_golden_file(name: str) -> None:
     path = _GOLDEN / f"{name}.txt"
-    text = _plain(samples.ALL[name])
+    text = _plain(reports.ALL[name])
     if os.environ.get("REPRO_GATE_GOLDEN") == "write":
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", samples.ALL)
+@pytest.mark.parametrize("name", reports.ALL)
 def test_the_verdict_is_the_first_word(name: str) -> None:
-    assert _plain(samples.ALL[name]).split()[0] == samples.ALL[name].verdict.upper()
+    assert _plain(reports.ALL[name]).split()[0] == reports.ALL[name].verdict.upper()
 
 
-@pytest.mark.parametrize("report", [*samples.ALL.values(), samples.hostile("word " * 100)], ids=[*samples.ALL, "long"])
+@pytest.mark.parametrize("report", [*reports.ALL.values(), reports.hostile("word " * 100)], ids=[*reports.ALL, "long"])
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_line_is_wider_than_the_terminal_but_the_command_to_copy(report: Report, width: int) -> None:
     for line in _shown(report, width).splitlines():
@@ -67,7 +67,7 @@ def test_no_line_is_wider_than_the_terminal_but_the_command_to_copy(report: Repo
 def test_checks_with_nothing_to_look_at_and_good_runs_are_shown_on_request() -> None:
     skipped = CheckResult("data/checksums", "data", "skip", "no data is declared")
     undeclared = CheckResult("env/image-digest", "env", "skip", "no container image is declared")
-    report = replace(samples.PASS, checklist=(*samples.PASS.checklist[:2], skipped, undeclared))
+    report = replace(reports.PASS, checklist=(*reports.PASS.checklist[:2], skipped, undeclared))
     quiet, whole = (" ".join(_plain(report, verbose=verbose).split()) for verbose in (False, True))
     assert "data/checksums" not in quiet and "deterministic-1" not in quiet and quiet.count("not declared: image (https://") == 1
     assert "skip data/checksums" in whole and "deterministic-1" in whole and "not declared: image (https://" in whole
@@ -76,35 +76,35 @@ def test_checks_with_nothing_to_look_at_and_good_runs_are_shown_on_request() -> 
 def test_without_a_terminal_no_line_is_wrapped_or_padded() -> None:
     out = io.StringIO()
     console = Console(file=out, width=layout.WIDE, color_system=None)
-    long = replace(samples.FAIL, reasons=(Reason("run/crashed", "word " * 60),))
+    long = replace(reports.FAIL, reasons=(Reason("run/crashed", "word " * 60),))
     layout.unwrapped(console, lambda: terminal.render(long, console))
     assert ("word " * 60).strip() in out.getvalue() and not any(line.endswith(" ") for line in out.getvalue().split("\n"))
     assert max(len(line) for line in out.getvalue().split("\n") if line.startswith("Why")) == 80
 
 
 def test_a_fail_says_what_parts_why_and_what_to_do() -> None:
-    text = _plain(samples.FAIL)
+    text = _plain(reports.FAIL)
     for words in ("step 3, gradient of blocks.3.attn.weight", "3 ULP", "14 of 202", "determinism/diverged", "remedy: See what feeds"):
         assert words in text
     assert text.index("gradient of") < text.index("determinism/diverged") < text.index("noise floor") < text.index("Checklist")
 
 
 def test_a_floor_of_zero_a_negative_cost_and_a_suspicion_are_said() -> None:
-    text = " ".join(_plain(samples.FASTER).split())
+    text = " ".join(_plain(reports.FASTER).split())
     assert "this workload repeats its bits here without the flags" in text
     assert "72.0% faster" in text and "-72.0%" not in text.replace("72.0% faster", "")
     assert "suspicious: -72" in text and "not finite: nan at step 7, inf at step 8" in text
 
 
 def test_a_cost_that_is_not_measurable_shows_no_figure_and_says_what_it_takes() -> None:
-    noise = replace(samples.COST, determinism_cost_pct=266.0, ci95=(-48.0, 2974.0), timed_steps=20, steps_needed=1300)
-    text = " ".join(_plain(replace(samples.PASS, cost=noise, cost_budget_pct=None)).split())
+    noise = replace(reports.COST, determinism_cost_pct=266.0, ci95=(-48.0, 2974.0), timed_steps=20, steps_needed=1300)
+    text = " ".join(_plain(replace(reports.PASS, cost=noise, cost_budget_pct=None)).split())
     assert "cost not measurable in 20 timed steps; needs train.steps of about 1,300" in text
     assert "266" not in text and "2,974" not in text and "a step against" not in text
 
 
 def test_a_cost_whose_interval_holds_zero_is_not_called_slower() -> None:
-    text = _plain(replace(samples.PASS, cost=replace(samples.COST, determinism_cost_pct=0.7, ci95=(-92.0, 92.0)), cost_budget_pct=None))
+    text = _plain(replace(reports.PASS, cost=replace(reports.COST, determinism_cost_pct=0.7, ci95=(-92.0, 92.0)), cost_budget_pct=None))
     assert "no measurable difference (+0.7%)" in text and "slower" not in text
 
 
@@ -113,72 +113,72 @@ def test_a_cost_whose_interval_holds_zero_is_not_called_slower() -> None:
     [((10.1, 14.6), "within the budget of 30%"), ((31.0, 40.0), "over the budget of 30%"), ((20.0, 40.0), "30% lies inside the interval")],
 )
 def test_the_whole_interval_decides_about_the_budget(bounds: tuple[float, float], words: str) -> None:
-    assert words in " ".join(_plain(replace(samples.PASS, cost=replace(samples.COST, ci95=bounds))).split())
+    assert words in " ".join(_plain(replace(reports.PASS, cost=replace(reports.COST, ci95=bounds))).split())
 
 
 def test_a_pass_within_a_tolerance_is_not_sold_as_the_same_bits() -> None:
-    first = _plain(samples.TOLERATED).split("\n")[1]
+    first = _plain(reports.TOLERATED).split("\n")[1]
     assert "not the same bits, but within the tolerance" in first
 
 
 def test_the_log_of_a_run_is_shown_only_where_it_ended_badly() -> None:
-    assert "ValueError: boom" in _plain(samples.INCONCLUSIVE)
-    well = replace(samples.PASS, runs=(samples.run("default-1", log_tail=("chatter",)),))
+    assert "ValueError: boom" in _plain(reports.INCONCLUSIVE)
+    well = replace(reports.PASS, runs=(reports.run("default-1", log_tail=("chatter",)),))
     assert "chatter" not in _plain(well)
 
 
 def test_the_command_stays_on_one_line_so_that_it_can_be_copied() -> None:
     command = "repro-gate run repro.yml " + " ".join(f"--set train.env.NAME{index}=value" for index in range(12))
-    assert f"\n  {command}\n" in _plain(replace(samples.FAIL, reproduce=command))
+    assert f"\n  {command}\n" in _plain(replace(reports.FAIL, reproduce=command))
 
 
 def test_colour_adds_nothing_to_the_words() -> None:
-    coloured = re.sub(r"\x1b\[[0-9;]*m", "", _shown(samples.FAIL, colour=True))
-    assert coloured.split() == _shown(samples.FAIL).split()
-    assert "\x1b[" in _shown(samples.FAIL, colour=True)
+    coloured = re.sub(r"\x1b\[[0-9;]*m", "", _shown(reports.FAIL, colour=True))
+    assert coloured.split() == _shown(reports.FAIL).split()
+    assert "\x1b[" in _shown(reports.FAIL, colour=True)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_a_stream_without_unicode_gets_everything_too(encoding: str) -> None:
-    text = _shown(samples.hostile("漢字 😀 é"), encoding=encoding)
+    text = _shown(reports.hostile("漢字 😀 é"), encoding=encoding)
     assert "FAIL" in text and "\\u6f22" in text
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.text(max_size=60))
 def test_hostile_names_reach_the_terminal_as_text_only(name: str) -> None:
-    text = _shown(samples.hostile(name + samples.HOSTILE))
+    text = _shown(reports.hostile(name + reports.HOSTILE))
     for char in text.replace("\n", ""):
         assert char.isprintable(), f"U+{ord(char):04X}"
 
 
 def test_markup_and_emoji_codes_of_rich_are_only_text() -> None:
-    text = _shown(samples.hostile("[red]x[/red][link=http://e.vil]y[/link]:smiley:"), width=200)
+    text = _shown(reports.hostile("[red]x[/red][link=http://e.vil]y[/link]:smiley:"), width=200)
     assert "[red]x[/red][link=http://e.vil]y[/link]:smiley:" in text
 
 
 def test_ten_thousand_of_everything_and_five_hundred_reasons_stay_a_few_pages() -> None:
-    report = samples.enormous(tensors=10_000, name=20_000)
+    report = reports.enormous(tensors=10_000, name=20_000)
     text = _plain(replace(report, reproduce="repro-gate run"))
     assert len(text.splitlines()) < 1_300 and "and 480 more" in text
 
 
 def test_what_a_change_asks_less_of_stands_above_the_reasons_with_key_and_line() -> None:
-    text = _plain(replace(samples.WEAKENED, reasons=samples.FAIL.reasons))
+    text = _plain(replace(reports.WEAKENED, reasons=reports.FAIL.reasons))
     assert text.index("This change asks less") < text.index("repro.yml:12 determinism.allow") < text.index("determinism/diverged")
     assert "The base is origin/main at 89abcdef0123; the spec of this change judged" in text
-    for item in samples.WEAKENED.base.weakened if samples.WEAKENED.base else ():
+    for item in reports.WEAKENED.base.weakened if reports.WEAKENED.base else ():
         assert item.key in text and item.message in text
 
 
 def test_a_base_that_is_not_weakened_is_one_line_and_no_section() -> None:
-    text = " ".join(_plain(samples.LOCKED).split())
+    text = " ".join(_plain(reports.LOCKED).split())
     assert "origin/main at 89abcdef0123: this change asks for nothing less; the spec of the base judged" in text
-    assert "This change asks less" not in text and "asks for nothing less" not in _plain(samples.PASS)
+    assert "This change asks less" not in text and "asks for nothing less" not in _plain(reports.PASS)
 
 
 def test_drift_names_what_differs_outside_the_leaves_and_what_to_do() -> None:
-    text = " ".join(_plain(samples.DRIFT).split())
+    text = " ".join(_plain(reports.DRIFT).split())
     for words in (
         "DRIFT the same address gives other bits",
         "differs in losses, weights, artifact out/model.pt",
@@ -190,7 +190,7 @@ def test_drift_names_what_differs_outside_the_leaves_and_what_to_do() -> None:
 
 
 def test_leaves_that_moved_are_new_gone_or_from_and_to() -> None:
-    text = _plain(samples.CHANGED)
+    text = _plain(reports.CHANGED)
     for words in (
         "recipe code/tree: sha256:5e5e5e5e5e5e -> sha256:7a7a7a7a7a7a",
         "recipe data/extra.bin: new, sha256:6f6f6f6f6f6f",
@@ -201,7 +201,7 @@ def test_leaves_that_moved_are_new_gone_or_from_and_to() -> None:
 
 
 def test_the_answer_against_a_ref_names_the_first_step_and_tensor() -> None:
-    text = _plain(samples.CHANGED)
+    text = _plain(reports.CHANGED)
     assert "against      CHANGED  origin/main at 89abcdef0123" in text
     assert "first at step 3, gradient of blocks.3.attn.weight" in text and "3 ULP" in text
 
@@ -217,22 +217,22 @@ def test_the_answer_against_a_ref_names_the_first_step_and_tensor() -> None:
     ],
 )
 def test_the_address_says_what_it_showed_of_itself(proof: Proof | None, words: str) -> None:
-    text = _plain(replace(samples.LOCKED, content_address=replace(samples.ADDRESS, proof=proof)))
+    text = _plain(replace(reports.LOCKED, content_address=replace(reports.ADDRESS, proof=proof)))
     assert "address      sha256:ab12cd34ab12  recipe 012345670123  platform 89abcdef89ab" in text and words in text
 
 
 def test_long_lists_of_leaves_facts_and_weakenings_are_capped_and_counted() -> None:
-    text = " ".join(_plain(samples.enormous(tensors=31, name=10)).split())
+    text = " ".join(_plain(reports.enormous(tensors=31, name=10)).split())
     assert "and 21 more leaves" in text and "and 21 more facts" in text and "and 11 more, all in the JSON report" in text
 
 
 @pytest.mark.parametrize("status", [*STATUSES, "inconclusive"])
 def test_every_standing_is_said_in_capitals(status: str) -> None:
-    report = replace(samples.LOCKED, lock=LockFinding(status, "so it is"))
+    report = replace(reports.LOCKED, lock=LockFinding(status, "so it is"))
     assert f"{status.upper()}  so it is" in _plain(report)
 
 
 def test_many_seeds_are_counted_and_the_first_that_differs_is_shown() -> None:
-    report = replace(samples.FAIL, comparisons=(SeedResult(1, samples.SAME), SeedResult(2, samples.DIFFERENT)))
+    report = replace(reports.FAIL, comparisons=(SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT)))
     text = _plain(report)
     assert "two runs with seed 2 part at step 3 (1 of 2 seeds)" in text and "1 same  2 differs" in text

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.runs.launch import Run
-from tests.tracing import trace_script
+from tests.support.tracing import trace_script
 
 # The SDK alone: a trace in a tenth of a second. What is done to the file afterwards does not depend on who recorded.
 HEAD = """

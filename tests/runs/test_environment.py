@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repro_gate.runs import conditions
+from repro_gate.runs import arms
 from repro_gate.runs.environment import INJECT, thread_count, training_environment, write_shims
 from repro_gate.trace.format import CONFIG_VARIABLE
-from tests.tracing import trace_script
+from tests.support.tracing import trace_script
 
 PLACE = Path("/place")
 SECRETS = (
@@ -51,7 +51,7 @@ SECRETS = (
 
 
 def environment(outer: dict[str, str], train_env: dict[str, str] | None = None, device: str | None = None) -> dict[str, str]:
-    return training_environment(outer, conditions.deterministic(42, frozenset(), None), train_env or {}, PLACE, device)
+    return training_environment(outer, arms.deterministic(42, frozenset(), None), train_env or {}, PLACE, device)
 
 
 @pytest.mark.parametrize("name", ["TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH"])
@@ -104,13 +104,13 @@ def test_the_flags_of_the_condition_win_over_the_outside_and_train_env_over_both
     assert environment(outer)["PYTHONHASHSEED"] == "42"
     assert environment(outer, {"CUBLAS_WORKSPACE_CONFIG": ":16:8"})["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
     assert environment({}, {"HF_TOKEN": "of the checkout itself"})["HF_TOKEN"] == "of the checkout itself"
-    bare = training_environment(outer, conditions.default(42, None), {}, PLACE)
-    assert not set(conditions.IN_ENVIRONMENT) & set(bare)
+    bare = training_environment(outer, arms.default(42, None), {}, PLACE)
+    assert not set(arms.IN_ENVIRONMENT) & set(bare)
 
 
 def test_the_default_condition_has_the_hash_seed_of_the_users_shell() -> None:
     def bare(outer: dict[str, str], train_env: dict[str, str] | None = None) -> str | None:
-        return training_environment(outer, conditions.default(42, None), train_env or {}, PLACE).get("PYTHONHASHSEED")
+        return training_environment(outer, arms.default(42, None), train_env or {}, PLACE).get("PYTHONHASHSEED")
 
     assert (bare({}), bare({"PYTHONHASHSEED": "1"}), bare({}, {"PYTHONHASHSEED": "2"})) == (None, "1", "2")
 
@@ -122,7 +122,7 @@ def test_omp_num_threads_chooses_the_threads() -> None:
     chosen = environment(shell, {"OMP_NUM_THREADS": "1"})
     assert (chosen["OMP_NUM_THREADS"], chosen.get("MKL_NUM_THREADS")) == ("1", None)
     assert environment(shell, {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "2"})["MKL_NUM_THREADS"] == "2"
-    assert [thread_count(outer) for outer in ({}, {"OMP_NUM_THREADS": "3"}, shell)] == [str(conditions.usable_processors()), "3", "3 and 4"]
+    assert [thread_count(outer) for outer in ({}, {"OMP_NUM_THREADS": "3"}, shell)] == [str(arms.usable_processors()), "3", "3 and 4"]
 
 
 TRAIN = """
@@ -134,7 +134,7 @@ optimizer.step()
 """
 
 
-TWO = str(min(2, conditions.usable_processors()))  # MKL takes no more than there are
+TWO = str(min(2, arms.usable_processors()))  # MKL takes no more than there are
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.runs import conditions, launch, watching
+from repro_gate.runs import arms, launch, watching
 from repro_gate.runs.launch import Plan, Run, Site
 from repro_gate.runs.process import Ended
 from repro_gate.spec.model import Spec, Train
-from tests.tracing import PATH, blocks, trace_script, trained
+from tests.support.tracing import PATH, blocks, trace_script, trained
 
 TRAIN = """
 import os, sys, time
@@ -60,7 +60,7 @@ def test_a_command_that_cannot_start_says_what_to_do(command: str, problem: str,
 def test_a_working_directory_that_is_missing_is_named(tmp_path: Path) -> None:
     spec = Spec(tmp_path / "repro.yml", train=Train(run="true", working_directory="sub/folder"))
     site = Site(tmp_path, tmp_path, tmp_path / "sub" / "folder", tmp_path / "runs", {"PATH": PATH})
-    run = launch.launch(spec, Plan("one", conditions.default(1, None)), site, lambda traces: None)
+    run = launch.launch(spec, Plan("one", arms.default(1, None)), site, lambda traces: None)
     assert ending(run) == ("crashed", "run/no-working-directory")
     assert "'sub/folder'" in run.problem
 
@@ -138,7 +138,7 @@ def test_a_text_of_the_tick_ends_the_run_early(tmp_path: Path) -> None:
     spec = Spec(tmp_path / "repro.yml", train=Train(run="python train.py", timeout=60))
     run = launch.launch(
         spec,
-        Plan("one", conditions.default(1, None)),
+        Plan("one", arms.default(1, None)),
         site,
         lambda traces: "diverged" if any(len(trace.steps) >= 3 for trace in traces) else None,
     )
@@ -158,7 +158,7 @@ def test_a_snippet_and_the_seed_in_a_command_are_filled_in(tmp_path: Path) -> No
     (place / "workspace").mkdir(parents=True)
     site = Site(place, place / "workspace", place / "workspace", place / "runs", {"PATH": PATH})
     spec = Spec(tmp_path / "repro.yml", train=Train(snippet="from repro_gate import record, step\nrecord('x', {seed} / 4)\nstep()\n"))
-    run = launch.launch(spec, Plan("one", conditions.default(6, None)), site, lambda traces: None)
+    run = launch.launch(spec, Plan("one", arms.default(6, None)), site, lambda traces: None)
     assert (run.outcome, blocks(trained(run), "loss", 0)[0].values) == ("finished", ((1.5).hex(),))
     assert trace_script(tmp_path / "two", "", command="echo seed={seed}", seed=7).ended.tail == ("seed=7",)
 

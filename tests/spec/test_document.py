@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from repro_gate.spec.errors import SpecError
 from repro_gate.spec.loader import load_spec
 from repro_gate.spec.model import Spec
-from tests.spec.reading import BASE, lines, load
+from tests.support.reading import BASE, lines, load
 
 
 @pytest.fixture(autouse=True)

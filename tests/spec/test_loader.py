@@ -14,7 +14,7 @@ from repro_gate.errors import UsageError
 from repro_gate.spec.errors import MAX_PRINTED, Problem, SpecError
 from repro_gate.spec.loader import key_lines, load_spec
 from repro_gate.spec.model import AllowedFlag, DataItem, Tolerance, Waiver
-from tests.spec.reading import BASE, lines, load
+from tests.support.reading import BASE, lines, load
 
 
 @pytest.fixture(autouse=True)

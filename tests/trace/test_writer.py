@@ -12,20 +12,8 @@ from typing import Any
 import pytest
 
 from repro_gate.trace import format as fmt
-from repro_gate.trace.reader import (
-    Drawn,
-    Imported,
-    LoaderSeen,
-    Measured,
-    Opened,
-    Records,
-    StepMark,
-    Trace,
-    TraceError,
-    TraceFollower,
-    Undone,
-    read_folder,
-)
+from repro_gate.trace.model import Drawn, Imported, LoaderSeen, Measured, Opened, Records, StepMark, Trace, TraceError, Undone
+from repro_gate.trace.reader import TraceFollower, read_folder
 from repro_gate.trace.writer import TraceFailed, TraceWriter
 
 NONCE = "ab" * 16

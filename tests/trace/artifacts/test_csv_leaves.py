@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.trace.artifacts import Artifact, compare_artifacts, read_leaves
+from repro_gate.compare.artifacts import compare_artifacts
+from repro_gate.trace.artifacts.interface import Artifact
+from repro_gate.trace.artifacts.read import read_leaves
 
 
 def written(path: Path, content: str | bytes) -> Artifact:

@@ -14,7 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from repro_gate.trace.artifacts import Artifact, collect, compare_artifacts, read_leaves
+from repro_gate.compare.artifacts import compare_artifacts
+from repro_gate.runs.artifacts import collect
+from repro_gate.trace.artifacts.interface import Artifact
+from repro_gate.trace.artifacts.read import read_leaves
 
 MANY = 200_000
 

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from repro_gate.trace.artifacts import compare_artifacts, read_leaves
+from repro_gate.compare.artifacts import compare_artifacts
 from repro_gate.trace.artifacts.interface import Unreadable
 from repro_gate.trace.artifacts.pickle_tree import load
+from repro_gate.trace.artifacts.read import read_leaves
 from repro_gate.trace.artifacts.strided import Layout, gather
 
 SUFFIXES = (".pt", ".bin", ".safetensors", ".npz", ".npy", ".json", ".jsonl", ".csv", ".tsv", ".txt", "")

@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from repro_gate.trace.artifacts import Artifact, compare_artifacts, read_leaves
+from repro_gate.compare.artifacts import compare_artifacts
+from repro_gate.trace.artifacts.interface import Artifact
+from repro_gate.trace.artifacts.read import read_leaves
 
 torch = pytest.importorskip("torch")
 

@@ -1,0 +1,126 @@
+"""What of a checkout is tracked and there: its files, its submodules, what Git LFS has not fetched. Called by `checking` and `checks`."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro_gate.checkout.git import GitFailed, git
+from repro_gate.checkout.inspection import LFS_POINTER, LFS_POINTER_BYTES, SUBMODULE, Tracked, head_of, index_of, is_checkout, unusable
+
+_FILE_MODES = frozenset({"100644", "100755"})
+
+
+@dataclass(frozen=True)
+class Submodule:
+    """One submodule, nested ones included. `recorded` is the commit that the superproject names, `actual` the one that is checked out
+    (None: its files are not there). `known`: `.gitmodules` says where a fresh clone finds it. `gone` counts its files that are missing."""
+
+    path: str
+    recorded: str
+    actual: str | None
+    known: bool
+    gone: int = 0
+
+
+@dataclass(frozen=True)
+class LfsPointer:
+    """A tracked file in whose place its LFS pointer stands. `managed`: git's attributes give it to LFS, so `git lfs pull` fetches it."""
+
+    path: str
+    managed: bool
+
+
+def tracked_files(root: Path) -> frozenset[str]:
+    """Paths relative to `root` of all files in the index, those of submodules included, whether they are there or not.
+
+    Raises UsageError if git fails.
+    """
+    try:
+        return frozenset(prefix + item.path for _, prefix, entries in _repositories(root) for item in entries if item.mode != SUBMODULE)
+    except GitFailed as error:
+        raise unusable(root, error) from error
+
+
+def submodules(root: Path) -> tuple[Submodule, ...]:
+    """The submodules of the checkout at `root` and theirs, in order of their paths. Raises UsageError if git fails."""
+    found: list[Submodule] = []
+    try:
+        for folder, prefix, entries in _repositories(root):
+            inner = [item for item in entries if item.mode == SUBMODULE]
+            known = _submodule_paths(folder) if inner else frozenset[str]()
+            for item in inner:
+                there = is_checkout(folder / item.path)
+                gone = len(_split(git(folder / item.path, "ls-files", "-z", "--deleted"))) if there else 0
+                actual = head_of(folder / item.path) if there else None
+                found.append(Submodule(prefix + item.path, item.blob, actual, item.path in known, gone))
+    except GitFailed as error:
+        raise unusable(root, error) from error
+    return tuple(sorted(found, key=lambda item: os.fsencode(item.path)))
+
+
+def lfs_pointers(root: Path) -> tuple[LfsPointer, ...]:
+    """Tracked files, those of submodules included, that are an LFS pointer on disk; only files as small as one are read.
+
+    Raises UsageError if git fails.
+    """
+    found: list[LfsPointer] = []
+    try:
+        for folder, prefix, entries in _repositories(root):
+            paths = [item.path for item in entries if item.mode in _FILE_MODES and _is_pointer(folder / item.path)]
+            managed = _managed_by_lfs(folder, paths) if paths else frozenset[str]()
+            found += [LfsPointer(prefix + path, path in managed) for path in paths]
+    except GitFailed as error:
+        raise unusable(root, error) from error
+    return tuple(sorted(found, key=lambda item: os.fsencode(item.path)))
+
+
+def _repositories(root: Path, prefix: str = "") -> Iterator[tuple[Path, str, list[Tracked]]]:
+    """The repository at `root` and each submodule that is there: its folder, the prefix of its paths, and its index."""
+    entries = index_of(root)
+    yield root, prefix, entries
+    for item in entries:
+        if item.mode == SUBMODULE and is_checkout(root / item.path):
+            yield from _repositories(root / item.path, f"{prefix}{item.path}/")
+
+
+def _submodule_paths(root: Path) -> frozenset[str]:
+    """The paths that `.gitmodules`, as it stands in the index, gives a URL to."""
+    try:
+        listing = git(root, "config", "--blob", ":.gitmodules", "--null", "--get-regexp", r"^submodule\..*\.(path|url)$")
+    except GitFailed:
+        return frozenset()
+    paths: dict[bytes, bytes] = {}
+    urls: set[bytes] = set()
+    for entry in listing.split(b"\0"):
+        key, _, value = entry.partition(b"\n")
+        name, _, last = key.rpartition(b".")
+        if last == b"path":
+            paths[name] = value
+        elif last == b"url" and value:
+            urls.add(name)
+    return frozenset(os.fsdecode(path) for name, path in paths.items() if name in urls)
+
+
+def _is_pointer(path: Path) -> bool:
+    try:
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= LFS_POINTER_BYTES:
+            return False
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return LFS_POINTER.fullmatch(file.read(LFS_POINTER_BYTES + 1)) is not None
+    except OSError:
+        return False
+
+
+def _managed_by_lfs(root: Path, paths: Sequence[str]) -> frozenset[str]:
+    """Of these paths those whose attribute `filter` is `lfs`: fields of `path NUL filter NUL value NUL`."""
+    fields = git(root, "check-attr", "-z", "--stdin", "filter", given=b"".join(os.fsencode(path) + b"\0" for path in paths)).split(b"\0")
+    return frozenset(os.fsdecode(path) for path, value in zip(fields[0::3], fields[2::3], strict=False) if value == b"lfs")
+
+
+def _split(listing: bytes) -> list[bytes]:
+    return [part for part in listing.split(b"\0") if part]

@@ -1,0 +1,247 @@
+"""What git says about the folder under test, asked without letting the repository run anything.
+
+Called by `workspace` and `gate`. Every question goes through `git.git`; nothing is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro_gate.checkout.git import GitFailed, config_names, git
+from repro_gate.errors import UsageError
+
+_REMOTE = re.compile(rb"remote\.(.+)\.url", re.DOTALL | re.IGNORECASE)
+LFS_POINTER = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]+ .*\n)*?oid sha256:([0-9a-f]{64})\nsize (\d+)\n")
+LFS_POINTER_BYTES = 1024  # git-lfs' own bound
+SUBMODULE = "160000"
+_DEEPEST_SUBMODULE = 32
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """The folder under test.
+
+    `root` is git's top level, or the folder itself where git does not manage it. `commit` is None without git or without a commit.
+    `uncommitted` are paths relative to `root` that are modified, staged, deleted or new, those in submodules included; bytes that are no
+    UTF-8 stand as surrogates (`os.fsencode` gives them back). `uninitialised` are submodules whose files are not there.
+    """
+
+    root: Path
+    commit: str | None = None
+    uncommitted: tuple[str, ...] = ()
+    is_git: bool = False
+    has_remote: bool = False
+    uninitialised: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """One line of the index."""
+
+    mode: str
+    blob: str
+    path: str
+
+
+def inspect_checkout(directory: Path) -> Checkout:
+    """What stands at `directory`. Raises UsageError if it is no folder, or git fails on a repository that is there."""
+    directory = Path(os.path.realpath(directory))
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is no folder", reason_id="workspace/no-folder")
+    marked = next((folder for folder in (directory, *directory.parents) if os.path.lexists(folder / ".git")), None)
+    if marked is None:
+        return Checkout(directory)
+    try:
+        top = os.fsdecode(git(directory, "rev-parse", "--show-toplevel").removesuffix(b"\n"))
+    except FileNotFoundError:
+        return Checkout(directory, notes=("git is not installed: the folder is taken as it is",))
+    except GitFailed as error:
+        if "not a git repository" in str(error) or "must be run in a work tree" in str(error):
+            return Checkout(directory, notes=(f"{marked / '.git'} is no usable repository: the folder is taken as it is",))
+        raise unusable(marked, error) from error
+    root = Path(os.path.realpath(top))
+    if root != marked:
+        return Checkout(directory, notes=(f"git takes {root} for the top level of {marked}: the folder is taken as it is",))
+    try:
+        if directory != root and _is_ignored(root, directory):
+            return Checkout(directory, notes=(f"git ignores this folder in {root}: it is taken as it is",))
+        return _inspect(root)
+    except GitFailed as error:
+        raise unusable(root, error) from error
+
+
+def outermost(root: Path) -> Path:
+    """The top level of the repository that holds `root` as a submodule, of whatever depth; `root` itself where none does."""
+    for _ in range(_DEEPEST_SUBMODULE):
+        try:
+            above = os.fsdecode(git(root, "rev-parse", "--show-superproject-working-tree").removesuffix(b"\n"))
+        except GitFailed:
+            return root
+        if not above:
+            return root
+        root = Path(os.path.realpath(above))
+    return root
+
+
+def listed_files(root: Path) -> Iterator[str]:
+    """Paths relative to `root` of tracked and untracked-not-ignored files, submodules and nested checkouts included, sorted.
+
+    Tracked files that are gone are listed too. Raises UsageError if git fails.
+    """
+    try:
+        yield from sorted(set(_listed(root, "")), key=os.fsencode)
+    except GitFailed as error:
+        raise unusable(root, error) from error
+
+
+def ignored_files(root: Path, suffixes: Sequence[str], most: int = 5_000) -> tuple[str, ...]:
+    """Paths relative to `root` of files with one of `suffixes` that git ignores; a folder that is ignored whole stands for what it holds,
+    with a slash behind it. Raises UsageError if git fails."""
+    try:
+        listed = git(root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory").split(b"\0")
+    except GitFailed as error:
+        raise unusable(root, error) from error
+    names = (os.fsdecode(name) for name in listed)
+    return tuple(name for name in names if name.endswith((*suffixes, "/")) and not name.endswith("__pycache__/"))[:most]
+
+
+def _inspect(root: Path) -> Checkout:
+    try:
+        commit = git(root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip().decode("ascii")
+    except GitFailed:
+        commit = ""
+    uninitialised: list[str] = []
+    uncommitted = sorted(set(_uncommitted(root, "", uninitialised)), key=os.fsencode)
+    notes = tuple(f"submodule {path} is not initialised: its files are missing" for path in uninitialised)
+    remote = any(_REMOTE.fullmatch(name) for name in config_names(root))
+    return Checkout(root, commit or None, tuple(uncommitted), True, remote, tuple(uninitialised), notes)
+
+
+def _uncommitted(root: Path, prefix: str, uninitialised: list[str]) -> Iterator[str]:
+    """Paths that differ from HEAD or are new, and the same of each submodule and nested checkout."""
+    status = git(root, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignore-submodules=all", "--no-renames")
+    entries = [(os.fsdecode(line[:2]), os.fsdecode(line[3:])) for line in status.split(b"\0") if line]
+    tracked = index_of(root)
+    unchanged = _unchanged_lfs(root, {path for code, path in entries if code == " M"}, tracked)
+    for code, path in entries:
+        if path.endswith("/") and code == "??" and is_checkout(root / path):
+            yield prefix + path.rstrip("/")
+            yield from _uncommitted(root / path, prefix + path, uninitialised)
+        elif path not in unchanged:
+            yield prefix + path
+    for item in tracked:
+        if item.mode != SUBMODULE:
+            continue
+        if not is_checkout(root / item.path):
+            uninitialised.append(prefix + item.path)
+            continue
+        if head_of(root / item.path) != item.blob:
+            yield prefix + item.path
+        yield from _uncommitted(root / item.path, f"{prefix}{item.path}/", uninitialised)
+
+
+def _listed(root: Path, prefix: str) -> Iterator[str]:
+    for item in index_of(root):
+        if item.mode != SUBMODULE:
+            yield prefix + item.path
+        elif is_checkout(root / item.path):
+            yield from _listed(root / item.path, f"{prefix}{item.path}/")
+    for line in git(root, "ls-files", "-z", "--others", "--exclude-standard").split(b"\0"):
+        path = os.fsdecode(line)
+        if path.endswith("/"):
+            if is_checkout(root / path):
+                yield from _listed(root / path, prefix + path)
+        elif path:
+            yield prefix + path
+
+
+def index_of(root: Path) -> list[Tracked]:
+    """The index: `mode blob stage TAB path`."""
+    found: dict[str, Tracked] = {}
+    for line in git(root, "ls-files", "-z", "--stage").split(b"\0"):
+        if line:
+            about, _, path = line.partition(b"\t")
+            mode, blob, _ = about.decode("ascii").split(" ")
+            found[os.fsdecode(path)] = Tracked(mode, blob, os.fsdecode(path))
+    return list(found.values())
+
+
+def _unchanged_lfs(root: Path, modified: set[str], tracked: Sequence[Tracked]) -> set[str]:
+    """Of the modified files those that are what their LFS pointer in the index says: with filters off, git cannot tell."""
+    blobs = {item.path: item.blob for item in tracked if item.path in modified}
+    if not blobs:
+        return set()
+    names = "\n".join(sorted(set(blobs.values()))) + "\n"
+    sizes = [line.split() for line in git(root, "cat-file", "--batch-check", given=names.encode()).decode("ascii", "replace").splitlines()]
+    small = [line[0] for line in sizes if len(line) == 3 and line[1] == "blob" and int(line[2]) <= LFS_POINTER_BYTES]
+    pointers = _pointers(git(root, "cat-file", "--batch", given="".join(f"{blob}\n" for blob in small).encode()))
+    return {path for path, blob in blobs.items() if blob in pointers and _is_content(root / path, pointers[blob])}
+
+
+def _pointers(batch: bytes) -> dict[str, re.Match[bytes]]:
+    """LFS pointers by blob in the output of `cat-file --batch`: `blob type size LF content LF`, again and again."""
+    found: dict[str, re.Match[bytes]] = {}
+    while batch:
+        about, _, rest = batch.partition(b"\n")
+        blob, _, size = about.decode("ascii").split(" ")
+        match = LFS_POINTER.fullmatch(rest[: int(size)])
+        if match:
+            found[blob] = match
+        batch = rest[int(size) + 1 :]
+    return found
+
+
+def _is_content(path: Path, pointer: re.Match[bytes]) -> bool:
+    try:
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size != int(pointer[2]):
+            return False
+        digest = hashlib.sha256()
+        with open(path, "rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+    except OSError:
+        return False
+    return digest.hexdigest().encode() == pointer[1]
+
+
+def is_checkout(folder: Path) -> bool:
+    """Whether a repository of its own stands here (and git agrees that its files do), not a link to one."""
+    if folder.is_symlink() or not os.path.lexists(folder / ".git"):
+        return False
+    try:
+        return os.path.realpath(os.fsdecode(git(folder, "rev-parse", "--show-toplevel").removesuffix(b"\n"))) == os.path.realpath(folder)
+    except GitFailed:
+        return False
+
+
+def head_of(root: Path) -> str:
+    """The commit that is checked out; empty where there is none."""
+    try:
+        return git(root, "rev-parse", "--verify", "--quiet", "HEAD").strip().decode("ascii")
+    except GitFailed:
+        return ""
+
+
+def _is_ignored(root: Path, directory: Path) -> bool:
+    try:
+        git(root, "check-ignore", "--quiet", "--", os.path.relpath(directory, root))
+    except GitFailed as error:
+        if error.status == 1:
+            return False
+        raise
+    return True
+
+
+def unusable(root: Path, error: GitFailed) -> UsageError:
+    """The error of a checkout that git cannot read."""
+    dubious = "dubious ownership" in str(error) or "unsafe repository" in str(error)
+    remedy = f"git config --global --add safe.directory {root}" if dubious else "see whether `git status` works in it"
+    return UsageError(f"git cannot read the checkout {root}: {str(error)[:500]}", remedy=remedy, reason_id="workspace/git")

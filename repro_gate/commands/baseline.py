@@ -1,0 +1,52 @@
+"""`repro-gate lock`: gate the training, and where it passes, record its address and its bits in `repro.lock`. Called by `cli`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from repro_gate.baseline.drift import merge
+from repro_gate.baseline.file import dump_lock, read_lock
+from repro_gate.baseline.model import FILE_NAME, Entry, LockFile
+from repro_gate.errors import GateError, held
+from repro_gate.gate.options import Options
+from repro_gate.gate.run import Gating, gate
+from repro_gate.runs.progress import Watch
+from repro_gate.sandbox.selection import choose
+from repro_gate.spec.loader import load_spec
+from repro_gate.spec.model import CostBudget
+
+
+def lock(path: Path, given: str, watch: Watch, *, cached: bool) -> tuple[Gating, Path | None]:
+    """Gate the spec at `path` without measuring costs. The lock is written, and its path given, only where the verdict is pass."""
+    spec = load_spec(path)
+    target = spec.path.parent / FILE_NAME
+    before = read_lock(target)
+    options = Options(given, locking=True, cache=cached, isolation=choose(os.environ))
+    gating = gate(replace(spec, cost=CostBudget(measure=False)), options, watch)
+    if gating.report.verdict != "pass" or gating.entry is None:
+        return gating, None
+    write_lock(target, before, gating.entry)
+    return gating, target
+
+
+def write_lock(path: Path, before: LockFile | None, entry: Entry) -> None:
+    """Record `entry` beside the other platforms' entries. The file is replaced whole or not at all. Raises GateError."""
+    text = dump_lock(merge(before, entry))
+    try:
+        with held():
+            handle, name = tempfile.mkstemp(prefix=".repro-lock-", dir=path.parent)
+            try:
+                with open(handle, "w", encoding="utf-8") as file:
+                    file.write(text)
+                os.chmod(name, 0o644)
+                os.replace(name, path)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+                raise
+    except OSError as error:
+        raise GateError(f"{path}: cannot be written: {error.strerror}", remedy="see that the folder can be written to") from None

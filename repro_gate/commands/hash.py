@@ -1,0 +1,90 @@
+"""`repro-gate hash`: the address of a checkout, or the one that a report or a lock carries. Called by `cli`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from repro_gate.baseline.build import address_of_spec
+from repro_gate.baseline.config_hash import ContentAddress, LeafMove
+from repro_gate.baseline.document import from_json, to_json
+from repro_gate.baseline.file import read_lock
+from repro_gate.baseline.model import FILE_NAME
+from repro_gate.baseline.tree import address
+from repro_gate.checkout.inspection import inspect_checkout
+from repro_gate.data.declared import resolve_data
+from repro_gate.errors import UsageError, obeyed
+from repro_gate.escape import for_terminal
+from repro_gate.gate.evidence import IMAGE_VARIABLE, declared
+from repro_gate.install.install import installed
+from repro_gate.install.store import environments_root
+from repro_gate.report.json_reader import load, read_json
+from repro_gate.runs.progress import Watch
+from repro_gate.sandbox.confinement import confined
+from repro_gate.sandbox.selection import choose
+from repro_gate.spec.loader import load_spec
+
+
+def address_at(path: Path, watch: Watch, *, cached: bool) -> ContentAddress:
+    """The address at `path`: a report.json, a repro.lock with one platform, else a spec or its folder. Raises GateError."""
+    if path.suffix == ".json":
+        return load_address(path)
+    if path.name == FILE_NAME or path.suffix == ".lock":
+        return _recorded(path)
+    spec = load_spec(path)
+    data = declared(spec, watch, os.environ, cached=cached)
+    for problem in data.problems:
+        raise UsageError(f"{problem.where}: {problem.message}", remedy=problem.remedy)
+    isolation, image = choose(os.environ), os.environ.get(IMAGE_VARIABLE) or None
+    root, folder = inspect_checkout(spec.path.parent).root, spec.path.parent
+    reach = [environments_root(os.environ, None, isolation)] if spec.env.install else []
+    with (
+        confined(isolation, os.environ, root, resolve_data(data.items, folder), reach, tell=watch.said),
+        installed(spec, root, os.environ, isolation, tell=watch.said) as outer,
+        obeyed(),
+    ):
+        return address_of_spec(replace(spec, data=data.items), outer, image, data.findings, isolation)
+
+
+def load_address(path: Path) -> ContentAddress:
+    """The address in the report at `path`, or the one that `hash --json` wrote there. Raises GateError naming the file: unreadable,
+    neither, no address in it, or a forged one."""
+    name = for_terminal(str(path), 200)
+    raw = read_json(path)
+    document = raw if isinstance(raw, dict) and "config_hash" in raw else load(path).get("content_address")
+    if document is None:
+        raise UsageError(
+            f"{name}: this report carries no content address: no run of it came to its end",
+            reason_id="address/none",
+            remedy="name a report of a gating whose deterministic runs ended well",
+        )
+    try:
+        return from_json(document)
+    except UsageError as error:
+        raise UsageError(f"{name}: {for_terminal(error.message, 600)}", remedy=error.remedy, reason_id=error.reason_id) from None
+
+
+def as_json(found: ContentAddress) -> str:
+    """The address as it stands in report.json."""
+    return json.dumps(to_json(found), indent=2, sort_keys=True) + "\n"
+
+
+def diff_as_json(moves: Sequence[LeafMove]) -> str:
+    """The leaves that moved, as `report.lock.moved` lists them."""
+    return json.dumps({"moved": [asdict(item) for item in moves]}, indent=2, sort_keys=True) + "\n"
+
+
+def _recorded(path: Path) -> ContentAddress:
+    lock = read_lock(path)
+    if lock is None:
+        raise UsageError(f"{path}: there is no such file", remedy="name a repro.lock, a report.json or a spec")
+    if len(lock.entries) != 1:
+        raise UsageError(
+            f"{path}: it records {len(lock.entries)} platforms, so it has no one address",
+            remedy="name a report.json of the platform, or the spec for this machine",
+        )
+    entry = next(iter(lock.entries.values()))
+    return address(entry.recipe_leaves, entry.platform_leaves)

@@ -1,0 +1,208 @@
+"""The first `repro.yml` of a checkout: every key with one sentence, filled in with what was found and honest about what was guessed.
+
+Returns text and writes nothing; what it returns always loads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+from repro_gate._version import DOCS_URL
+from repro_gate.commands.init.script_command import TrainingScript
+from repro_gate.commands.init.survey import (
+    MAX_HASHED_BYTES,
+    MAX_LISTED,
+    FoundData,
+    Tree,
+    data_files,
+    dockerfiles,
+    lockfiles,
+    training_reads,
+)
+from repro_gate.spec.document import scalar
+from repro_gate.spec.errors import shortened
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+@%={} -]*")
+
+_HEAD = f"""\
+# repro.yml, drafted by `repro-gate init`. It says what trains and what has to repeat; every key is described in
+# {DOCS_URL}/repro-yml.md
+# A line that is a comment and a key is a suggestion. For completion in an editor: `repro-gate schema > repro.schema.json`,
+# and as the first line here `# yaml-language-server: $schema=repro.schema.json`."""
+
+_RANDOM_STATE = """\
+random-state:
+  # Python, NumPy, torch (CPU and every CUDA device) and DataLoader workers get this seed{guess}.
+  seed: {seed}
+  # seeds: [1, 2, 3]      # in place of `seed`: gate the training once with each"""
+
+_MIDDLE = """\
+determinism:
+  # What counts as the same: every bit, or a tolerance such as {loss: 1.0e-6, weights: 1.0e-5}.
+  compare: bitwise
+  # Determinism flags that are left off, each as {flag: …, reason: …}.
+  allow: []
+  # Losses and parameters that are not finite from the first steps on fail, unless this is `true`.
+  allow-nonfinite: false
+
+capture:
+  # Steps between digests: larger is faster, and finds a divergence less exactly.
+  every: 1
+  # Files that the training writes, as globs below the working directory: they are compared leaf by leaf after the run.
+  # artifacts: [out/*.pt, out/metrics.json]
+
+cost:
+  # Runs without the flags measure what determinism costs, and the noise it removes; `false` leaves them out.
+  measure: true
+  # The gate fails if a step is slower by more than this many percent.
+  # max-percent: 30
+
+# The code under test is the checkout; there is nothing to set yet.
+code: {}"""
+
+_TAIL = """\
+# The device: `cuda`, or `cpu`, which hides the GPUs (left out: whatever the training picks); how many GPUs are needed; and which
+# model the result holds for.
+# hardware:
+#   device: cuda
+#   gpus: 1
+#   gpu-model: H100
+
+checklist:
+  # `basic`: what is declared must be true, what is missing warns. `strict`: what is missing fails too.
+  profile: basic
+  # Checks that may fail for now, each as {check: env/image-digest, reason: …, until: 2027-06-30}.
+  waive: []"""
+
+
+def draft_spec(directory: Path, tree: Tree, scripts: list[TrainingScript], doubt: Callable[[str], str | None]) -> str:
+    """The text of a commented `repro.yml` for the checkout at `directory`, whose first script is run. `doubt` says of a lockfile, by its
+    path, why the environment was not built from it, or None."""
+    script = scripts[0] if scripts else None
+    head = (
+        [_HEAD] if tree.complete else [_HEAD, "# The checkout is large: only a part of it was looked at, so check what was picked below."]
+    )
+    read = training_reads(tree, PurePosixPath(script.path).parent.as_posix() if script else None, script.named if script else frozenset())
+    parts = [
+        "\n".join(head),
+        "# The version of the spec format.\nversion: 1",
+        _train(scripts, tree),
+        _random_state(script.default_seed if script else None),
+        _MIDDLE,
+        _data(data_files(directory, tree, read)),
+        _env([(path, doubt(path)) for path in lockfiles(directory, tree)], dockerfiles(tree)),
+        _TAIL,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def yaml_text(text: str) -> str:
+    """A printable text as a YAML scalar that reads back as that very text: plain where that is safe, else in double quotes."""
+    plain = _PLAIN.fullmatch(text) and not text.endswith(" ") and scalar(text) == text and not re.fullmatch(r"[._]*[0-9][0-9._:+-]*", text)
+    if plain and text.lower() not in ("yes", "no", "on", "off", "y", "n"):  # for readers that still follow YAML 1.1
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _train(scripts: list[TrainingScript], tree: Tree) -> str:
+    lines = [
+        "train:",
+        "  # Any command for the shell, unmodified; {seed} is filled in. (`snippet: |` with inline Python is the other way.)",
+    ]
+    folder, variables = ".", "{}"
+    if scripts:
+        best, others = scripts[0], scripts[1:]
+        folder = best.working_directory
+        lines.append(f"  # Guessed: {best.path}{_why(best)}.")
+        lines += [
+            f"  # {'FILL IN' if best.missing and not number else 'Note'}: {_one_line(note)}." for number, note in enumerate(best.notes)
+        ]
+        lines += (
+            [f"  # Also possible, with `repro-gate init --script PATH`: {', '.join(other.path for other in others)}."] if others else []
+        )
+        lines.append(f"  run: {yaml_text(best.run)}")
+        variables = ", ".join(f"{name}: {_in_braces(value)}" for name, value in best.env)
+        variables = f"{{{variables}}}"
+    else:
+        notebooks = [file.path for file in tree.files if file.path.endswith(".ipynb")][:1]
+        lines.append("  # FILL IN: no training script was found here; put the command that trains.")
+        lines += (
+            [f"  # There are notebooks: `jupyter nbconvert --to script {_one_line(notebooks[0])}` makes a script of one."]
+            if notebooks
+            else []
+        )
+        lines.append("  run: python train.py")
+    return "\n".join([
+        *lines,
+        "  # The folder in which it starts, relative to this file.",
+        f"  working-directory: {yaml_text(folder)}",
+        "  # Stop after this many optimizer steps; without this key it runs to the end.",
+        "  steps: 50",
+        "  # Steps at the start that are left out of the timing.",
+        "  warmup: 5",
+        "  # How long one run may take: 90s, 20m, 1.5h.",
+        "  timeout: 20m",
+        "  # Variables for the training process; of the surroundings only an allow-list is passed on."
+        + (" PYTHONPATH: so that the checkout's own package is imported." if "PYTHONPATH" in variables else ""),
+        f"  env: {variables}",
+    ])  # fmt: skip
+
+
+def _why(script: TrainingScript) -> str:
+    return f" ({', '.join(script.reasons)})" if script.reasons else " (by its name)"
+
+
+def _one_line(note: str) -> str:
+    note = "".join(letter if letter.isprintable() else " " for letter in note)
+    return note if len(note) <= 160 else note[:159] + "…"
+
+
+def _random_state(default_seed: int | None) -> str:
+    guess = " (the default of the script's own option)" if default_seed is not None else ""
+    return _RANDOM_STATE.format(guess=guess, seed=42 if default_seed is None else default_seed)
+
+
+def _data(found: list[FoundData]) -> str:
+    said = "# The files that training reads: verified, and linked read-only into the workspace of every run."
+    if not found:
+        return (
+            f"{said}\n# None was found; name each, with the checksum from `sha256sum`.\n# data:\n#   - {{path: data/train.bin, sha256: …}}"
+        )
+    small = [item for item in found if item.sha256]
+    large = [item for item in found if not item.sha256]
+    mark = "" if small else "# "
+    lines = [
+        said,
+        "# Guessed from what the script names, folders and suffixes: remove what training writes, or does not read.",
+        f"{mark}data:",
+    ]
+    lines += [f"  - {{path: {_in_braces(item.path)}, sha256: {item.sha256}}}" for item in small]
+    if large:
+        limit = f"{MAX_HASHED_BYTES // 2**20} MiB and {MAX_LISTED} files"
+        lines.append(f"  # Not read here (limits: {limit}); add the checksum from `sha256sum` and uncomment:")
+    lines += [f"#   - {{path: {_in_braces(item.path)}, sha256: …}}  # {item.size:,} bytes" for item in large[:MAX_LISTED]]
+    if len(large) > MAX_LISTED:
+        lines.append(f"  # … and {len(large) - MAX_LISTED} more")
+    return "\n".join(lines)
+
+
+def _in_braces(path: str) -> str:
+    """A path for a flow mapping, where braces and `=` at a word's end have a meaning of their own."""
+    written = yaml_text(path)
+    return written if re.fullmatch(r"[A-Za-z0-9_./ -]+|\".*\"", written) else f'"{written}"'
+
+
+def _env(locks: list[tuple[str, str | None]], images: list[str]) -> str:
+    lines = ["# The lockfile that pins every package, and the container image that training runs in, by its digest."]
+    true = [path for path, doubt in locks if doubt is None]
+    for path, doubt in locks[:5]:
+        lines += [f"# {path} is left out: {_one_line(doubt)}."] if doubt else []
+    if not locks:
+        lines.append("# No lockfile was found: `uv lock`, or `pip-compile --generate-hashes`, makes one.")
+    lines += [f"# Also found: {shortened(', '.join(true[1:]))}."] if true[1:] else []
+    lines += [f"# {images[0]} lies here: build it, push it, and name the digest that the registry gives."] if images else []
+    suggested = locks[0][0] if locks else "requirements.lock"
+    lines += ["env:", f"  lockfile: {yaml_text(true[0])}"] if true else ["# env:", f"#   lockfile: {yaml_text(suggested)}"]
+    return "\n".join([*lines, "#   image: ghcr.io/org/train@sha256:…"])

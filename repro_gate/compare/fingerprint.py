@@ -1,0 +1,40 @@
+"""The fingerprint of a run: one short digest for each step and each kind, so that two reports can be held against each other. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import rfc8785
+
+from repro_gate.compare.model import Fingerprint
+from repro_gate.compare.traces import processes
+from repro_gate.trace.format import DIGEST_BYTES
+from repro_gate.trace.model import Trace
+
+
+def fingerprint(traces: Sequence[Trace], seed: int, leave_out: str = "") -> Fingerprint:
+    """Digests over everything but the kind `leave_out` that all processes of a run recorded, in the order in which they did."""
+    by_step: dict[int, Any] = {}
+    by_kind: dict[str, Any] = {}
+    tables: dict[int, bytes] = {}  # digests of rows, which blocks of one table share
+    for label, trace in processes(traces).items():
+        for block in trace.blocks:
+            if block.kind == leave_out:
+                continue
+            rows = tables.get(id(block.rows))
+            if rows is None:
+                rows = tables[id(block.rows)] = hashlib.sha256(rfc8785.dumps([[*row[:2], list(row[2])] for row in block.rows])).digest()
+            content = rfc8785.dumps([label, block.step, block.kind, block.at]) + rows + block.digests
+            by_step.setdefault(block.step, hashlib.sha256()).update(content)
+            by_kind.setdefault(block.kind, hashlib.sha256()).update(content)
+    return Fingerprint(
+        seed,
+        tuple((step, _short(state)) for step, state in sorted(by_step.items())),
+        {kind: _short(state) for kind, state in sorted(by_kind.items())},
+    )
+
+
+def _short(state: Any) -> str:
+    return str(state.hexdigest()[: 2 * DIGEST_BYTES])

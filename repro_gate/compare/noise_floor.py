@@ -1,0 +1,52 @@
+"""The noise floor: how far two `default` runs with one seed drift apart. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from repro_gate.compare.model import Divergence, NoiseFloor
+from repro_gate.compare.traces import compare_runs, finite, processes
+from repro_gate.trace.format import DIGEST_BYTES
+from repro_gate.trace.model import Trace
+
+
+def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
+    """The drift between two runs. `weight_l2` is None where final parameters were not kept or hold NaN, `loss_gap` without a loss."""
+    comparison = compare_runs(a, b)
+    losses = comparison.losses
+    gaps = [gap for _, gap in comparison.loss_gaps if math.isfinite(gap)]
+    l2, relative = _weight_l2(b)
+    first = comparison.first_divergence
+    if comparison.identical:
+        return NoiseFloor(True, 0.0 if losses else None, 0.0, 0.0, None, None, losses)
+    return NoiseFloor(False, max(gaps) if gaps else None, l2, relative, first.step if first else None, first, losses)
+
+
+def recorded(run: Sequence[Trace], item: Divergence) -> list[bytes]:
+    """The digests that a run recorded of the quantity that diverged, in the step in which it did."""
+    trace = processes(run).get(item.process)
+    return [
+        block.digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES]
+        for block in (trace.blocks if trace is not None else ())
+        if (block.step, block.kind) == (item.step, item.kind)
+        for place, row in enumerate(block.rows)
+        if row[0] == item.name
+    ]
+
+
+def _weight_l2(b: Sequence[Trace]) -> tuple[float | None, float | None]:
+    """||a - b|| and ||a - b|| / ||a|| over all final parameters of all processes, taken as one vector."""
+    gaps: list[float] = []
+    norms: list[float] = []
+    for trace in processes(b).values():
+        for item in trace.distances:
+            if item.kind == "parameter" and item.step == len(trace.steps) - 1:
+                if item.l2 is None or item.reference_l2 is None:
+                    return None, None
+                gaps.append(item.l2)
+                norms.append(item.reference_l2)
+    if not gaps:
+        return None, None
+    l2, norm = math.hypot(*gaps), math.hypot(*norms)  # hypot, because the square of a float64 weight may be no float
+    return finite(l2), finite(l2 / norm) if norm else None

@@ -1,0 +1,70 @@
+"""Says which numbers of a training are not finite from its first steps to its end, and whether the memory fill made them so. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from repro_gate.compare.traces import processes
+from repro_gate.trace.model import Trace
+
+FIRST_STEPS = 2  # a loss that is finite until later has diverged, which is the training's own affair
+_CAUSE = "memory was read before it was written (uninitialized-memory)"
+_FILL = "the flag fill_uninitialized_memory writes NaN there"
+
+
+def nonfinite(run: Sequence[Trace], default: Sequence[Trace] | None, filled: bool) -> Iterator[str]:
+    """One sentence for the parameters that hold NaN and one for the losses, for each process. `default` is a run without the flags, where
+    there is one; `filled`: the run had the flag that fills uninitialized memory."""
+    others = processes(default) if default is not None else None
+    for label, trace in processes(run).items():
+        inside = "" if label == "main" else f" in process {label}"
+        other = None if others is None else others.get(label)
+        yield from _parameters(trace, other, filled, inside)
+        yield from _losses(trace, other, filled, inside)
+
+
+def _parameters(trace: Trace, other: Trace | None, filled: bool, inside: str) -> Iterator[str]:
+    own = {(kind, name): whole for kind, name, step, whole in other.nonfinite if step < 0} if other is not None else None
+    before: dict[bool, list[str]] = {True: [], False: []}  # by whether the fill wrote it
+    later: list[str] = []
+    for kind, name, step, whole in trace.nonfinite:
+        if kind == "parameter":
+            theirs = None if own is None else own.get((kind, name))  # old memory may hold a NaN by chance, but not NaN alone
+            from_fill = filled and (whole if own is None else theirs is None or (whole and not theirs))
+            (before[from_fill] if step < 0 else later).append(name)
+    if before[True]:
+        shown = "" if own is None else "; without the flags it holds other values"
+        yield f"{_named(before[True])} NaN from before the first step to the end{inside}: {_CAUSE}, and {_FILL}{shown}"
+    if before[False]:
+        yield f"{_named(before[False])} NaN from before the first step to the end{inside}"
+    if later:
+        yield f"{_named(later)} NaN from the first steps to the end{inside}"
+
+
+def _losses(trace: Trace, other: Trace | None, filled: bool, inside: str) -> Iterator[str]:
+    losses = finite_losses(trace)
+    first = next((step for step, finite in losses.items() if not finite), None)
+    if first is None or first - min(losses) >= FIRST_STEPS or any(finite for step, finite in losses.items() if step > first):
+        return
+    sentence = f"no loss is finite from step {first} to the last of {len(trace.steps)} steps{inside}"
+    buffers = [name for kind, name, step, _ in trace.nonfinite if kind == "buffer" and step < 0]
+    if buffers:
+        sentence += f"; buffer {', '.join(buffers[:3])} holds NaN from before the first step on"
+    if filled and other is not None and finite_losses(other).get(first):
+        sentence += f"; without the flags the loss of that step is finite: {_CAUSE}, and {_FILL}"
+    yield sentence
+
+
+def finite_losses(trace: Trace) -> Mapping[int, bool]:
+    """Step -> whether any loss of it is finite, for the steps that recorded one."""
+    found: dict[int, bool] = {}
+    for block in trace.blocks:
+        if block.kind == "loss" and block.values:
+            found[block.step] = found.get(block.step, False) or any(math.isfinite(float.fromhex(value)) for value in block.values)
+    return found
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"parameter {shown} is" if len(names) == 1 else f"parameters {shown} are"

@@ -1,0 +1,1 @@
+"""The gate: a spec goes in, a Report comes out."""

@@ -1,0 +1,151 @@
+"""`--against REF`: another ref's checkout, gated in the same call, and this one held against it. Called by `gate`.
+
+It answers for one change what a lock answers over time: the recipe moved and the bits did not (a refactor proven harmless), or they did,
+from which step and tensor on.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+from repro_gate.baseline.changes import moved
+from repro_gate.baseline.config_hash import RECIPE, ContentAddress, LeafMove
+from repro_gate.baseline.model import AgainstFinding
+from repro_gate.checkout.git import GitFailed
+from repro_gate.checkout.inspection import Checkout
+from repro_gate.checkout.refs import commit_of, export, file_at
+from repro_gate.checkout.snapshot import Snapshot
+from repro_gate.checks.interface import Evidence
+from repro_gate.checks.opened import imported_from_elsewhere, unsound
+from repro_gate.compare.model import Comparison
+from repro_gate.compare.traces import compare_runs
+from repro_gate.data.declarations import expand_items
+from repro_gate.data.declared import DataFinding, verify_data
+from repro_gate.errors import GateError, UsageError
+from repro_gate.gate.config_hash import address_of_series
+from repro_gate.gate.options import Options
+from repro_gate.install.install import installed
+from repro_gate.report.wording import place_of
+from repro_gate.runs.series import Series
+from repro_gate.spec.errors import escaped, shortened
+from repro_gate.spec.loader import MAX_BYTES, load_spec_bytes
+from repro_gate.spec.model import CostBudget, Spec
+
+
+@dataclass(frozen=True)
+class Other:
+    """The ref to be held against: its commit, and its own spec (this checkout's where it has none)."""
+
+    ref: str
+    commit: str
+    spec: Spec
+
+
+def other_ref(spec: Spec, checkout: Checkout, options: Options) -> Other | None:
+    """What `--against` names, read before anything long runs. Raises UsageError: no such commit, or a spec with mistakes.
+
+    What is recorded, and how long a run may take, is this checkout's spec's, so that the runs can be held against each other.
+    """
+    ref = options.against
+    if ref is None:
+        return None
+    if not checkout.is_git:
+        raise UsageError(f"--against {ref}: {checkout.root} is no git checkout", remedy="leave --against out")
+    commit = commit_of(checkout.root, ref, "--against")
+    name = os.path.relpath(os.path.realpath(spec.path), checkout.root)
+    raw = file_at(checkout.root, commit, name, MAX_BYTES)
+    theirs = spec
+    if raw is not None:
+        theirs = load_spec_bytes(raw, f"{commit[:12]}:{name}", spec.path, options.overrides, seed=options.seed, steps=options.steps)
+    train = replace(theirs.train, timeout=spec.train.timeout, warmup=spec.train.warmup)
+    return Other(ref, commit, replace(theirs, train=train, capture=spec.capture, cost=CostBudget(measure=False)))
+
+
+def hold_against(
+    other: Other, checkout: Checkout, evidence: Evidence, here: Series, address: ContentAddress | None, options: Options
+) -> AgainstFinding:
+    """Run the ref's own training twice, and hold this gating against it. Whatever goes wrong on the way is the finding."""
+    try:
+        return _held(other, checkout, evidence, here, address, options)
+    except _Undecided as why:
+        return AgainstFinding(other.ref, other.commit, "inconclusive", str(why))
+    except (GateError, GitFailed, OSError, ValueError) as error:
+        return AgainstFinding(other.ref, other.commit, "inconclusive", f"its training could not be run: {error}")
+
+
+class _Undecided(Exception):
+    """Nothing can be said, and why."""
+
+
+def _held(
+    other: Other, checkout: Checkout, evidence: Evidence, here: Series, address: ContentAddress | None, options: Options
+) -> AgainstFinding:
+    own = here.comparisons.get(here.spec.random_state.seeds[0])
+    if own is None or not own.identical or address is None:
+        raise _Undecided("the runs of this checkout are not the same bits themselves, so there is nothing to hold against another ref")
+    if why := unsound(evidence, here.runs):
+        raise _Undecided(why)
+    copy = export(checkout.root, other.commit, here.ground.place / "against")
+    spec, data = _data_of(other, here.spec, copy)
+    exported = replace(spec, path=copy.root / os.path.relpath(os.path.realpath(spec.path), copy.source))
+    with installed(
+        exported, copy.root, options.environment, options.isolation, cache_root=options.cache_root, tell=here.watch.said
+    ) as outer:
+        there = Series(spec, replace(here.ground, snapshot=copy, outer=outer), here.watch, fail_fast=False)  # at the same paths as ours
+        there.run_pair("against-")
+    _require_equal(there, other.ref)
+    if why := unsound(evidence, there.runs):
+        raise _Undecided(f"{other.ref}: {why}")
+    before = address_of_series(replace(evidence, data=data), there)
+    leaves = () if before is None else tuple(item for item in moved(before, address) if item.root == RECIPE)
+    differences, count = there.compare_artifacts_with(here)
+    finding = _finding(other, leaves, compare_runs(there.pair()[0].traces, here.pair()[0].traces, differences, count))
+    shared = imported_from_elsewhere(evidence, there.runs).ignored
+    if not shared:
+        return finding
+    named = shortened(escaped(shared[0].module))
+    return replace(finding, message=f"{finding.message}; both ran the same {named} ({len(shared)} modules that git ignores)")
+
+
+def _data_of(other: Other, own: Spec, copy: Snapshot) -> tuple[Spec, tuple[DataFinding, ...]]:
+    """The ref's spec with the data to be linked, and all of its data as found: what git holds of it is the ref's own, in its copy; the rest
+    is what lies on this machine. Raises _Undecided where either is not what the ref declares."""
+    folder = copy.root / os.path.relpath(os.path.realpath(own.path.parent), copy.source)
+    folder.mkdir(parents=True, exist_ok=True)
+    items, problems = expand_items(other.spec.data, folder, copy.root)
+    if problems:
+        raise _Undecided(f"{problems[0].where}: {problems[0].message}")
+    held = [not os.path.isabs(item.path) and os.path.lexists(folder / item.path) for item in items]
+    linked = tuple(item for item, there in zip(items, held, strict=True) if not there)
+    found = {item.path: item for item in verify_data([item for item in items if item not in linked], folder)}
+    found |= {item.path: item for item in verify_data(linked, own.path.parent)}
+    unlike = next((item for item in found.values() if item.actual is None or item.matches is False), None)
+    if unlike is not None:
+        raise _Undecided(f"the data is not what {other.ref} declares: {unlike.mismatches[0]}")
+    return replace(other.spec, data=linked), tuple(found[item.path] for item in items)
+
+
+def _require_equal(there: Series, ref: str) -> None:
+    if there.interrupted:
+        raise _Undecided(there.interrupted)
+    bad = next((run for run in there.runs if not run.good), None)
+    if bad is not None:
+        raise _Undecided(f"{bad.plan.name}: {bad.problem}")
+    pair = there.comparisons.get(there.spec.random_state.seeds[0])
+    if pair is None or not pair.identical:
+        raise _Undecided(f"two runs of {ref} are not the same bits, so a difference to it says nothing")
+
+
+def _finding(other: Other, leaves: tuple[LeafMove, ...], found: Comparison) -> AgainstFinding:
+    ref, commit = other.ref, other.commit
+    gap = max((gap for _, gap in found.loss_gaps), default=None)
+    names = ", ".join(item.name for item in leaves[:5]) + (f" and {len(leaves) - 5} more" if len(leaves) > 5 else "")
+    if found.identical and not leaves:
+        return AgainstFinding(ref, commit, "unchanged", f"the recipe and the bits are those of {ref}", loss_gap=gap)
+    if found.identical:
+        return AgainstFinding(ref, commit, "no-op", f"the recipe moved ({names}), the bits are those of {ref}", leaves, None, gap)
+    first = found.first_divergence
+    why = f"the recipe moved ({names})" if leaves else "no leaf of the recipe moved"
+    at = "" if first is None else f" {place_of(first, found.steps)}"
+    return AgainstFinding(ref, commit, "changed", f"{why}, and the bits part from those of {ref}{at}", leaves, first, gap)

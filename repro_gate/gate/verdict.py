@@ -1,0 +1,256 @@
+"""From what was found to the verdict: which reasons speak for `fail`, which for `inconclusive`, and what is worth knowing besides. Pure.
+
+A proof that training is not reproducible outranks a run that could not be had: where both stand, the verdict is `fail` and both are said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from repro_gate._version import DOCS_URL
+from repro_gate.baseline.model import AgainstFinding, LockFinding
+from repro_gate.checks import uncovered
+from repro_gate.checks.interface import CheckResult
+from repro_gate.compare.model import Cost
+from repro_gate.compare.nonfinite import nonfinite
+from repro_gate.compare.tolerance import outside_tolerance
+from repro_gate.report.model import Reason, SeedResult
+from repro_gate.report.wording import place_of
+from repro_gate.runs.arms import FILL
+from repro_gate.runs.launch import Run
+from repro_gate.runs.raised import raised
+from repro_gate.spec.model import Spec
+
+_OF_ALL_RUNS = ("steps", "whole-run")  # notes of the probe that say the same of every run
+_SHOWN = 3  # lines of a check's evidence in its reason
+REQUIRED_DEVICE = "hardware/device"  # training elsewhere says nothing about the device that the spec requires
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the verdict rests on. `interrupted` is the reason for which the series ended early, where it did."""
+
+    spec: Spec
+    comparisons: tuple[SeedResult, ...]
+    runs: tuple[Run, ...]
+    checklist: tuple[CheckResult, ...]
+    cost: Cost | None
+    artifact_notes: tuple[str, ...] = ()
+    interrupted: str = ""
+    stopped_early: bool = False  # --fail-fast ended the series at a divergence
+    lock: LockFinding | None = None
+    against: AgainstFinding | None = None
+    not_held: str = ""  # why a lock that is there says nothing about this gating
+    unproven: str = ""  # why the content address does not stand for its leaves, where it does not
+    beside: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # id of a notice -> message and remedy
+    remarks: tuple[str, ...] = ()  # what the workspaces do not hold, what could not be read, and why
+
+
+def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, ...]]:
+    """(verdict, reasons, notes)."""
+    failed = _failed_checks(findings.checklist)
+    failing = [
+        *_diverged(findings),
+        *_nonfinite(findings),
+        *(item for item in failed if item.id != REQUIRED_DEVICE),
+        *_over_budget(findings),
+        *_moved(findings),
+    ]
+    open_questions = [*_inconclusive(findings), *(item for item in failed if item.id == REQUIRED_DEVICE)]
+    if findings.runs and not open_questions and not findings.stopped_early:
+        failing += _uncovered(findings.checklist)
+    notes = _notes(findings)
+    if failing:
+        return "fail", (*failing, *open_questions), notes
+    if open_questions:
+        return "inconclusive", tuple(open_questions), notes
+    return "pass", (), notes
+
+
+def _diverged(findings: Findings) -> list[Reason]:
+    reasons = []
+    tolerance, off = findings.spec.determinism.tolerance, findings.spec.determinism.allow
+    flags = "every flag on" + (f" but {', '.join(item.flag for item in off)}" if off else "")
+    for item in findings.comparisons:
+        first = item.comparison.first_divergence
+        if first is None:
+            continue
+        if tolerance is None:
+            reasons.append(
+                Reason(
+                    "determinism/diverged",
+                    f"two runs with seed {item.seed} and {flags} diverge {place_of(first, item.comparison.steps)}",
+                    f"find what draws or orders differently there; {DOCS_URL}/causes.md lists what to look for",
+                )
+            )
+        else:
+            reasons += [
+                Reason(
+                    "determinism/outside-tolerance",
+                    f"seed {item.seed}: {sentence}",
+                    "lower the difference, or raise the tolerance with a reason",
+                )
+                for sentence in outside_tolerance(item.comparison, tolerance)
+            ]
+    return reasons
+
+
+def _nonfinite(findings: Findings) -> list[Reason]:
+    """Numbers that were never finite repeat whatever the training does: such a run shows nothing."""
+    if findings.spec.determinism.allow_nonfinite:
+        return []
+    runs = [run for run in findings.runs if run.good and run.plan.condition.name == "deterministic"]
+    default = next((run.traces for run in findings.runs if run.good and run.plan.condition.name == "default"), None)
+    found = (sentence for run in runs for sentence in nonfinite(run.traces, default, bool(run.plan.condition.flags.get(FILL))))
+    remedy = "initialize what is named (torch.empty only reserves memory), or allow it: `determinism: {allow-nonfinite: true}`"
+    return [Reason("determinism/nonfinite", sentence, remedy) for sentence in dict.fromkeys(found)]
+
+
+def _failed_checks(checklist: Sequence[CheckResult]) -> list[Reason]:
+    return [
+        Reason(item.id, item.message + (f": {'; '.join(item.evidence[:_SHOWN])}" if item.evidence else ""), item.remedy)
+        for item in checklist
+        if item.status == "fail"
+    ]
+
+
+def _over_budget(findings: Findings) -> list[Reason]:
+    cost, most = findings.cost, findings.spec.cost.max_percent
+    if cost is None or most is None or cost.ci95[0] <= most:
+        return []
+    return [
+        Reason(
+            "cost/over-budget",
+            f"determinism costs {cost.determinism_cost_pct:+.1f} % (95 % interval {cost.ci95[0]:+.1f} … {cost.ci95[1]:+.1f} %), "
+            f"{most:g} % is allowed",
+            "find the flag that costs most (often fill_uninitialized_memory) and allow it with a reason, or raise cost.max-percent",
+        )
+    ]
+
+
+def _moved(findings: Findings) -> list[Reason]:
+    """What a result that is not the recorded one, or not the other ref's, is worth."""
+    reasons = []
+    lock, against, strict = findings.lock, findings.against, findings.spec.lock.on_change == "fail"
+    if lock is not None and (lock.status == "drift" or (strict and (lock.status == "changed" or lock.unknown_recipe))):
+        reasons.append(Reason(f"lock/{lock.status}", lock.message, lock.remedy))
+    if against is not None and against.status == "changed" and strict:
+        reasons.append(Reason("against/changed", against.message, "make the change a no-op, or leave `lock.on-change` at `notice`"))
+    return reasons
+
+
+def _inconclusive(findings: Findings) -> list[Reason]:
+    reasons = [Reason("run/interrupted", findings.interrupted, "run the gate again")] if findings.interrupted else []
+    reasons += _unknown_standing(findings)
+    reasons += [
+        Reason(run.reason_id, f"run {run.plan.name}: {run.problem}{_raised(run)}", run.remedy)
+        for run in findings.runs
+        if not run.good and run.reason_id != "run/ended-early"
+    ]
+    reasons += _nothing_compared(findings)
+    if not reasons and not findings.comparisons and not any(item.status == "fail" for item in findings.checklist):
+        reasons.append(Reason("run/nothing-compared", "no two runs could be compared"))
+    budget = findings.spec.cost
+    wanted = budget.measure and budget.max_percent is not None and not findings.stopped_early
+    if not reasons and findings.runs and wanted and findings.cost is None:
+        reasons.append(
+            Reason(
+                "cost/not-measured",
+                "cost.max-percent is set, and the cost could not be measured: each run needs 3 steps after its warm-up",
+                "raise train.steps or lower train.warmup",
+            )
+        )
+    reasons += [
+        Reason("artifact/missing", note, "correct capture.artifacts, or leave train.steps out where the file is written at the end")
+        for note in findings.artifact_notes
+    ]
+    return reasons
+
+
+def _raised(run: Run) -> str:
+    text = raised(run.ended.tail) if run.outcome == "crashed" else ""
+    return f": {text}" if text else ""
+
+
+def _unknown_standing(findings: Findings) -> list[Reason]:
+    """What was asked about the lock, the address or another ref, and could not be answered."""
+    reasons = []
+    diverged = bool(_diverged(findings))
+    if findings.not_held and findings.spec.lock.on_change == "fail" and not diverged:
+        reasons.append(Reason("lock/not-held", findings.not_held, "ask for equal bits, or leave `lock.on-change` at `notice`"))
+    if findings.unproven:
+        reasons.append(Reason("address/unproven", findings.unproven, "please report it: this is a mistake of the gate"))
+    if findings.against is not None and findings.against.status == "inconclusive" and not diverged:
+        message = f"--against {findings.against.ref}: {findings.against.message}"
+        reasons.append(Reason("against/inconclusive", message, "see that ref's own training first, or leave --against out"))
+    return reasons
+
+
+def _nothing_compared(findings: Findings) -> list[Reason]:
+    empty = [
+        item for item in findings.comparisons if not any(tally.tensors for kind, tally in item.comparison.by_kind.items() if kind != "rng")
+    ]
+    if not empty or not all(item.comparison.identical for item in empty):
+        return []
+    return [
+        Reason(
+            "run/nothing-compared",
+            "the runs recorded nothing but generator states",
+            "record what is to be the same: repro_gate.record(name, value)",
+        )
+    ]
+
+
+def _uncovered(checklist: Sequence[CheckResult]) -> list[Reason]:
+    failed = {item.category for item in checklist if item.status == "fail"}
+    return [
+        Reason(
+            "checklist/uncovered",
+            f"nothing was shown for category {category}: it needs a check that passes",
+            "see its checks in the checklist: each says what it wants",
+        )
+        for category in uncovered(checklist)
+        if category not in failed
+    ]
+
+
+def _notes(findings: Findings) -> tuple[Reason, ...]:
+    notes: dict[Reason, None] = {Reason("gate/remark", note): None for note in findings.remarks}
+    if findings.not_held and findings.spec.lock.on_change != "fail":
+        notes[Reason("lock/not-held", findings.not_held)] = None
+    notes |= {Reason(name, message, remedy): None for name, (message, remedy) in findings.beside.items()}
+    for run in findings.runs:
+        if run.ended.left_running:
+            notes[Reason("run/left-running", f"run {run.plan.name} left {run.ended.left_running} processes running; they were ended")] = (
+                None
+            )
+        for trace in run.traces:
+            for identifier, message in trace.notes:
+                about = "" if identifier in _OF_ALL_RUNS else f"run {run.plan.name}: "
+                notes[Reason(f"probe/{identifier}", about + message)] = None
+    tolerance = findings.spec.determinism.tolerance
+    for item in findings.comparisons:
+        if tolerance is not None and not item.comparison.identical and not outside_tolerance(item.comparison, tolerance):
+            notes[
+                Reason(
+                    "determinism/within-tolerance",
+                    f"seed {item.seed}: the runs are not the same bits, but within the tolerance "
+                    f"(loss {tolerance.loss:g}, weights {tolerance.weights:g})",
+                )
+            ] = None
+    if findings.stopped_early:
+        notes[
+            Reason("run/fail-fast", "the runs after the divergence were left out (--fail-fast): noise floor and cost were not measured")
+        ] = None
+    budget, quiet = findings.spec.cost, findings.stopped_early or findings.interrupted
+    if findings.cost is None and budget.measure and budget.max_percent is None and not quiet and all(run.good for run in findings.runs):
+        notes[
+            Reason(
+                "cost/not-measured",
+                f"the cost was not measured: each run needs 3 steps after the {findings.spec.train.warmup} of its warm-up",
+            )
+        ] = None
+    for flag in findings.spec.determinism.allow:
+        notes[Reason("determinism/flag-allowed", f"{flag.flag} is left off: {flag.reason}")] = None
+    return tuple(notes)

@@ -1,0 +1,279 @@
+"""The second half of the action: say what came of the gate, in outputs, the job's summary, annotations and the comment.
+
+Nothing of the training runs any more; what it may have had a hand in, the report, is read as a stranger's: under limits, by its schema, and
+held against the run that it should be from. Called by `github.__main__` and, through `post_report`, by `repro-gate comment`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+from repro_gate.errors import GateError, Inconclusive
+from repro_gate.escape import for_markdown, for_terminal, for_workflow_log
+from repro_gate.github import workflow
+from repro_gate.github.client import Api
+from repro_gate.github.comment import post
+from repro_gate.github.log_guard import guarded
+from repro_gate.github.marker import key_for
+from repro_gate.github.model import Activity, Decision, Inputs, Job, Marker, Posted, PullRequest
+from repro_gate.github.redact import redact_document
+from repro_gate.github.report_folder import MARKDOWN, PROBLEM, REPORT, SARIF, Problem, find_report, read_problem
+from repro_gate.github.workflow_run import NothingToPost, bind, check
+from repro_gate.report.annotations import Annotation
+from repro_gate.report.annotations import annotations as annotations_of
+from repro_gate.report.from_json import report_from
+from repro_gate.report.json_reader import ReportError, load
+from repro_gate.report.json_report import to_json
+from repro_gate.report.markdown import to_markdown, to_summary
+from repro_gate.report.markdown_first import Links
+from repro_gate.report.model import EXIT_CODES, Report
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the steps of a workflow learn: the outputs by name, and the exit code of this step."""
+
+    outputs: Mapping[str, str]
+    exit_code: int
+
+
+def publish_phase(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str], out: TextIO) -> int:
+    """Publish what the report folder holds and return the step's exit code. Never raises for the comment's sake: that is a warning.
+
+    `known`: the secrets that nothing published may hold.
+    """
+    try:
+        found = _found(inputs, job, decision, known)
+    except GateError as error:
+        found = Problem.of(error)
+    told = _tell_problem(found, inputs, job, out) if isinstance(found, Problem) else _tell_report(found, inputs, job, decision, out)
+    workflow.write_outputs(job.output_file, told.outputs)
+    return told.exit_code
+
+
+def _found(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) -> Report | Problem:
+    """The report that is to be published. Raises ReportError for one that cannot be read, Inconclusive where there is none, and UsageError
+    for one that did not come with the run that it says it is of."""
+    if decision.activity is Activity.REFUSE:
+        return Problem(decision.reason, decision.remedy, 2, "action/refuse")
+    if decision.activity is Activity.NOTHING:
+        return Problem(decision.reason, decision.remedy, 0, "action/nothing")
+    run = decision.workflow_run  # None: the report is this job's own
+    path = find_report(job.workspace, inputs.report, one_file=run is not None)
+    problem = read_problem(path.parent)
+    if problem is not None:
+        return _believed(problem.without(known), relayed=run is not None)
+    if not os.path.exists(path):
+        raise Inconclusive(
+            f"{inputs.report}: there is no report: the gate ended before it could leave one",
+            remedy="see the end of the gate's log; a machine that ran out of memory or disk is the usual cause",
+            reason_id="action/no-report",
+        )
+    report = report_from(redact_document(load(path), known))
+    if run is not None:
+        check(run, job.repository, report.origin)
+    elif report.origin is None or (report.origin.run_id, report.origin.run_attempt) != (job.run_id, job.run_attempt):
+        raise Inconclusive(
+            f"{inputs.report}: the report there is not of this run",
+            remedy="take the folder out of the checkout, or name another with `with: {report: …}`",
+            reason_id="action/foreign-report",
+        )
+    return report
+
+
+def _believed(problem: Problem, *, relayed: bool) -> Problem:
+    """What another run could not do is that run's to be red for. This job's own gate leaves no problem that is none: see `gating`."""
+    if relayed:
+        return replace(problem, exit_code=0)
+    if problem.exit_code == 0:
+        raise ReportError(f"{PROBLEM}: says that nothing was to be done, and there was", reason_id="action/foreign-report")
+    return problem
+
+
+def _tell_report(report: Report, inputs: Inputs, job: Job, decision: Decision, out: TextIO) -> Told:
+    links = links_of(job, report)
+    posted = _comment(report, inputs, job, decision, links)
+    relayed = decision.activity is Activity.COMMENT
+    _log(report, inputs, posted, out)
+    if inputs.summary:
+        _summary(job, to_summary(report, links=links), posted, out)
+    if inputs.annotations and not relayed:
+        worth = (item for item in report.notes if item.id.startswith("preflight/"))
+        seen = [Annotation("notice", item.id, f"{item.message}\n{item.remedy}") for item in worth]
+        _annotate([*annotations_of(report, report.subject.spec), *seen], posted, decision, out)
+    else:
+        _annotate((), posted, decision, out)
+    code = EXIT_CODES[report.verdict] if report.verdict in inputs.fail_on and not relayed else 0
+    if relayed and posted.outcome == "refused":
+        code = Inconclusive.exit_code  # posting is all that this step is for
+    return Told(outputs_of(report, inputs, posted), code)
+
+
+def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]:
+    """The action's outputs by name, as `docs/action.md` lists them. What was not measured is empty."""
+    document = to_json(report)
+    determinism, cost = document["determinism"] or {}, document["cost"] or {}
+    address, lock, diagnosis = document["content_address"] or {}, document["lock"] or {}, document["diagnosis"] or {}
+    first = determinism.get("first_divergence")
+    folder, own = Path(inputs.report), inputs.command == "run"
+    return {
+        "verdict": report.verdict,
+        "identical": _text(determinism.get("identical")),
+        "first_divergence": _text(None if first is None else {key: first[key] for key in ("step", "kind", "name")}),
+        "cause": _text(diagnosis.get("cause")),
+        "determinism_cost_pct": _text(None if cost.get("steps_needed") else cost.get("determinism_cost_pct")),
+        "determinism_cost_ci95": _text(cost.get("ci95")),
+        "config_hash": _text(address.get("config_hash")),
+        "lock": _text(lock.get("status")),
+        "report": str(folder) if not own and folder.suffix == ".json" else str(folder / REPORT),
+        "markdown": str(folder / MARKDOWN) if own else "",
+        "sarif": str(folder / SARIF) if own else "",
+        "comment_url": posted.url,
+        "exit_code": str(EXIT_CODES[report.verdict]),
+    }
+
+
+def _text(value: object) -> str:
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def _comment(report: Report, inputs: Inputs, job: Job, decision: Decision, links: Links) -> Posted:
+    """The comment, where one is wanted and possible. Errors of the API become what `Posted` says."""
+    if inputs.comment == "never":
+        return Posted("skipped")
+    if inputs.token is None:
+        return Posted("refused", "no token was given, so nothing could be posted: `with: {token: ${{ github.token }}}`")
+    if untested := _untested(report, job, decision):
+        return Posted("skipped", untested)
+    api = Api(inputs.token, job.repository, api_url=job.api_url, graphql_url=job.graphql_url)
+    try:
+        pull = _pull(api, report, job, decision)
+        return Posted("skipped") if pull is None else post_report(api, pull.number, report, when=inputs.comment, links=links)
+    except NothingToPost as error:
+        return Posted("skipped", error.message)
+    except GateError as error:
+        return Posted("refused", f"{error.message}" + (f"; {error.remedy}" if error.remedy else ""))
+
+
+def _untested(report: Report, job: Job, decision: Decision) -> str:
+    """Why the report is of another commit than the one that the comment would name; empty where it is of that one.
+
+    A `pull_request` job checks out the merge of head and base, GITHUB_SHA, where a workflow asks for nothing else; under
+    `pull_request_target` that is the base itself. A relayed report is held against its run instead.
+    """
+    tested, commit = decision.tested_sha, report.subject.commit
+    if decision.workflow_run is not None or commit is None or not tested:
+        return ""
+    if commit == tested or (job.event_name.startswith("pull_request") and job.event_name != "pull_request_target" and commit == job.sha):
+        return ""
+    asked = "check out `${{ github.event.pull_request.head.sha }}`"
+    return f"the checkout is at {commit[:7]}, which is not the pull request's head {tested[:7]}: {asked}"
+
+
+def _pull(api: Api, report: Report, job: Job, decision: Decision) -> PullRequest | None:
+    """The pull request to comment on; None where there is none. Raises GateError where a relayed report is not of the run it came with."""
+    if decision.workflow_run is not None:
+        return bind(api, decision.workflow_run, job.repository, report.origin)
+    if decision.pull is not None:
+        return decision.pull
+    kind, _, value = decision.find_by.partition(":")
+    if kind == "number":
+        return api.pull(int(value))
+    if kind == "commit":
+        found = [pull for pull in api.pulls_at(value) if pull.state == "open" and pull.head_sha == value]
+        return found[0] if len(found) == 1 else None
+    return None
+
+
+def post_report(api: Api, number: int, report: Report, *, when: str, links: Links) -> Posted:
+    """Post a report that names its run under its own marker. Raises ApiError only where even the reason could not be told."""
+    assert report.origin is not None  # whoever calls has seen to it
+    origin = report.origin
+    marker = Marker(key_for(report.subject.spec, origin.name), origin.head_sha, origin.run_id, origin.run_attempt, state_of(report))
+    return post(api, number, marker, lambda room: to_markdown(report, room, links=links), when=when, verdict=report.verdict)
+
+
+def state_of(report: Report) -> str:
+    """What `comment: on-change` goes by, as 16 hex digits: the verdict and what it rests on, and no figure that changes with each run."""
+    found = report.determinism
+    first = None if found is None else found.comparison.first_divergence
+    state = [
+        report.verdict,
+        sorted({item.id for item in report.reasons}),
+        None if first is None else [first.step, first.kind, first.name],
+        sorted([item.id, item.status] for item in report.checklist),
+        None if report.lock is None else report.lock.status,
+        None if report.base is None else sorted(item.key for item in report.base.weakened),
+    ]
+    return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]
+
+
+def links_of(job: Job | None, report: Report) -> Links:
+    """Where a reader finds more: the run that made the report. Its id has been held against the run's; None: no workflow made it."""
+    if job is None or report.origin is None:
+        return Links()
+    return Links(run_url=replace(job, run_id=report.origin.run_id).run_url)
+
+
+def _log(report: Report, inputs: Inputs, posted: Posted, out: TextIO) -> None:
+    """The report as a terminal shows it, for whoever opens the step's log, and where else it is to be found."""
+    from rich.console import Console
+
+    from repro_gate.report.layout import WIDE, unwrapped
+    from repro_gate.report.terminal import render
+
+    console = Console(file=out, width=WIDE, highlight=False, markup=False, color_system=None)
+    with guarded(out):
+        unwrapped(console, lambda: render(report, console))
+    where = (
+        f"comment {posted.outcome}{f': {posted.url}' if posted.url else ''}" if inputs.comment != "never" else "no comment was asked for"
+    )
+    print(for_workflow_log(f"repro-gate: {report.verdict}; {where}; report: {inputs.report}"), file=out)
+
+
+def _summary(job: Job, markdown: str, posted: Posted, out: TextIO) -> None:
+    if posted.reason:
+        markdown += f"\n> The comment was not posted: {for_markdown(posted.reason)}\n"
+    if not workflow.write_summary(job.summary_file, markdown):
+        print(workflow.annotation(Annotation("warning", "Repro Gate", "the job summary had no room left for the report")), file=out)
+
+
+def _annotate(found: Iterable[Annotation], posted: Posted, decision: Decision, out: TextIO) -> None:
+    """Workflow commands, within the runner's limits. That a fork's token cannot write, or a push's cannot ask, is no warning."""
+    nobody_waits = decision.find_by.startswith("commit:")  # a push: whether there is a pull request at all is not known
+    expected = posted.outcome == "skipped" or nobody_waits or (decision.pull is not None and decision.pull.fork)
+    level = "notice" if expected else "warning"
+    said = [Annotation(level, "Repro Gate: no comment", posted.reason)] if posted.reason else []
+    for item in workflow.select([*said, *found]):
+        print(workflow.annotation(item), file=out)
+
+
+def _tell_problem(problem: Problem, inputs: Inputs, job: Job, out: TextIO) -> Told:
+    """No report: why, in the log, in the summary, and on the line of the spec where the message names one."""
+    level = "error" if problem.exit_code else "notice"
+    file, line = place_of(problem.message)
+    remedy = f"\nremedy: {problem.remedy}" if problem.remedy else ""
+    print(workflow.annotation(Annotation(level, "Repro Gate", f"{problem.message}{remedy}", file, line)), file=out)
+    if inputs.summary:
+        text = [f"## Repro Gate: {'nothing was gated' if problem.exit_code in (0, 2) else 'inconclusive'}", ""]
+        text += [for_markdown(part) for part in problem.message.split("\n")]
+        text += ["", f"**Remedy:** {for_markdown(problem.remedy)}"] if problem.remedy else []
+        workflow.write_summary(job.summary_file, "\n\n".join(text) + "\n")
+    verdict = "inconclusive" if problem.exit_code == Inconclusive.exit_code else ""
+    stopped = problem.exit_code == Inconclusive.exit_code and "inconclusive" not in inputs.fail_on
+    return Told({"verdict": verdict, "exit_code": str(problem.exit_code)}, 0 if stopped else problem.exit_code)
+
+
+def place_of(message: str) -> tuple[str | None, int | None]:
+    """The file and line that an error begins with, `repro.yml:4:3: …`; (None, None) where it names none inside the checkout."""
+    file, _, rest = message.partition(":")
+    line = rest.partition(":")[0]
+    if not line.isdecimal() or len(line) > 7 or file.startswith("/") or ".." in Path(file).parts or for_terminal(file) != file:
+        return None, None
+    return file, int(line)

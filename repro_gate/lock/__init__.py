@@ -1,1 +1,0 @@
-"""`repro.lock`: what a gating ended with, remembered; and what the next one says about it."""

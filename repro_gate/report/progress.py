@@ -1,0 +1,215 @@
+"""The displays of progress: one line that moves on a terminal, plain lines everywhere else (grouped on GitHub).
+
+Everything that comes from the training (names, its output) is escaped for the place it is printed in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+from repro_gate.compare.model import Divergence
+from repro_gate.escape import for_encoding, for_terminal, for_workflow_log
+from repro_gate.report.numbers import duration
+from repro_gate.runs.progress import Silent, Watch
+
+if TYPE_CHECKING:
+    from repro_gate.runs.launch import Run
+
+
+MIB = 1024 * 1024
+
+
+class Lines:
+    """Plain lines: one when a run begins, one when it ends, one for a divergence; a line of progress every half minute.
+
+    On GitHub a run is a group, and from its first line to its last the runner obeys no command but the one that ends this, a fresh random
+    token for each group: nothing that a training prints or is called can be a workflow command.
+    """
+
+    EVERY = 30.0  # seconds
+
+    def __init__(self, stream: TextIO, github: bool) -> None:
+        self._stream, self._github = stream, github
+        self._said = time.monotonic()
+        self._name, self._place = "", (0, 0)
+        self._token = ""  # ends the stop of workflow commands; empty where none is going
+
+    def verifying(self, done: int, total: int) -> None:
+        """A line now and then: most data is read before the first of them."""
+        if time.monotonic() - self._said > self.EVERY:
+            self._said = time.monotonic()
+            self._line(f"verifying data: {done // MIB:,} of {total // MIB:,} MiB")
+
+    def said(self, text: str) -> None:
+        """The line."""
+        self._foreign(text)
+
+    def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
+        """Open a group, and let no line in it be a command."""
+        self._name, self._said, self._place = name, time.monotonic(), (number, total)
+        self._line(f"{'::group::' if self._github else ''}run {number} of {total}: {name}" + (f", {steps} steps" if steps else ""))
+        if self._github:
+            self._token = secrets.token_hex(16)
+            self._line(f"::stop-commands::{self._token}")
+
+    def advanced(self, step: int, loss: float | None) -> None:
+        """A line now and then."""
+        if self._name and time.monotonic() - self._said > self.EVERY:
+            self._said = time.monotonic()
+            self._line(f"  {self._name}: step {step}" + (f", loss {loss:.6g}" if loss is not None else ""))
+
+    def diverged(self, divergence: Divergence) -> None:
+        """At once."""
+        self._foreign(f"  diverged: {sentence(divergence)}")
+
+    def run_ended(self, run: Run) -> None:
+        """Close the group; the log's end where the run went wrong."""
+        self._name = ""
+        self._foreign(f"  {ended(run)}")
+        if run.log_matters and run.ended.tail:
+            for line in run.ended.tail[-60:]:
+                self._foreign(f"  | {for_terminal(line, 2000)}")
+        self.close()
+        if remaining(run, *self._place):
+            self._line(remaining(run, *self._place))
+
+    def close(self) -> None:
+        """Close the group where one is open; the runner obeys commands again."""
+        if self._token:
+            self._line(f"::{self._token}::")
+            self._line("::endgroup::")
+            self._token = ""
+
+    def _foreign(self, text: str) -> None:
+        """A line that holds words of the training's: the runner obeys the older `##[command]` anywhere in a line."""
+        self._line(for_workflow_log(text) if self._github else text)
+
+    def _line(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # nobody reads any more: the gating goes on, and its report is still written
+            print(for_encoding(text, getattr(self._stream, "encoding", None) or "utf-8"), file=self._stream, flush=True)
+
+
+class Display:
+    """One line on a terminal that shows run, step, loss and time left; what is worth keeping scrolls above it."""
+
+    def __init__(self, console: Any) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[loss]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task: Any = None
+        self._hashing: Any = None
+        self._place = (0, 0)  # which run of how many
+        self._known: int | None = None  # steps of a run to its end, once one has shown how many they are
+
+    def start(self) -> None:
+        """Take the terminal's last line."""
+        self._progress.start()
+
+    def stop(self) -> None:
+        """Give it back."""
+        self._progress.stop()
+
+    def verifying(self, done: int, total: int) -> None:
+        """A bar of its own, in MiB, as long as it takes."""
+        if self._hashing is None and done < total:
+            self._hashing = self._progress.add_task("verifying data, MiB", total=total // MIB, loss="")
+        if self._hashing is not None:
+            self._progress.update(self._hashing, completed=done // MIB)
+            if done >= total:
+                self._progress.remove_task(self._hashing)
+                self._hashing = None
+
+    def said(self, text: str) -> None:
+        """Above the bar."""
+        from rich.text import Text
+
+        self._progress.console.print(Text(text, style="dim"))
+
+    def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
+        """Begin anew for this run."""
+        self._place = (number, total)
+        self._task = self._progress.add_task(f"run {number}/{total} {name}", total=steps or self._known, loss="")
+
+    def advanced(self, step: int, loss: float | None) -> None:
+        """Move the bar."""
+        if self._task is None:  # a run that is not told of, such as a witness
+            return
+        self._progress.update(self._task, completed=step + 1, loss="" if loss is None else f"loss {loss:.5g}")
+
+    def diverged(self, divergence: Divergence) -> None:
+        """At once, above the bar."""
+        from rich.text import Text
+
+        self._progress.console.print(Text(f"diverged: {sentence(divergence)}", style="bold red"))
+
+    def run_ended(self, run: Run) -> None:
+        """Keep a line of what came of it."""
+        from rich.text import Text
+
+        if run.outcome == "finished" and run.plan.condition.steps is None:
+            self._known = run.steps
+        self._progress.remove_task(self._task)
+        self._task = None
+        self._progress.console.print(
+            Text(f"{'ok ' if run.good else 'bad'} {run.plan.name}: {ended(run)}", style="dim" if run.good else "red")
+        )
+        if remaining(run, *self._place):
+            self.said(remaining(run, *self._place))
+
+
+def sentence(divergence: Divergence) -> str:
+    """Where two runs part, in one line that is safe to print."""
+    place = "before the first step" if divergence.step < 0 else f"at step {divergence.step}"
+    process = "" if divergence.process == "main" else f" of {for_terminal(divergence.process, 60)}"
+    name = "" if divergence.name == divergence.kind else f" {for_terminal(divergence.name, 200)}"
+    return f"{place}, {divergence.kind}{name}{process}"
+
+
+def remaining(run: Run, number: int, total: int) -> str:
+    """After the first run, about how long the others will take; empty where that is not known."""
+    if number != 1 or total < 2 or not run.good:
+        return ""
+    return f"about {duration(max(round(run.ended.seconds * (total - 1)), 1))} for the other {total - 1} runs"
+
+
+def ended(run: Run) -> str:
+    """How a run ended, in one line that is safe to print."""
+    text = f"{run.outcome} after {run.steps} steps, {duration(run.ended.seconds)}"
+    return text if run.good or not run.problem else f"{text}: {for_terminal(run.problem, 1000)}"
+
+
+@contextmanager
+def watching(stream: TextIO, *, terminal: bool, github: bool, quiet: bool) -> Iterator[Watch]:
+    """The watch that suits `stream`."""
+    if quiet:
+        yield Silent()
+    elif not terminal:
+        lines = Lines(stream, github)
+        try:
+            yield lines
+        finally:
+            lines.close()
+    else:
+        from rich.console import Console
+
+        display = Display(Console(file=stream, highlight=False, markup=False))
+        display.start()
+        try:
+            yield display
+        finally:
+            display.stop()

@@ -1,0 +1,286 @@
+"""What the report says, in words that the terminal and the Markdown share, so that both faces tell one story.
+
+Each function returns a Phrase: parts of text with a role, our own words (`say`, `figure`) kept apart from what came out of the training
+(`name`), so that each face can style and escape them in its own way. Pure functions; called by `report.terminal` and `report.markdown`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from repro_gate._version import DOCS_URL
+from repro_gate.checks.interface import CATEGORIES, CheckResult
+from repro_gate.compare.model import STEPS, Comparison, Cost, Divergence, NoiseFloor
+from repro_gate.report import numbers
+from repro_gate.report.model import Report, RunSummary
+
+Part = tuple[str, str]  # (role, text): `say` and `figure` are our own words, `name` and `message` come from outside
+Phrase = tuple[Part, ...]
+
+_KIND_WORDS = {
+    "rng": "random state",
+    "batch": "batch",
+    "buffer": "buffer",
+    "loss": "loss",
+    "gradient": "gradient of",
+    "parameter": "parameter",
+    "optimizer": "optimizer state of",
+    "artifact": "artifact",
+}
+_COUNTED = {
+    "parameter": ("parameter",),
+    "gradient": ("gradient",),
+    "batch": ("batch", "batches"),
+    "loss": ("loss", "losses"),
+    "buffer": ("buffer",),
+    "artifact": ("artifact",),
+    "optimizer": ("optimizer state",),
+    "rng": ("generator state",),
+}
+_UNDECLARED = {"env/image-digest": "image", "env/lockfile": "lockfile"}
+_ENDED_WELL = ("finished", "stopped")
+_MORE = re.compile(r"… and ([0-9]{1,9}) more")
+_WORST_FIRST = ("fail", "warn", "waived", "skip", "pass")
+
+
+def headline(report: Report) -> Phrase:
+    """The verdict's one sentence. The only text from outside is the name of what diverges without the flags."""
+    found = report.determinism
+    if report.verdict == "inconclusive":
+        return (("say", "the question could not be answered"),)
+    if found is None:
+        return (("say", "the runs were not compared"),)
+    if not found.comparison.identical:
+        return _differing_headline(report)
+    seeds, pair = len(report.comparisons), found.comparison
+    same = f"same bits twice: {numbers.count(pair.tensors, 'tensor')}, {numbers.count(pair.steps, 'step')}, "
+    same += f"seed {found.seed}" if seeds == 1 else numbers.count(seeds, "seed")
+    if report.verdict == "fail":
+        return (("say", same + "; yet it fails, see why"),)
+    floor = report.noise_floor
+    if floor is None or floor.identical or floor.first_divergence is None:
+        return (("say", same),)
+    return (("say", same + "; without the flags they diverge "), *_without_flags(floor, floor.first_divergence))
+
+
+def _without_flags(floor: NoiseFloor, first: Divergence) -> Phrase:
+    """Where two default runs diverge, and what alone makes them repeat, where that was shown."""
+    named: Phrase = () if first.name == first.kind else (("say", " "), ("name", first.name))
+    by = f", made reproducible by {floor.reproducible_by}" if floor.reproducible_by else ""
+    return (("say", f"{moment(first, first.step + 1)}, in {first.kind}"), *named, *((("say", by),) if by else ()))
+
+
+def _differing_headline(report: Report) -> Phrase:
+    found = report.determinism
+    assert found is not None  # the caller asked
+    first = found.comparison.first_divergence
+    if report.verdict == "pass":
+        return (("say", "not the same bits, but within the tolerance of the spec"),)
+    where = "" if first is None else f" {moment(first, found.comparison.steps)}"
+    seeds = sum(not item.comparison.identical for item in report.comparisons)
+    of_seeds = f" ({numbers.of(seeds, len(report.comparisons))} seeds)" if len(report.comparisons) > 1 else ""
+    return (("say", f"two runs with seed {found.seed} part{where}{of_seeds}"),)
+
+
+def moment(divergence: Divergence, steps: int) -> str:
+    """When, in a run of `steps` steps: they count from 0, -1 is before them and `steps` after them."""
+    if divergence.step < 0:
+        return "before the first step"
+    return f"at step {divergence.step}" if divergence.step < steps else "after the last step"
+
+
+def few(evidence: Sequence[str], most: int) -> tuple[tuple[str, ...], int]:
+    """The first lines of a check's evidence, and how many more there are; its own last line `… and 7 more` counts as the seven."""
+    found = _MORE.fullmatch(evidence[-1]) if evidence else None
+    lines, more = (tuple(evidence), 0) if found is None else (tuple(evidence[:-1]), int(found[1]))
+    return lines[:most], len(lines) - len(lines[:most]) + more
+
+
+def place_of(divergence: Divergence, steps: int) -> str:
+    """When and in what, as a clause: `at step 3, in gradient fc.weight`. The name is as the training gave it: the printer escapes it."""
+    when = "in artifacts" if divergence.kind == "artifact" else moment(divergence, steps)
+    named = divergence.kind if divergence.name == divergence.kind else f"{divergence.kind} {divergence.name}"
+    return f"{when}, in {named}"
+
+
+def where(divergence: Divergence) -> Phrase:
+    """Step, kind, name and process of a divergence."""
+    step = "before the first step" if divergence.step < 0 else f"step {divergence.step}"
+    word = _KIND_WORDS.get(divergence.kind, divergence.kind)
+    if divergence.name == divergence.kind:
+        word = "the"
+    if divergence.kind == "optimizer" and divergence.name == STEPS:
+        word = "the number of"
+    phrase: Phrase = (("figure", step), ("say", f", {word} "), ("name", divergence.name))
+    return phrase if divergence.process == "main" else (*phrase, ("say", " in process "), ("name", divergence.process))
+
+
+def how_far(divergence: Divergence) -> Phrase:
+    """Type, shape and distances of a divergence; empty where nothing is known."""
+    parts: list[Phrase] = []
+    if divergence.dtype is not None:
+        parts.append((("name", divergence.dtype + (" " + numbers.shape(divergence.shape) if divergence.shape is not None else "")),))
+    if divergence.values is not None:
+        first, second = (_decimal(value, divergence.dtype) for value in divergence.values)
+        parts.append((("name", first), ("say", " against "), ("name", second)))
+    parts.extend((("figure", text),) for text in distances(divergence))
+    if divergence.detail:
+        parts.append((("message", divergence.detail),))
+    return joined(parts)
+
+
+def _decimal(value: str, dtype: str | None) -> str:
+    """A hex float as the shortest decimal that is the same float, or as the integer or truth value that it was; other text as it is."""
+    try:
+        if not value.lower().lstrip("-").startswith("0x"):
+            return value
+        number = float.fromhex(value)
+        return repr(bool(number) if dtype == "bool" else int(number) if dtype == "int" else number)
+    except (ValueError, OverflowError):
+        return value
+
+
+def distances(divergence: Divergence) -> tuple[str, ...]:
+    """The distances that exist, each with its name."""
+    far = divergence.distance
+    if far is None:
+        return ()
+    found = (
+        None if far.max_abs is None else f"max abs {numbers.small(far.max_abs)}",
+        None if far.max_ulp is None else numbers.ulps(far.max_ulp),
+        None if far.l2 is None else f"L2 {numbers.small(far.l2)}",
+        None if far.relative_l2 is None else f"relative L2 {numbers.small(far.relative_l2)}",
+    )
+    return tuple(text for text in found if text is not None)
+
+
+def spread(comparison: Comparison) -> Phrase:
+    """How much of what was compared differs, and in how many steps."""
+    text = f" {'tensor differs' if comparison.differing == 1 else 'tensors differ'}"
+    steps = sum(0 <= step < comparison.steps for step, _ in comparison.by_step)  # what comes after the last step is no step
+    if steps:
+        text += f", in {numbers.of(steps, max(comparison.steps, steps))} steps"
+    return (("figure", numbers.of(comparison.differing, comparison.tensors)), ("say", text))
+
+
+def kinds(comparison: Comparison) -> str:
+    """`gradient 14 of 20, loss 1 of 1`: the kinds that differ. Empty where the tallies are not there."""
+    differing = (f"{kind} {numbers.of(tally.differing, tally.tensors)}" for kind, tally in comparison.by_kind.items() if tally.differing)
+    return ", ".join(differing)
+
+
+def compared(report: Report) -> str:
+    """`10 parameters, 10 gradients, 2 batches, 4 artifacts`: what equal runs were compared in; empty where they differ."""
+    found = report.determinism
+    if found is None or not found.comparison.identical:
+        return ""
+    counts = {kind: tally.tensors for kind, tally in found.comparison.by_kind.items()}
+    if counts.get("artifact"):
+        counts["artifact"] = max((run.artifacts for run in report.runs), default=0) or counts["artifact"]
+    return ", ".join(numbers.count(counts[kind], *words) for kind, words in _COUNTED.items() if counts.get(kind))
+
+
+def noise(floor: NoiseFloor | None) -> Phrase:
+    """The noise floor: what happens without the flags."""
+    if floor is None:
+        return (("say", "not measured"),)
+    if floor.identical:
+        return (("say", "zero: this workload repeats its bits here without the flags"),)
+    first, step = floor.first_divergence, floor.first_step
+    when = "" if step is None else " before the first step" if step < 0 else f" from step {step} on"
+    start: Phrase = (("say", "two runs diverge" + when),)
+    if first is not None:
+        start = (("say", "two runs diverge "), *_without_flags(floor, first))
+    found = (
+        None if floor.loss_gap is None else f"loss gap {numbers.small(floor.loss_gap)}",
+        None if floor.weight_l2 is None else f"weights {numbers.small(floor.weight_l2)} apart (L2)",
+        None if floor.weight_relative_l2 is None else f"relative {numbers.small(floor.weight_relative_l2)}",
+    )
+    figures_found = ", ".join(text for text in found if text is not None)
+    return (*start, *((("say", ": "), ("figure", figures_found)) if figures_found else ()))
+
+
+def cost(price: Cost | None, budget: float | None = None) -> Phrase:
+    """What the flags cost in time, with the interval. A negative cost is said as `faster`, an interval across zero as no measurable
+    difference; one that is too wide for any figure says how many steps would do."""
+    if price is None:
+        return (("say", "not measured"),)
+    low, high = price.ci95
+    over = "" if budget is None else f"; {_budget(price, budget)}"
+    if price.steps_needed is not None:
+        timed = numbers.count(price.timed_steps, "timed step")
+        return (("figure", f"not measurable in {timed}"), ("say", f"; needs train.steps of about {price.steps_needed:,}{over}"))
+    if low <= 0 <= high:
+        start = f"no measurable difference ({numbers.percent(price.determinism_cost_pct)})"
+    else:
+        word = "slower" if price.determinism_cost_pct > 0 else "faster"
+        start = f"{numbers.percent(abs(price.determinism_cost_pct), signed=False)} {word} with the flags"
+    return (("figure", start), ("say", f", 95% interval {numbers.interval(price.ci95)}{over}"))
+
+
+def _budget(price: Cost, budget: float) -> str:
+    low, high = price.ci95
+    limit = f"budget of {numbers.budget(budget)}"
+    if low > budget:
+        return f"over the {limit}"
+    return f"within the {limit}" if high <= budget else f"the {limit} lies inside the interval"
+
+
+def step_times(price: Cost) -> str:
+    """The two step times behind the cost."""
+    flags, none = numbers.milliseconds(price.deterministic_step_ms), numbers.milliseconds(price.default_step_ms)
+    return f"{flags} a step against {none}, {numbers.count(price.timed_steps, 'step')} timed"
+
+
+def memory(price: Cost) -> str:
+    """Peak memory with and without the flags; empty where it was not measured."""
+    if price.deterministic_peak_bytes is None or price.default_peak_bytes is None:
+        return ""
+    bounds = "" if price.memory_ci95 is None else f", 95% interval {numbers.interval(price.memory_ci95)}"
+    change = "" if price.memory_cost_pct is None else f" ({numbers.percent(price.memory_cost_pct)}{bounds})"
+    return f"peak memory {numbers.size(price.deterministic_peak_bytes)} against {numbers.size(price.default_peak_bytes)}{change}"
+
+
+def coverage(checklist: Sequence[CheckResult]) -> tuple[tuple[str, int, int], ...]:
+    """(category, checks that passed, checks that were made) in the design's order. A skipped check was not made."""
+
+    def tally(category: str) -> tuple[str, int, int]:
+        made = [item for item in checklist if item.category == category and item.status != "skip"]
+        return category, sum(item.status == "pass" for item in made), len(made)
+
+    return tuple(tally(category) for category in CATEGORIES)
+
+
+def undeclared(checklist: Sequence[CheckResult]) -> str:
+    """`not declared: image, lockfile (https://…)`; empty where everything is declared that a check asks for."""
+    words = sorted(_UNDECLARED[item.id] for item in checklist if is_undeclared(item))
+    return f"not declared: {', '.join(words)} ({DOCS_URL}/checks/README.md)" if words else ""
+
+
+def is_undeclared(item: CheckResult) -> bool:
+    """Whether a check had nothing to look at because the spec never mentions it."""
+    return item.status == "skip" and item.id in _UNDECLARED
+
+
+def worst_first(checklist: Sequence[CheckResult]) -> list[CheckResult]:
+    """What did not pass comes first, in an order that is the same in every face: it must not be the part that is cut."""
+    return sorted(checklist, key=lambda item: _WORST_FIRST.index(item.status))
+
+
+def ended_badly(run: RunSummary) -> bool:
+    """Whether a run ended in another way than by finishing or by being stopped at `train.steps`."""
+    return run.outcome not in _ENDED_WELL
+
+
+def outcome(run: RunSummary) -> str:
+    """How a run ended, with its exit code where it says more."""
+    return run.outcome if run.exit_code in (0, None) or not ended_badly(run) else f"{run.outcome} (exit {run.exit_code})"
+
+
+def joined(phrases: Sequence[Phrase], separator: str = ", ") -> Phrase:
+    """Phrases in a row."""
+    parts: list[Part] = []
+    for phrase in phrases:
+        parts.extend([("say", separator), *phrase] if parts else phrase)
+    return tuple(parts)

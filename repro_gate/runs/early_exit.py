@@ -1,0 +1,54 @@
+"""A run while it is going: how far it is, and, for the second of a pair, whether it has parted from the first. Called by `series`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from repro_gate.compare.model import Divergence
+from repro_gate.compare.traces import Key, first_difference, key_of, losses_of
+from repro_gate.runs.progress import Watch
+from repro_gate.trace.model import Block, Trace
+
+
+class LiveView:
+    """Holds the second deterministic run against the first while it is still going."""
+
+    def __init__(self, watch: Watch, first: Sequence[Trace], fail_fast: bool) -> None:
+        self.watch, self.fail_fast = watch, fail_fast
+        self.found: Divergence | None = None
+        alone = [trace for trace in first if trace.trained and sum(other.key == trace.key and other.trained for other in first) == 1]
+        self._first: dict[str, dict[Key, Block]] = {trace.key: {key_of(block): block for block in trace.blocks} for trace in alone}
+        self._taken: dict[Path, int] = {}
+
+    def look(self, traces: Sequence[Trace]) -> str | None:
+        """Compare what is new in processes whose key is theirs alone (the whole comparison takes in the others); a text ends the run."""
+        for trace in traces:
+            start = self._taken.get(trace.path, 0)
+            self._taken[trace.path] = len(trace.blocks)
+            if trace.key not in self._first or sum(other.key == trace.key and other.trained for other in traces) > 1:
+                continue
+            for block in trace.blocks[start:]:
+                if self.found is None and block.kind != "rng":  # a generator that differs diverges once a number depends on it
+                    self.found = first_difference(trace.key, self._first[trace.key], block)
+                    if self.found is not None:
+                        self.watch.diverged(self.found)
+        return "it had parted from the first run" if self.found is not None and self.fail_fast else None
+
+
+class Progress:
+    """Tells the watch how far the run in progress is."""
+
+    def __init__(self, watch: Watch, live: LiveView | None) -> None:
+        self.watch, self.live = watch, live
+        self._step = -1
+
+    def tick(self, traces: Sequence[Trace]) -> str | None:
+        """Called a few times a second with the traces so far."""
+        main = next((trace for trace in traces if trace.steps), None)
+        if main is not None and len(main.steps) - 1 > self._step:
+            self._step = len(main.steps) - 1
+            losses = losses_of(replace(main, blocks=main.blocks[-200:]))
+            self.watch.advanced(self._step, losses[max(losses)] if losses else None)
+        return self.live.look(traces) if self.live is not None else None

@@ -1,0 +1,113 @@
+"""Facts of the training's interpreter without a run: `python probe/ask.py`, with the `python` that the training would find.
+
+Called by `build`, for `repro-gate hash`. The interpreter and what it imports belong to the training, so the answer is untrusted: it is
+read within limits, and whatever it leaves running is ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from repro_gate.errors import Inconclusive
+from repro_gate.files import scratch_folder
+from repro_gate.runs import arms
+from repro_gate.runs.environment import INJECT, training_environment
+from repro_gate.runs.process import supervise
+from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.ownership import give, let_in
+from repro_gate.spec.model import Spec
+from repro_gate.trace.format import CONFIG_VARIABLE
+
+ASK = Path(__file__).resolve().parent.parent / "probe" / "ask.py"
+ASK_SECONDS = 300.0  # importing torch from a cold network disk takes minutes
+MAX_FACTS, MAX_TEXT = 200, 4_096
+_SAME_USER = Isolation()
+_PYTHON = re.compile(r"python[\d.]*")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_REMEDY = "activate the environment that you train in, so that its `python` is first on PATH and has torch"
+
+
+def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], isolation: Isolation = _SAME_USER) -> dict[str, str]:
+    """Facts as in a trace, by name: `python`, `torch`, `device`, `threads` … Asked in the environment of a deterministic run.
+
+    Raises Inconclusive where there is no interpreter, or it has no torch, or it gives no answer.
+    """
+    try:
+        with scratch_folder() as place:
+            for name in ("home", "tmp", "empty"):
+                (place / name).mkdir()
+            let_in(isolation, place)
+            give(isolation, *(place / name for name in ("home", "tmp", "empty")))
+            environment = _environment(spec, outer_environment, place)
+            python = training_interpreter(spec, environment)
+            ended = supervise(
+                [python, str(ASK)],
+                cwd=place / "empty",
+                env=environment,
+                timeout=ASK_SECONDS,
+                tick=lambda _: None,
+                isolation=isolation,
+            )
+    except OSError as error:
+        raise _unanswered(f"the training's interpreter cannot be started: {error.strerror or error}") from None
+    if ended.timed_out:
+        raise _unanswered(f"{python} gave no answer in {ASK_SECONDS:g} s")
+    facts = next((facts for line in reversed(ended.tail) if (facts := _facts(line)) is not None), None)
+    said = next((line.strip()[:300] for line in reversed(ended.tail) if line.strip() and not line.startswith("{")), "")
+    if facts is None or ended.exit_code:
+        raise _unanswered(f"{python} cannot say what it trains with: {said or f'it ended with status {ended.exit_code}'}")
+    if "torch" not in facts:
+        raise _unanswered(f"{python} has no torch" + (f": {said}" if said else ""))
+    return facts
+
+
+def _environment(spec: Spec, outer: Mapping[str, str], place: Path) -> dict[str, str]:
+    """The environment of a deterministic run, but for the probe, which has nothing to record here."""
+    allow = frozenset(item.flag for item in spec.determinism.allow)
+    condition = arms.deterministic(spec.random_state.seeds[0], allow, spec.train.steps)
+    environment = training_environment(outer, condition, spec.train.env, place, spec.hardware.device)
+    environment.pop(CONFIG_VARIABLE)
+    kept = [entry for entry in environment.pop("PYTHONPATH").split(os.pathsep) if entry != str(INJECT)]
+    return environment | ({"PYTHONPATH": os.pathsep.join(kept)} if kept else {})
+
+
+def training_interpreter(spec: Spec, environment: Mapping[str, str]) -> str:
+    """The Python that the command names, where it begins with one; else `python` on the training's PATH."""
+    for name in dict.fromkeys([*_named(spec.train.run or ""), "python", "python3"]):
+        found = shutil.which(name, path=environment["PATH"])
+        if found is not None:
+            return os.path.abspath(found)
+    raise Inconclusive("the training's PATH has no `python`", remedy=_REMEDY, reason_id="address/no-interpreter")
+
+
+def _named(command: str) -> list[str]:
+    """`python3.11` of `FOO=1 exec python3.11 train.py`, as a list; empty where the command begins with something else."""
+    try:
+        words = shlex.split(command, comments=True)
+    except ValueError:
+        return []
+    first = next((word for word in words if not _ASSIGNMENT.match(word) and word not in ("exec", "env")), "")
+    is_python = _PYTHON.fullmatch(os.path.basename(first)) and (os.path.isabs(first) or os.sep not in first)
+    return [first] if is_python else []
+
+
+def _facts(line: str) -> dict[str, str] | None:
+    """One line of output as facts, None where it is none."""
+    try:
+        found = json.loads(line) if line.startswith("{") else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or "python" not in found or len(found) > MAX_FACTS:
+        return None
+    facts = {name: str(value) for name, value in found.items() if isinstance(value, str | int)}
+    return facts if len(facts) == len(found) and all(len(text) <= MAX_TEXT for pair in facts.items() for text in pair) else None
+
+
+def _unanswered(message: str) -> Inconclusive:
+    return Inconclusive(message, remedy=_REMEDY, reason_id="address/no-facts")

@@ -1,0 +1,331 @@
+"""The series of runs of one gating: in which order they are done, what is compared as soon as it can be, and what is kept of each.
+
+Deterministic, default, deterministic, default, so that the machine's drift falls on both arms; then the reseeded control; where the two
+deterministic runs part, two short witness runs that keep the tensors of that step, to say how far they are apart. Called by `gate`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from time import monotonic
+
+from repro_gate.compare.artifacts import LeafDifference, compare_artifacts
+from repro_gate.compare.beside import Beside, notices
+from repro_gate.compare.model import Comparison, Divergence, NoiseFloor
+from repro_gate.compare.noise_floor import noise_floor, recorded
+from repro_gate.compare.traces import beside, compare_runs, processes, with_distance
+from repro_gate.data.declared import changed_data, read_data_state, resolve_data
+from repro_gate.errors import Inconclusive, UsageError
+from repro_gate.files import copy_file, remove_tree
+from repro_gate.machine import other_gpu_processes
+from repro_gate.runs import arms
+from repro_gate.runs.artifacts import collect
+from repro_gate.runs.compile_cache import FOLDER, copy_cache
+from repro_gate.runs.early_exit import LiveView, Progress
+from repro_gate.runs.launch import Plan, Run, Site, launch
+from repro_gate.runs.progress import Watch
+from repro_gate.runs.site import Ground
+from repro_gate.runs.workspaces import fresh_workspace
+from repro_gate.runs.written import written_files
+from repro_gate.sandbox.as_user import sight_of
+from repro_gate.sandbox.cleanup import MOST
+from repro_gate.sandbox.ownership import let_in
+from repro_gate.spec.errors import escaped, shortened
+from repro_gate.spec.model import Spec
+from repro_gate.trace.artifacts.interface import MAX_SECONDS, Artifact
+from repro_gate.trace.artifacts.read import read_leaves
+from repro_gate.trace.model import Trace, TraceError
+from repro_gate.trace.reader import trace_files
+
+MEASURED_KINDS = ("batch", "buffer", "gradient", "parameter", "optimizer")
+
+
+class Series:
+    """The runs of one gating, as they come in. State, because a divergence is to be shown while the second run is still going."""
+
+    def __init__(self, spec: Spec, ground: Ground, watch: Watch, fail_fast: bool) -> None:
+        self.spec, self.ground, self.watch, self.fail_fast = spec, ground, watch, fail_fast
+        self.runs: list[Run] = []
+        self.comparisons: dict[int, Comparison] = {}
+        self.control: Run | None = None
+        self.artifacts: dict[str, dict[str, Artifact]] = {}
+        self.artifact_notes: tuple[str, ...] = ()
+        self.notes: dict[str, None] = dict.fromkeys(ground.snapshot.notes)  # what the workspaces do not hold, what could not be read
+        self.beside: dict[str, tuple[str, str]] = {}  # id of a notice -> message and remedy
+        self._beside: dict[str, Beside] = {}  # run name -> what it left beside its training
+        self.changed_data: tuple[str, ...] = ()
+        self.interrupted = ""
+        self.stopped_early = False
+        self._allow = frozenset(item.flag for item in spec.determinism.allow)
+        self._data_before = read_data_state(spec.data, spec.path.parent)
+        self._total = 0
+        self.floor: NoiseFloor | None = None  # of the default runs, once both came to their end
+        self._reading_left = MAX_SECONDS
+        self.gpu_processes: tuple[str, ...] | None = None  # of others, seen before the runs; None: nobody could look
+
+    def run_all(self, control_steps: int) -> None:
+        """Do every run of the series, in order, until one ends badly. Ctrl-C ends the run in progress and the series."""
+        steps, first = self.spec.train.steps, self.spec.random_state.seeds[0]
+        with_defaults = self.spec.cost.measure
+        self._total = (4 if with_defaults else 2) + 1 + 2 * (len(self.spec.random_state.seeds) - 1)
+        try:
+            if self._gate_seed(first, steps, with_defaults):
+                self._control(first, min(control_steps, steps or control_steps))
+                self._measure_noise(first)
+                for seed in self.spec.random_state.seeds[1:]:
+                    if not self._gate_seed(seed, steps, False):
+                        break
+            self._measure_divergences()
+        except KeyboardInterrupt:
+            self.interrupted = "the gate was interrupted"
+        except (Inconclusive, OSError) as error:
+            if not self.runs:
+                raise  # nothing was found out yet
+            self.interrupted = f"the series ended early: {error}"
+
+    def run_pair(self, label: str) -> None:
+        """Only the deterministic pair of the first seed, their names beginning with `label`."""
+        self._total = 2
+        try:
+            self._gate_seed(self.spec.random_state.seeds[0], self.spec.train.steps, False, label)
+        except KeyboardInterrupt:
+            self.interrupted = "the gate was interrupted"
+        except (Inconclusive, OSError) as error:
+            self.interrupted = f"the series ended early: {error}"
+
+    def keep_traces(self, target: Path) -> None:
+        """Copy the traces of all runs to `target`, one folder for each run: regular files only, whatever else training put beside them."""
+        for run in self.runs:
+            try:
+                (target / run.plan.name).mkdir(parents=True, exist_ok=True)
+                for path in trace_files(run.folder):
+                    copy_file(path, target / run.plan.name / path.name)
+                    if self.ground.isolation.own_user:
+                        os.chmod(target / run.plan.name / path.name, 0o644)  # its own mode was the training's to read only
+            except (OSError, TraceError) as error:
+                self.notes[f"the traces of {run.plan.name} were not kept: {error}"] = None
+
+    def pair(self, seed: int | None = None) -> tuple[Run, ...]:
+        """The deterministic runs of one seed, the first where none is named, that can be compared."""
+        seed = self.spec.random_state.seeds[0] if seed is None else seed
+        return tuple(
+            run for run in self.runs if run.plan.condition.name == "deterministic" and run.plan.condition.seed == seed and run.good
+        )[:2]
+
+    def default_pair(self) -> tuple[Sequence[Trace], Sequence[Trace]] | None:
+        """The traces of the two default runs, where both came to their end."""
+        good = [run.traces for run in self.runs if run.plan.condition.name == "default" and run.good]
+        return (good[0], good[1]) if len(good) == 2 else None
+
+    def cost_pairs(self) -> list[tuple[Sequence[Trace], Sequence[Trace]]]:
+        """(deterministic, default) traces of neighbouring runs, where all four came to their end."""
+        on, off = [run.traces for run in self.pair()], self.default_pair()
+        return list(zip(on, off, strict=True)) if off is not None and len(on) == 2 else []
+
+    @property
+    def artifact_counts(self) -> dict[str, int]:
+        """Run name -> number of artifacts found after it."""
+        return {name: len(found) for name, found in self.artifacts.items()}
+
+    def _gate_seed(self, seed: int, steps: int | None, with_defaults: bool, label: str = "") -> bool:
+        """The deterministic pair of one seed, with the default pair between. False where the series has to end."""
+        label += "" if seed == self.spec.random_state.seeds[0] else f"seed{seed}-"
+        on, off = arms.deterministic(seed, self._allow, steps), arms.default(seed, steps)
+        first = self._run(Plan(f"{label}deterministic-1", on, keep_final=True, observe=not self.runs))
+        if not first.good:
+            return False
+        before = self._run(Plan("default-1", off, keep_final=True)) if with_defaults else None
+        if before is not None and not before.good:
+            return False
+        live = LiveView(self.watch, first.traces, self.fail_fast and self.spec.determinism.tolerance is None)
+        second = self._run(Plan(f"{label}deterministic-2", on, keep_final=True, reference=first.traces), live)
+        if live.found is not None and (live.fail_fast or (not second.good and self.spec.determinism.tolerance is None)):
+            self.comparisons[seed] = _so_far(first, second, live.found)  # a run that ended because it had parted still proves that it had
+            self.stopped_early = live.fail_fast
+            return False
+        if not second.good:
+            return False
+        differences, leaves = self._compare_artifacts(first.plan.name, second.plan.name)
+        self.comparisons[seed] = compare_runs(first.traces, second.traces, differences, leaves)
+        if self.comparisons[seed].identical and not self.beside:  # else what lies beside only follows
+            self.beside = notices(self._beside[first.plan.name], self._beside[second.plan.name])
+            self._note_modules(beside(first.traces, second.traces))
+        if before is not None:
+            return self._run(Plan("default-2", off, keep_final=True, reference=before.traces)).good
+        return True
+
+    def _control(self, seed: int, steps: int) -> None:
+        self.control = self._run(Plan("reseeded", arms.reseeded(seed, self._allow, steps)))
+
+    def _measure_noise(self, seed: int) -> None:
+        """The noise floor. Where only the default runs diverge, and so early that the hash seed may be why, one more short run shows it:
+        without the flags, with `PYTHONHASHSEED` alone, it must record in that place what the deterministic runs recorded."""
+        defaults = self.default_pair()
+        if defaults is None:
+            return
+        self.floor = noise_floor(*defaults)
+        first, name = self.floor.first_divergence, arms.HASH_SEED
+        fixed = name in self._allow or name in self.spec.train.env or name in self.ground.outer
+        if first is None or first.step > 0 or first.kind in ("gradient", "optimizer") or fixed or not self.comparisons[seed].identical:
+            return
+        run = self._run(Plan("pinned", arms.pinned(seed, 1)), record=False)
+        wanted = recorded(self.pair()[0].traces, first)
+        if run.good and wanted and recorded(run.traces, first) == wanted:
+            self.floor = replace(self.floor, reproducible_by=name)
+
+    def _run(self, plan: Plan, live: LiveView | None = None, record: bool = True) -> Run:
+        """One run in a fresh workspace; its artifacts are taken out before the workspace goes."""
+        folder, place = self.spec.path.parent, self.ground.place / "run"
+        remove_tree(place)  # whole, so that nothing one run leaves beside its workspace reaches the next
+        place.mkdir()
+        let_in(self.ground.isolation, place)
+        workspace = fresh_workspace(self.ground.snapshot, place, self.spec.data, folder)
+        cwd = Path(os.path.normpath(workspace.directory / self.spec.train.working_directory))
+        if not cwd.is_relative_to(workspace.root):
+            raise UsageError(
+                f"train.working-directory {self.spec.train.working_directory!r} leaves the checkout", remedy="name a folder inside it"
+            )
+        data = resolve_data(self.spec.data, folder)
+        ground = self.ground
+        site = Site(
+            place, workspace.root, cwd, ground.place / "traces", ground.outer, data, ground.isolation, ground.original, ground.began
+        )
+        if not self.runs:
+            self._look_for_others()
+        if record:
+            self.watch.run_started(plan.name, len(self.runs) + 1, self._total, plan.condition.steps)
+        progress = Progress(self.watch, live)
+        kept, cache = self.ground.place / "compile-cache", place / "tmp" / FOLDER
+        if plan.condition.name != "deterministic" and kept.is_dir():
+            copy_cache(kept, cache)  # the deterministic runs, which the verdict rests on, compile each for itself
+        run = launch(self.spec, plan, site, progress.tick)
+        first = self.spec.train.compile_cache and not self.runs and os.path.lexists(cache) and not kept.exists()
+        if first and not copy_cache(cache, kept, partial(sight_of, self.ground.isolation)):
+            self.notes[f"the compile cache of {plan.name} was not copied: every run compiles again"] = None
+        self._note_left(run)
+        self._look_for_others()
+        if record:
+            self.runs.append(run)
+            self.watch.run_ended(run)
+            self._collect(plan, cwd, workspace.root)
+        self.changed_data = self.changed_data or changed_data(self._data_before, read_data_state(self.spec.data, self.spec.path.parent))
+        return run
+
+    def _note_modules(self, names: Sequence[str]) -> None:
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            shown = ", ".join(shortened(escaped(name)) for name in names[:3])
+            self.beside["beside/modules"] = (
+                f"what no optimizer moves differs between two runs whose training is the same: {shown}{more}",
+                "an average, a snapshot or a counter: see what it is made from, and seed or order that",
+            )
+
+    def _note_left(self, run: Run) -> None:
+        """Say what a run left outside its own places: it is gone, and what needs it finds nothing in any other clone either."""
+        left, named = run.left, ", ".join(shortened(escaped(path)) for path in run.left.removed[:3])
+        if left.removed:
+            more = f" and {len(left.removed) - 3} more" if len(left.removed) > 3 else ""
+            self.notes[f"{run.plan.name} left {named}{more} outside its own folders: removed, so that no other run finds it"] = None
+        if left.unsearched:
+            where = shortened(escaped(left.unsearched[0]))
+            self.notes[f"what {run.plan.name} left in {where} was not looked for: it holds more than {MOST:,} files of others"] = None
+
+    def _look_for_others(self) -> None:
+        """Whatever computes on a GPU while no run is going is not ours. Asked before the first and after each, where it costs none time."""
+        if self.spec.hardware.device != "cpu":
+            seen = other_gpu_processes(())
+            if seen is not None:
+                self.gpu_processes = tuple(dict.fromkeys((*(self.gpu_processes or ()), *seen)))
+
+    def _collect(self, plan: Plan, cwd: Path, workspace: Path) -> None:
+        declared: set[str] = set()
+        if self.spec.capture.artifacts and plan.condition.name == "deterministic" and cwd.is_dir():
+            sight = partial(sight_of, self.ground.isolation)
+            found, unmatched = collect(cwd, self.spec.capture.artifacts, self.ground.place / "artifacts" / plan.name, sight)
+            declared = {os.path.normpath(os.path.join(os.path.relpath(cwd, workspace), item.name)) for item in found}
+            self.artifacts[plan.name] = {
+                item.name: Artifact("refused", note=item.note) if item.note else self._read(item.path) for item in found
+            }
+            for name, artifact in self.artifacts[plan.name].items():
+                if artifact.note:
+                    self.notes[f"artifact {name}: {artifact.note}"] = None
+            if unmatched and self.runs[-1].good:
+                stopped = f" (the training was stopped after {self.spec.train.steps} steps)" if self.runs[-1].outcome == "stopped" else ""
+                self.artifact_notes = tuple(f"no file matches capture.artifacts {pattern!r} after a run{stopped}" for pattern in unmatched)
+        if plan.condition.name == "deterministic" and self.runs[-1].good:
+            files, cut = written_files(workspace, self.ground.snapshot.root, self.ground.isolation, declared)
+            self._beside[plan.name] = Beside(files, cut, self.runs[-1].ended.tail)
+
+    def _read(self, path: Path) -> Artifact:
+        """One artifact. All of a gate run have one time together for a look inside."""
+        began = monotonic()
+        artifact = read_leaves(path, self._reading_left)
+        self._reading_left -= monotonic() - began
+        return artifact
+
+    def compare_artifacts_with(self, other: Series) -> tuple[tuple[Divergence, ...], int]:
+        """The artifacts of this series' first run against those of another's: what differs, and the number of leaves."""
+        return self._differing(self.artifacts.get(self.pair()[0].plan.name, {}), other.artifacts.get(other.pair()[0].plan.name, {}))
+
+    def _compare_artifacts(self, first: str, second: str) -> tuple[tuple[Divergence, ...], int]:
+        return self._differing(self.artifacts.get(first, {}), self.artifacts.get(second, {}))
+
+    def _differing(self, a: Mapping[str, Artifact], b: Mapping[str, Artifact]) -> tuple[tuple[Divergence, ...], int]:
+        found: list[Divergence] = []
+        for name in sorted(a.keys() | b.keys()):
+            if name not in a or name not in b:
+                found.append(
+                    Divergence(
+                        -1, "artifact", name, detail="written by the first run only" if name in a else "written by the second run only"
+                    )
+                )
+                continue
+            found += (as_divergence(item, -1) for item in compare_artifacts(a[name], b[name], name))
+        steps = max((run.steps for run in self.runs), default=0)
+        return tuple(replace(item, step=max(steps - 1, -1)) for item in found), sum(len(artifact.leaves) for artifact in a.values())
+
+    def _measure_divergences(self) -> None:
+        """Witness runs for each seed whose first divergence is a tensor that was not kept: again up to that step, keeping it."""
+        for seed, comparison in list(self.comparisons.items()):
+            first = comparison.first_divergence
+            if first is None or first.distance is not None or first.detail or first.kind not in MEASURED_KINDS or self.fail_fast:
+                continue
+            if first.step >= comparison.steps or self.interrupted:
+                continue
+            condition = arms.deterministic(seed, self._allow, max(first.step, 0) + 1)
+            a = self._run(Plan(f"witness-1-seed{seed}", condition, keep_step=first.step), record=False)
+            b = self._run(Plan(f"witness-2-seed{seed}", condition, keep_step=first.step, reference=a.traces), record=False) if a.good else a
+            if not b.good:
+                continue
+            measured = {
+                (label, item.step, item.kind, item.name): item for label, trace in processes(b.traces).items() for item in trace.distances
+            }
+            self.comparisons[seed] = replace(comparison, first_divergence=with_distance(first, measured))
+
+
+def as_divergence(item: LeafDifference, step: int) -> Divergence:
+    """A differing leaf of an artifact as the report's divergence. Short values are shown, digests of tensors are not."""
+    return Divergence(
+        step,
+        "artifact",
+        item.name,
+        dtype=item.dtype,
+        shape=item.shape,
+        values=item.values if item.shape is None else None,
+        detail=item.detail,
+    )
+
+
+def _so_far(first: Run, second: Run, found: Divergence) -> Comparison:
+    """The comparison of a second run that was ended at its divergence: what both have, and no word on what it did not reach."""
+    reached = max((block.step for trace in second.traces for block in trace.blocks), default=-1)
+    cut = [replace(trace, blocks=[block for block in trace.blocks if block.step < reached]) for trace in first.traces]
+    rest = [replace(trace, blocks=[block for block in trace.blocks if block.step < reached]) for trace in second.traces]
+    comparison = compare_runs(cut, rest) if reached > found.step else None
+    if comparison is None or comparison.first_divergence is None:
+        return Comparison(False, reached + 1, 0, 0, found)
+    return replace(comparison, steps=reached + 1)

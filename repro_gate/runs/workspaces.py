@@ -1,0 +1,90 @@
+"""Workspaces: a pristine copy of the snapshot for each run, at the same path each time, with declared data linked in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro_gate.checkout.snapshot import Copy, Snapshot, walk
+from repro_gate.data.declared import data_path
+from repro_gate.errors import Inconclusive, UsageError
+from repro_gate.files import make_folder, remove_tree
+from repro_gate.spec.model import DataItem
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """One run's place. `directory` is the folder of the spec, inside `root`; `links` are the places of declared data below `root`."""
+
+    root: Path
+    directory: Path
+    home: Path
+    tmp: Path
+    links: tuple[Path, ...] = ()
+
+
+def fresh_workspace(snapshot: Snapshot, place: Path, data: Sequence[DataItem], spec_dir: Path) -> Workspace:
+    """A pristine workspace at `place/"workspace"`, an empty HOME at `place/"home"` and TMPDIR at `place/"tmp"`; what stood there is
+    removed.
+
+    Declared data becomes a link to the original, instead of a copy that came with the snapshot; data outside the checkout is given by an
+    absolute path and needs none. Raises UsageError for a relative path that leaves the checkout, Inconclusive for data that is not there.
+    """
+    inside = os.path.relpath(os.path.realpath(spec_dir), snapshot.source)
+    if _leaves(inside):
+        raise UsageError(f"{spec_dir} is not inside the checkout {snapshot.source}", reason_id="workspace/spec-outside")
+    root = make_folder(place / "workspace")
+    copy = Copy(snapshot.root, root, [])
+    for name in walk(os.fspath(snapshot.root), ""):
+        copy.take(name)
+    copy.finish()
+    directory = root / inside
+    directory.mkdir(parents=True, exist_ok=True)
+    links = [_link(item, snapshot.source, spec_dir, inside, root) for item in data]
+    home, tmp = make_folder(place / "home"), make_folder(place / "tmp")
+    return Workspace(root, directory, home, tmp, tuple(link for link in links if link is not None))
+
+
+def _link(item: DataItem, source: Path, spec_dir: Path, inside: str, root: Path) -> Path | None:
+    """Put the link for one item into the workspace; None where it needs none."""
+    original = data_path(item, Path(os.path.realpath(spec_dir)))
+    name = os.path.relpath(original, source)
+    if os.path.isabs(item.path):
+        name = os.path.relpath(os.path.join(os.path.realpath(original.parent), original.name), source)
+    elif _leaves(name):
+        raise UsageError(
+            f"data: {item.path!r} leads out of the checkout {source}",
+            reason_id="data/outside",
+            remedy="give data outside the checkout by its absolute path",
+        )
+    if not os.path.exists(original):
+        raise Inconclusive(
+            f"data: {item.path!r} does not exist ({original})",
+            reason_id="data/missing",
+            remedy="fetch the data before the gate runs, or mend the path",
+        )
+    if _leaves(name):
+        return None
+    if name == "." or (inside + os.sep).startswith(name + os.sep):
+        raise UsageError(f"data: {item.path!r} holds the spec itself", reason_id="data/path", remedy="name the data's own folder")
+    place = root
+    for part in Path(name).parts[:-1]:
+        place = place / part
+        if place.is_symlink():  # a linked folder, by the checkout or by another item: link the whole of it, never write through it
+            return _relink(place, source / place.relative_to(root))
+        if not place.is_dir():
+            remove_tree(place)
+            place.mkdir()
+    return _relink(root / name, original)
+
+
+def _relink(place: Path, original: Path) -> Path:
+    remove_tree(place)
+    place.symlink_to(os.path.realpath(original))
+    return place
+
+
+def _leaves(relative: str) -> bool:
+    return relative == ".." or relative.startswith(".." + os.sep)

@@ -1,0 +1,83 @@
+"""Reading what a hostile user wrote, with that user's own rights to files. Called by `runs.launch`, `series` and whoever opens such a file.
+
+The gate is root, and a training may put a link to `/proc/1/environ` or `/etc/shadow` where a trace or an artifact is expected, in the
+middle of a path, at any moment. So the kernel is asked to judge: inside `sight_of` this thread's file-system user is the training's
+(setfsuid(2)), root's rights to files are gone, and whatever a path leads to is at most what the training could have read itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from repro_gate.errors import Inconclusive, held
+from repro_gate.files import NotRegular
+from repro_gate.sandbox.identity import Isolation
+
+_NOBODY = ctypes.c_uint(0xFFFFFFFF)  # an invalid user: nothing is changed, and the one in force is given
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+@contextlib.contextmanager
+def sight_of(isolation: Isolation) -> Iterator[None]:
+    """This thread sees files as the training's user does; nothing changes where that is the gate's own.
+
+    Nothing is to be started inside: a process or a thread would inherit it. Signals wait inside. Raises Inconclusive where the kernel does
+    not grant it.
+    """
+    if not isolation.own_user:
+        yield
+        return
+    libc = _libc()
+    before_uid, before_gid = libc.setfsuid(_NOBODY), libc.setfsgid(_NOBODY)
+    with held():
+        try:
+            _set(libc.setfsgid, isolation.gid)
+            _set(libc.setfsuid, isolation.uid)
+            yield
+        finally:
+            _set(libc.setfsuid, before_uid)
+            _set(libc.setfsgid, before_gid)
+
+
+def open_written(path: Path, isolation: Isolation) -> int:
+    """A descriptor for reading a file that the training was to write: a regular file, no link, and with a user of its own: that user's, and
+    under no other name (a hard link to somebody's file). Raises NotRegular, else OSError.
+    """
+    with sight_of(isolation):
+        handle = os.open(path, _FLAGS)
+    state = os.fstat(handle)
+    if not stat.S_ISREG(state.st_mode):
+        problem = "is no regular file"
+    elif isolation.own_user and state.st_uid != isolation.uid:
+        problem = "is not the training's own file"
+    elif isolation.own_user and state.st_nlink != 1:
+        problem = "has more than one name"
+    else:
+        return handle
+    os.close(handle)
+    raise NotRegular(problem)
+
+
+def _set(change: ctypes._NamedFuncPointer, wanted: int | None) -> None:
+    """Set one id and look whether it holds: these calls report no error."""
+    change(ctypes.c_uint(wanted if wanted is not None else 0xFFFFFFFF))
+    if change(_NOBODY) != wanted:
+        raise Inconclusive(
+            f"the gate cannot look at files as user {wanted}: setfsuid was not granted",
+            remedy="give the container CAP_SETUID and CAP_SETGID",
+            reason_id="isolation/own-user",
+        )
+
+
+def _libc() -> ctypes.CDLL:
+    if sys.platform != "linux":
+        raise Inconclusive("a user of its own for the training needs Linux", reason_id="isolation/own-user")
+    libc = ctypes.CDLL(None)
+    libc.setfsuid.restype = libc.setfsgid.restype = ctypes.c_int
+    return libc

@@ -1,0 +1,176 @@
+"""What the training's user left outside the places that it was given: found and removed, so that no run tells the next one anything.
+
+Called by `confinement` (when the gating begins and ends) and by `runs.launch` (around each run), only while no process of that user lives.
+Looked through are the folders that everybody may write to, the kernel's own objects between processes (System V), and its keyrings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import stat
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro_gate.errors import Inconclusive
+from repro_gate.files import remove_tree
+from repro_gate.sandbox.identity import Isolation
+
+PLACES = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")  # noqa: S108  looked through, not written to
+MOST = 100_000  # entries of others that are looked at in one search
+_MOUNTS = Path("/proc/self/mountinfo")
+_SYSTEM_V = Path("/proc/sysvipc")
+_KINDS = {"shm": "shmid", "msg": "msqid", "sem": "semid"}
+_SECONDS = 20.0
+_JOIN_SESSION_KEYRING = 1  # keyctl(2)
+# Only its owner may remove such an object, or who has more than Docker grants: so it is done as that user, by a program of the gate's.
+_REMOVE = """
+import ctypes, os, sys
+uid, gid, *found = sys.argv[1:]
+os.setgroups([])
+os.setresgid(int(gid), int(gid), int(gid))
+os.setresuid(int(uid), int(uid), int(uid))
+libc, IPC_RMID = ctypes.CDLL(None), 0
+for kind, number in (item.split(":") for item in found):
+    if kind == "sem":
+        libc.semctl(int(number), 0, IPC_RMID)
+    else:
+        getattr(libc, kind + "ctl")(int(number), IPC_RMID, None)
+"""
+_KEYCTL = {"x86_64": 250, "aarch64": 219}  # the system call's number
+# keyctl(2): KEYCTL_CLEAR (7) of that user's keyring (-4), its user session keyring (-5) and its persistent one (KEYCTL_GET_PERSISTENT: 22).
+_FORGET = """
+import ctypes, os, sys
+uid, gid, keyctl = map(int, sys.argv[1:])
+os.setgroups([])
+os.setresgid(gid, gid, gid)
+os.setresuid(uid, uid, uid)
+call = ctypes.CDLL(None).syscall
+call.restype, call.argtypes = ctypes.c_long, [ctypes.c_long] * 4
+for keyring in (-4, -5, call(keyctl, 22, -1, -2)):
+    if keyring != -1:
+        call(keyctl, 7, keyring, 0)
+"""
+
+
+@dataclass(frozen=True)
+class Left:
+    """`removed` are paths, and `shm 3` and the like; `unsearched` are folders that there was too much in to look through."""
+
+    removed: tuple[str, ...] = ()
+    unsearched: tuple[str, ...] = ()
+
+
+def sweep(isolation: Isolation, keep: Iterable[Path] = ()) -> Left:
+    """Remove what belongs to the training's user and lies where everybody may write, but for `keep` (declared data).
+
+    Where gate and training are one user nothing is done: what is whose cannot be told. Raises Inconclusive for what cannot be removed.
+    """
+    if not isolation.own_user or not isolation.uid:
+        return Left()
+    _forget_keys(isolation)
+    kept = {Path(os.path.realpath(path)) for path in keep}
+    kept |= {above for path in kept for above in path.parents}
+    removed, unsearched = _files(isolation.uid, kept)
+    return Left((*removed, *_objects(isolation)), tuple(unsearched))
+
+
+def _files(uid: int, kept: set[Path]) -> tuple[list[str], list[str]]:
+    removed, seen, waiting = list[str](), 0, deque(_places())
+    while waiting:
+        folder = waiting.popleft()
+        if seen >= MOST:
+            return removed, [os.fspath(folder), *map(os.fspath, waiting)]
+        for path, state in _entries(folder):
+            if state.st_uid == uid and path not in kept and os.access(folder, os.W_OK):  # nobody left anything where nobody can write
+                remove_tree(path)
+                removed.append(os.fspath(path))
+            else:
+                seen += 1
+                if stat.S_ISDIR(state.st_mode) and state.st_mode & stat.S_IWOTH:
+                    waiting.append(path)
+    return removed, []
+
+
+def _places() -> list[Path]:
+    """Real paths of the folders to begin with: the usual ones, and every mounted one, that everybody may write to."""
+    named = [*PLACES, tempfile.gettempdir()]
+    with contextlib.suppress(OSError):
+        lines = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        named += [re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split(" ")[4]) for line in lines]
+    found: dict[Path, None] = {}
+    for path in dict.fromkeys(os.path.realpath(name) for name in named):
+        with contextlib.suppress(OSError):
+            mode = os.lstat(path).st_mode
+            if stat.S_ISDIR(mode) and mode & stat.S_IWOTH:
+                found[Path(path)] = None
+    return list(found)
+
+
+def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    try:
+        with os.scandir(folder) as found:
+            names = [entry.name for entry in found]
+    except OSError:
+        return
+    for name in names:
+        with contextlib.suppress(OSError):
+            yield folder / name, os.lstat(folder / name)
+
+
+def _objects(isolation: Isolation) -> tuple[str, ...]:
+    """Remove the System V shared memory, queues and semaphores of that user. Raises Inconclusive where one stays."""
+    found = _listed(isolation)
+    if not found:
+        return ()
+    _as_that_user(isolation, _REMOVE, *found)
+    left = _listed(isolation)
+    if left:
+        raise Inconclusive(
+            f"what a run left behind cannot be removed: {', '.join(left[:5]).replace(':', ' ')}",
+            remedy="remove it by hand (`ipcs`, `ipcrm`) and run again",
+            reason_id="isolation/left-behind",
+        )
+    return tuple(item.replace(":", " ") for item in found)
+
+
+def _forget_keys(isolation: Isolation) -> None:
+    """Clear the keyrings of that user. What is started from here on has a new session keyring, or it would share one with the run before.
+
+    Where the kernel or the container has no keyrings, the training has none either.
+    """
+    keyctl = _KEYCTL.get(os.uname().machine)
+    if keyctl is None:
+        return
+    call = ctypes.CDLL(None).syscall
+    call.restype, call.argtypes = ctypes.c_long, [ctypes.c_long, ctypes.c_long, ctypes.c_char_p]
+    if call(keyctl, _JOIN_SESSION_KEYRING, None) != -1:
+        _as_that_user(isolation, _FORGET, str(keyctl))
+
+
+def _as_that_user(isolation: Isolation, program: str, *arguments: str) -> None:
+    command = [sys.executable, "-I", "-S", "-c", program, str(isolation.uid), str(isolation.gid), *arguments]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(
+            command, env={}, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False, start_new_session=True
+        )
+
+
+def _listed(isolation: Isolation) -> list[str]:
+    """`shm:3` and the like: made by that user, or its own by now."""
+    listed = []
+    for kind, number in _KINDS.items():
+        with contextlib.suppress(OSError):  # a kernel without them
+            head, *lines = (_SYSTEM_V / kind).read_text(encoding="ascii", errors="replace").splitlines()
+            for line in lines:
+                fields = dict(zip(head.split(), line.split(), strict=False))
+                if str(isolation.uid) in (fields.get("uid"), fields.get("cuid")):
+                    listed.append(f"{kind}:{fields[number]}")
+    return listed

@@ -1,0 +1,156 @@
+"""The time in which strangers' code runs as a user of its own: what is closed meanwhile, what stays within its reach, what is ended.
+
+Called by `ground.open_ground`, around everything that starts a process of the training's, `env.install` included. Where gate and training
+are one user, nothing here does anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import resource
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from repro_gate.errors import Inconclusive, held, obeyed
+from repro_gate.sandbox.cleanup import sweep
+from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.permissions import closed, surroundings
+from repro_gate.sandbox.reexec import hide_memory
+from repro_gate.sandbox.start import end_all
+
+_UMASK = 0o022  # what the gate makes for the training must be readable to another user
+_LOCKS = Path("/run")
+WAIT_SECONDS = 3600.0  # for another gate, with all of its runs
+_LOOK_EVERY = 0.5  # seconds
+PACKAGE = Path(__file__).resolve().parent.parent
+
+
+@contextlib.contextmanager
+def confined(
+    isolation: Isolation,
+    environment: Mapping[str, str],
+    checkout: Path,
+    data: Iterable[Path] = (),
+    within_reach: Iterable[Path] = (),
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Iterator[None]:
+    """Everything that must hold while the training's user has processes; undone at the end, whatever happens.
+
+    `data` are the declared data's paths, which a stranger's spec names: inside a closed folder only what lies in the checkout, outside any
+    `.git`, stays open. `within_reach` are the gate's own choice: its temporary folder, installed environments. Signals wait inside.
+    `tell` is given a line before another gate that trains as this user is waited for. Raises Inconclusive.
+    """
+    if not isolation.own_user:
+        yield
+        return
+    roots, data = surroundings(environment, checkout), tuple(data)
+    keep = [*within_reach, PACKAGE, *interpreters(environment)]
+    keep += [path for path in data if _may_stay_open(path, checkout, roots)]
+    with held(), _alone(isolation, tell), _process_state(), closed(isolation, roots, _apart(keep, roots)):
+        hide_memory()
+        end_all(isolation)  # what a gate that was killed has left running, and left behind
+        sweep(isolation, data)
+        try:
+            yield
+        finally:
+            end_all(isolation)
+            sweep(isolation, data)
+
+
+def interpreters(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """The folders of the environments whose `python` the training finds: as it is named on PATH, and where links lead."""
+    found: dict[Path, None] = {}
+    for name in ("python", "python3"):
+        path = shutil.which(name, path=environment.get("PATH", os.defpath))
+        if path is not None:
+            found |= dict.fromkeys(Path(os.path.dirname(os.path.dirname(item))) for item in (os.path.abspath(path), os.path.realpath(path)))
+    named = [environment.get(name, "") for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
+    found |= dict.fromkeys(Path(os.path.realpath(name)) for name in named if os.path.isabs(name))
+    return tuple(found)
+
+
+def _may_stay_open(path: Path, checkout: Path, roots: Iterable[Path]) -> bool:
+    """Whether a path of the spec's is data of this checkout: not a repository's own, and not in a folder of the runner's inside it."""
+    real, root = Path(os.path.realpath(path)), Path(os.path.realpath(checkout))
+    if root not in real.parents or ".git" in real.relative_to(root).parts:
+        return False
+    return not any(other in (real, *real.parents) for other in roots if root in other.parents)
+
+
+def _apart(keep: Iterable[Path], roots: Iterable[Path]) -> list[Path]:
+    """Without paths that hold a whole folder that is to be closed: they would leave it open."""
+    return [path for path in keep if not any(root == path or path in root.parents for root in roots)]
+
+
+@contextlib.contextmanager
+def _process_state() -> Iterator[None]:
+    """No groups beside root's (they would still read files of theirs in `sight_of`), no core files, and a umask that others can read."""
+    groups, umask, core = os.getgroups(), os.umask(_UMASK), resource.getrlimit(resource.RLIMIT_CORE)
+    try:
+        os.setgroups([])
+        resource.setrlimit(resource.RLIMIT_CORE, (0, core[1]))
+        yield
+    finally:
+        os.umask(umask)
+        os.setgroups(groups)
+        resource.setrlimit(resource.RLIMIT_CORE, core)
+
+
+@contextlib.contextmanager
+def _alone(isolation: Isolation, tell: Callable[[str], None]) -> Iterator[None]:
+    """Two gates that share a training's user would end each other's runs: the second waits.
+
+    Raises Inconclusive where the first does not end, or where nothing can be locked.
+    """
+    lock = _lock(isolation)
+    try:
+        deadline, told = time.monotonic() + WAIT_SECONDS, False
+        while not _locked(lock):
+            if time.monotonic() > deadline:
+                raise Inconclusive(
+                    f"another gate on this machine trains as user {isolation.uid}, for more than {WAIT_SECONDS / 60:g} minutes",
+                    remedy="run one after the other, or each in its own container",
+                    reason_id="isolation/not-alone",
+                )
+            if not told:
+                tell(f"waiting for another gate on this machine, which trains as user {isolation.uid} too")
+                told = True
+            with obeyed():
+                time.sleep(_LOOK_EVERY)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _lock(isolation: Isolation) -> int:
+    """In /run, which is root's own, else in the temporary folder; never somebody else's file, who could hold it for good."""
+    problem = ""
+    for folder in dict.fromkeys((_LOCKS, Path(tempfile.gettempdir()))):
+        try:
+            lock = os.open(folder / f"repro-gate-{isolation.uid}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            problem = f"{folder}: {error.strerror}"
+            continue
+        if os.fstat(lock).st_uid == os.geteuid():
+            return lock
+        os.close(lock)
+        problem = f"{folder}: its lock belongs to somebody else"
+    raise Inconclusive(
+        f"whether another gate trains as user {isolation.uid} cannot be known: {problem}",
+        remedy="let the gate write to /run, or set TMPDIR to a folder that it may write to",
+        reason_id="isolation/not-alone",
+    )
+
+
+def _locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,211 @@
+"""Closing, for as long as the gating lasts, what the training's user could still read by its mode. Called by `confinement`.
+
+The runner mounts its own folders into the container with modes for everybody: its file commands, the event, a home, the checkout with the
+credential in its `.git/config`. What is taken is the group's and the others' part of a mode, never the owner's (the runner's user keeps
+access all the time, so even a gate that was killed leaves the next job working), and each mode is given back exactly. Declared data inside
+a closed folder stays reachable where others could pass before: the folders that lead to it may be passed, not listed, and all else in
+them is closed one by one. Nothing is ever opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro_gate.errors import Inconclusive, held
+from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.start import processes_of
+
+GITHUB = Path("/github")  # where the runner mounts its folders into a container action
+FILE_COMMANDS = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
+MOST = 20_000  # entries closed one by one, beside declared data
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_PASS = stat.S_IXOTH
+_MOUNTED_SECRETS = Path("/run/secrets")  # where Docker and Kubernetes mount theirs, readable to everybody
+_IN_CONTAINER = ("/.dockerenv", "/run/.containerenv")
+_SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock", "/run/crio/crio.sock")
+
+
+@dataclass(frozen=True)
+class _Changed:
+    """An entry whose mode was changed: what it was, and which inode had it."""
+
+    path: Path
+    device: int
+    inode: int
+    mode: int
+
+
+def runner_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """The runner's own files that this job was told of: the event, and the files that commands are written to."""
+    names = ("GITHUB_EVENT_PATH", *FILE_COMMANDS)
+    return tuple(Path(os.path.abspath(environment[name])) for name in names if environment.get(name))
+
+
+def sockets(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Where container engines listen; whoever may connect there is root on the host."""
+    host = environment.get("DOCKER_HOST", "")
+    named = [host[len("unix://") :]] if host.startswith("unix:///") else []
+    return tuple(Path(path) for path in dict.fromkeys([*_SOCKETS, *named]))
+
+
+def surroundings(environment: Mapping[str, str], checkout: Path) -> tuple[Path, ...]:
+    """What is to be closed: the checkout, the runner's workspace, home and temporary folder, its files' folders, everything below /github,
+    and in a container mounted secrets and a folder with a container engine's socket that others may connect to. Real paths of folders
+    that are there."""
+    named = [environment.get(name, "") for name in ("GITHUB_WORKSPACE", "HOME", "RUNNER_TEMP")]
+    wanted = [checkout, *(Path(name) for name in named if os.path.isabs(name)), *(path.parent for path in runner_files(environment))]
+    with contextlib.suppress(OSError):
+        wanted += [GITHUB / name for name in sorted(os.listdir(GITHUB))]
+    if any(os.path.exists(path) for path in _IN_CONTAINER):
+        wanted += [_MOUNTED_SECRETS, *(path.parent for path in sockets(environment) if _open_to_others(path))]
+    real = dict.fromkeys(Path(os.path.realpath(path)) for path in wanted)
+    return tuple(path for path in real if path.is_dir() and len(path.parts) > 1)
+
+
+@contextlib.contextmanager
+def closed(isolation: Isolation, roots: Iterable[Path], keep_open: Iterable[Path] = ()) -> Iterator[None]:
+    """Close `roots` to everybody but their owners; give every mode back at the end, whatever happens, unless the user still has processes.
+
+    `keep_open` stays reachable where it lies inside a root, and is itself left as it is, but for `.git` folders in it. Where gate and
+    training are one user nothing is done. Signals wait inside. Raises Inconclusive naming what cannot be closed, and at the end what cannot
+    be given back.
+    """
+    if not isolation.own_user:
+        yield
+        return
+    real = sorted({Path(os.path.realpath(root)) for root in roots}, key=lambda path: len(path.parts))
+    outermost = [path for path in real if not any(other in path.parents for other in real)]
+    keep = [Path(os.path.realpath(path)) for path in keep_open]
+    closing = _Closing(isolation)
+    with held():
+        try:
+            for root in outermost:
+                closing.close(root, keep)
+            yield
+        finally:
+            if not processes_of(isolation.uid or 0):  # whatever could not be ended would read what is opened here
+                closing.give_back()
+
+
+class _Closing:
+    """The modes that were changed so far, in order."""
+
+    def __init__(self, isolation: Isolation) -> None:
+        self._isolation = isolation
+        self._changed: list[_Changed] = []
+
+    def close(self, path: Path, keep: list[Path]) -> None:
+        """Close a folder, with all that is in it but what is to be kept open."""
+        if path in keep:
+            self._close_repositories(path)
+            return
+        inside = [item for item in keep if path in item.parents]
+        self._take(path, _PASS if inside else 0)
+        towards = {item.relative_to(path).parts[0] for item in inside}
+        if not inside:
+            return
+        for name in self._listed(path):
+            if name in towards:
+                self.close(path / name, inside)
+            else:
+                self._take(path / name, 0)
+
+    def give_back(self) -> None:
+        """Every mode as it was, the last that was changed first; an entry that has been replaced since is left alone."""
+        failed = []
+        while self._changed:
+            item = self._changed.pop()
+            try:
+                with _handle(item.path) as handle:
+                    state = os.fstat(handle)
+                    if (state.st_dev, state.st_ino) == (item.device, item.inode):
+                        os.chmod(f"/proc/self/fd/{handle}", item.mode)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                failed.append(f"{item.path} (mode {item.mode:o}): {error.strerror}")
+        if failed:
+            raise Inconclusive(
+                f"what was closed to the training cannot be given back: {'; '.join(failed[:5])}",
+                remedy="set these modes by hand (`chmod`)",
+                reason_id="isolation/not-restored",
+            )
+
+    def _take(self, path: Path, leave: int) -> None:
+        """Take everything from group and others but `leave`; give nothing. A link is left alone: what it leads to has its own place."""
+        try:
+            with _handle(path) as handle:
+                state = os.fstat(handle)
+                if stat.S_ISLNK(state.st_mode):
+                    return
+                if state.st_uid == self._isolation.uid:
+                    raise _not_closed(path, "it belongs to the training's user")
+                mode = stat.S_IMODE(state.st_mode)
+                wanted = mode & ~(_OTHERS & ~leave)
+                if wanted != mode:
+                    os.chmod(f"/proc/self/fd/{handle}", wanted)
+                    self._changed.append(_Changed(path, state.st_dev, state.st_ino, mode))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _not_closed(path, error.strerror or str(error)) from error
+        if len(self._changed) > MOST:
+            raise _not_closed(path, f"there is too much beside the declared data: more than {MOST:,} entries")
+
+    def _listed(self, folder: Path) -> list[str]:
+        try:
+            return os.listdir(folder)
+        except OSError as error:
+            raise _not_closed(folder, error.strerror or str(error)) from error
+
+    def _close_repositories(self, kept: Path) -> None:
+        """A clone that is declared as data, or lies in it, may have a credential in its `.git`."""
+        for folder, names, files in os.walk(kept):
+            if ".git" in names:
+                self._take(Path(folder, ".git"), 0)
+                names.remove(".git")
+            elif ".git" in files:
+                self._take(Path(folder, ".git"), 0)
+
+
+def closed_to(isolation: Isolation, path: Path) -> Path | None:
+    """The first folder on the way to `path`, itself included, that the training's user may not enter. Raises OSError."""
+    if not isolation.own_user:
+        return None
+    for place in reversed([path, *path.parents]):
+        status = os.stat(place)
+        bit = stat.S_IXUSR if status.st_uid == isolation.uid else stat.S_IXGRP if status.st_gid == isolation.gid else stat.S_IXOTH
+        if stat.S_ISDIR(status.st_mode) and not status.st_mode & bit:
+            return place
+    return None
+
+
+@contextlib.contextmanager
+def _handle(path: Path) -> Iterator[int]:
+    """A descriptor of the entry itself, never of what a link leads to; it opens nothing, so sockets and pipes are as good as files."""
+    handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _open_to_others(path: Path) -> bool:
+    """Whether anybody may write to `path` by the modes on the way to it: to connect to a socket is to write to it."""
+    real = Path(os.path.realpath(path))
+    with contextlib.suppress(OSError):
+        return bool(os.stat(real).st_mode & stat.S_IWOTH) and all(os.stat(folder).st_mode & _PASS for folder in real.parents)
+    return False
+
+
+def _not_closed(path: Path, why: str) -> Inconclusive:
+    return Inconclusive(
+        f"{path} cannot be closed to the training's user: {why}",
+        remedy="put declared data in a folder of its own, and mount the runner's folders from a file system that keeps modes",
+        reason_id="isolation/not-closed",
+    )

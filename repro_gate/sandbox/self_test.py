@@ -1,0 +1,122 @@
+"""Isolation is shown, not declared: before the first run, each attack is tried by a program that is started as the training will be.
+
+Called by `ground.open_ground`. Whatever succeeds makes the gating inconclusive and is named; so does what
+the training needs and cannot reach.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro_gate.errors import Inconclusive
+from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.permissions import closed_to
+from repro_gate.sandbox.start import command, end_all
+
+ATTEMPTS = Path(__file__).resolve().with_name("escape_attempts.py")
+_SECONDS = 120.0
+_MOST = 1 << 20  # characters of an answer
+# Interpreters of the gate's and the system's: never one that a stranger's spec could name.
+_INTERPRETERS = tuple(dict.fromkeys((sys.executable, "/usr/bin/python3", "/usr/local/bin/python3")))
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """What must be out of the training's reach, and what within."""
+
+    closed: tuple[Path, ...] = ()  # neither read nor written
+    unwritable: tuple[Path, ...] = ()
+    sockets: tuple[Path, ...] = ()  # not connected to
+    forbidden: tuple[str, ...] = ()  # environment variables that are not to arrive
+    reach: tuple[Path, ...] = ()  # read: the probe, its own folders
+    data: tuple[Path, ...] = ()  # read as well
+    start: tuple[Path, ...] = ()  # interpreters of the training's
+
+
+def prove(isolation: Isolation, exposure: Exposure, environment: Mapping[str, str], cwd: Path) -> None:
+    """Try everything, in the environment and folder of a run. Nothing is done where gate and training are one user.
+
+    Raises Inconclusive naming each attempt that succeeded, each thing that is out of reach, or why nothing could be tried.
+    """
+    if not isolation.own_user:
+        return
+    try:
+        answer = _answer(isolation, exposure, environment, cwd)
+    finally:
+        end_all(isolation)
+    succeeded, missing = answer["succeeded"], answer["missing"]
+    if succeeded:
+        raise Inconclusive(
+            f"the training's user is not kept apart: it can {'; it can '.join(map(str, succeeded[:10]))}"
+            + (f"; and {len(succeeded) - 10} more" if len(succeeded) > 10 else ""),
+            remedy="run the image as the workflow's documentation shows, without more capabilities or mounts; nothing was trained",
+            reason_id="isolation/breached",
+        )
+    if missing:
+        path, why = map(str, missing[0])
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        remedy = "put it where every user can read it; declared data belongs in the checkout or in a folder that is open to all"
+        barrier = None if Path(path) in exposure.data else _barrier(isolation, Path(path))
+        if barrier is not None:
+            why += f"; {barrier} is closed to other users (mode {stat.S_IMODE(os.stat(barrier).st_mode):03o}), and the gate opens nothing"
+            remedy = f"move it to where every user may go (a virtual environment in /opt, say), or grant it yourself: `chmod o+x {barrier}`"
+        raise Inconclusive(f"the training's own user cannot use {path}: {why}{more}", remedy=remedy, reason_id="isolation/out-of-reach")
+
+
+def _barrier(isolation: Isolation, path: Path) -> Path | None:
+    """The folder that keeps the training's user from `path`, or from where a link at its end leads."""
+    with contextlib.suppress(OSError):
+        return closed_to(isolation, path.parent) or closed_to(isolation, Path(os.path.realpath(path)).parent)
+    return None
+
+
+def _answer(isolation: Isolation, exposure: Exposure, environment: Mapping[str, str], cwd: Path) -> dict[str, Sequence[Sequence[str]]]:
+    """What the program says. Each interpreter is tried until one can be started by that user."""
+    question = {
+        "uid": isolation.uid,
+        "gid": isolation.gid,
+        "gate": os.getpid(),
+        "closed": [os.fspath(path) for path in exposure.closed],
+        "unwritable": [os.fspath(path) for path in exposure.unwritable],
+        "sockets": [os.fspath(path) for path in exposure.sockets],
+        "forbidden": list(exposure.forbidden),
+        "reach": [os.fspath(path) for path in (*exposure.reach, *exposure.data)],
+        "start": [os.fspath(path) for path in exposure.start],
+    }
+    why = "there is none"
+    for python in _INTERPRETERS:
+        if not os.path.exists(python):
+            continue
+        argv, env = command(isolation, [python, "-I", "-S", os.fspath(ATTEMPTS)], environment)
+        try:
+            done = subprocess.run(
+                argv,
+                cwd=cwd,
+                env=env,
+                input=json.dumps(question).encode(),
+                capture_output=True,
+                start_new_session=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+            answer = json.loads(done.stdout[:_MOST]) if done.returncode == 0 else None
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            why = f"{python}: {error}"
+            continue
+        if isinstance(answer, dict) and answer.keys() == {"succeeded", "missing"}:
+            return answer
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        why = f"{python}: {said[-1][:300] if said else f'it ended with status {done.returncode}'}"
+    raise Inconclusive(
+        f"whether the training is kept apart could not be tried: no Python of the system's can be started by its user ({why})",
+        remedy="install the gate where every user can read it (/opt, /usr/local), or a system-wide python3",
+        reason_id="isolation/not-tried",
+    )

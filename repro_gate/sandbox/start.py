@@ -1,0 +1,167 @@
+"""How a process of the training's is started, and how all of them are ended. Called by `runs.process`, `installing` and `proof`.
+
+Another user is entered through `setpriv` (util-linux), before the first instruction of the training: no supplementary groups, no
+capability in any set, no way to gain one (no-new-privs). Nothing of the package is imported but the model and the errors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from repro_gate.errors import Inconclusive
+from repro_gate.sandbox.identity import Isolation
+
+_SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"  # never the PATH that the gate was given: an earlier step may have written to it
+_END_WITHIN = 15.0  # seconds; a process inside a device driver's call ends only when that returns
+_ROUNDS_APART = 0.02
+_AT_ONCE_WITHIN = 3.0  # seconds
+# kill(-1) reaches every process that its sender may signal, forks under way included; sent with that user's rights, it is exactly that
+# user's. It is sent by a process that changes its own user (an exec may fail where the training has used up its user's processes), and
+# whose real and saved user are nobody's: the training could stop one that is wholly of its user before it gets to send anything.
+_KILL = """
+import os, sys
+uid, gid, nobody = map(int, sys.argv[1:])
+os.setgroups([])
+os.setresgid(gid, gid, gid)
+os.setresuid(nobody, uid, nobody)
+try:
+    os.kill(-1, 9)
+except ProcessLookupError:
+    pass
+"""
+
+
+def setpriv() -> str | None:
+    """The path of the system's `setpriv`, None where there is none."""
+    return shutil.which("setpriv", path=_SYSTEM_PATH)
+
+
+def command(isolation: Isolation, argv: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """What to start, and in which environment, so that `argv` runs in `environment` as who `isolation` says. Everything that is the
+    training's is started so.
+
+    `setpriv` itself is still root, and `environment` is a stranger's: an LD_PRELOAD in it would be root's. So it is put in place (`env -i`)
+    only behind the change of user. What is started has the caller's umask and limits. Raises Inconclusive where a tool is missing.
+    """
+    if not isolation.own_user:
+        return list(argv), dict(environment)
+    uid, gid = _ids(isolation)
+    entered = [
+        _tool("setpriv"),
+        f"--reuid={uid}",
+        f"--regid={gid}",
+        "--clear-groups",
+        "--no-new-privs",
+        "--bounding-set=-all",
+        "--inh-caps=-all",
+        "--ambient-caps=-all",
+        "--",
+    ]
+    settled = [_tool("env"), "-i", *(f"{name}={value}" for name, value in environment.items())]
+    program = ["/bin/sh", "-c", 'exec "$@"', "sh"] if "=" in argv[0] else []  # `env` would take it for a variable
+    return [*entered, *settled, *program, *argv], {"PATH": _SYSTEM_PATH, "LC_ALL": "C"}
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name, path=_SYSTEM_PATH)
+    if found is None:
+        raise Inconclusive(
+            f"the training cannot be started as its own user: there is no `{name}` in {_SYSTEM_PATH.replace(':', ', ')}",
+            remedy="install util-linux and coreutils",
+            reason_id="isolation/own-user",
+        )
+    return found
+
+
+def end_all(isolation: Isolation) -> None:
+    """Kill every process of the training's user, wherever it hangs in the process tree, and wait until none is left.
+
+    Where gate and training are one user nothing is done. Raises Inconclusive where one cannot be ended.
+    """
+    if not isolation.own_user:
+        return
+    uid, gid = _ids(isolation)
+    deadline = time.monotonic() + _END_WITHIN
+    while True:
+        _kill_at_once(uid, gid)
+        left = processes_of(uid, reap=True)
+        if not left:
+            return
+        for pid in left:
+            _kill_one(pid, uid)
+        if time.monotonic() > deadline:
+            raise Inconclusive(
+                f"processes of the training's user {uid} cannot be ended: {', '.join(map(str, left[:10]))}",
+                remedy="see what they wait for (`ps -o pid,stat,wchan,args`); a hung device driver needs a restart of the machine",
+                reason_id="isolation/not-ended",
+            )
+        time.sleep(_ROUNDS_APART)
+
+
+def _kill_at_once(uid: int, gid: int) -> None:
+    """All in one call of the kernel's, so that none is forked meanwhile. Does nothing where the training has used up all processes."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _KILL, str(uid), str(gid), str(uid + 1)],
+            env={},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_AT_ONCE_WITHIN,
+            check=False,
+            start_new_session=True,  # a Ctrl-C at the terminal is the gate's alone
+        )
+
+
+def _kill_one(pid: int, uid: int) -> None:
+    """Kill a process of that user, never another one that has got its number meanwhile."""
+    with contextlib.suppress(OSError):
+        handle = os.pidfd_open(pid)
+        try:
+            if _is_of(pid, uid):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)
+
+
+def processes_of(uid: int, *, reap: bool = False) -> list[int]:
+    """Living processes that have `uid` as any of their users. `reap`: dead ones that fell to us are let go."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdecimal() or not (fields := _status(int(name))) or str(uid) not in fields.get("Uid", ()):
+            continue
+        if fields["State"][0] not in "ZX":
+            found.append(int(name))
+        elif reap and fields["PPid"][0] == str(os.getpid()):
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(int(name), os.WNOHANG)
+    return found
+
+
+def _is_of(pid: int, uid: int) -> bool:
+    return str(uid) in _status(pid).get("Uid", ())
+
+
+def _status(pid: int) -> dict[str, list[str]]:
+    """What the kernel says of a process; nothing where it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    return {key: value.split() for key, _, value in (line.partition(":") for line in text.splitlines())}
+
+
+def _ids(isolation: Isolation) -> tuple[int, int]:
+    uid, gid = isolation.uid, isolation.gid
+    if not uid or not gid:  # neither missing nor root: both would be no isolation at all
+        raise ValueError(f"{isolation} names no user of its own")
+    return uid, gid

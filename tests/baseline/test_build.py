@@ -1,0 +1,338 @@
+"""Claims about the address of real checkouts: what must not matter does not, and each thing that must moves its own leaf and no other."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from repro_gate.baseline import build
+from repro_gate.baseline.build import address_of, address_of_spec
+from repro_gate.baseline.changes import moved
+from repro_gate.baseline.config_hash import ContentAddress
+from repro_gate.checkout.inspection import inspect_checkout
+from repro_gate.checkout.snapshot import take_snapshot
+from repro_gate.data.declared import data_path, verify_data
+from repro_gate.errors import GateError, Inconclusive
+from repro_gate.files import remove_tree
+from repro_gate.machine import read_machine
+from repro_gate.spec.loader import load_spec
+from tests.support.repositories import git, repository, write
+
+SPEC = """\
+version: 1
+train: {run: 'python train.py --seed {seed}', steps: 5, env: {MODE: a}}
+data: [{path: data/train.bin}, {path: more}]
+env: {lockfile: requirements.lock}
+"""
+FACTS = {"python": "3.11.9", "torch": "2.13.0", "device": "cpu: AVX512", "cpu-isa": "AVX512", "threads": "2"}
+MACHINE = {"cpu-model": "AMD EPYC"}
+PROGRAM = """
+import json, os, sys
+from pathlib import Path
+os.umask(int(sys.argv[2], 8))
+from tests.baseline.test_build import of
+found = of(Path(sys.argv[1]), real_machine=True)
+print(json.dumps([found.config_hash, found.recipe, found.platform, found.proof.holds]))
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    root = repository(tmp_path / "repo")
+    write(root, repro_dot_yml=SPEC, requirements_dot_lock="torch==2.13.0", data__train_dot_bin="d", more__one="1", more__two="2")
+    (root / "run.sh").write_text("#!/bin/sh")
+    (root / "run.sh").chmod(0o755)
+    write(root, _dot_gitignore="*.log\nmore/\n", ünïcode_dot_py="")
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "second")
+    return root
+
+
+def of(root: Path, *overrides: str, real_machine: bool = False, folder: str = ".", **facts: str) -> ContentAddress:
+    """The address of the checkout at `root`, by the way that the gate goes."""
+    spec = load_spec(root / folder / "repro.yml", overrides)
+    place = Path(tempfile.mkdtemp()).resolve()
+    try:
+        leave_out = [data_path(item, spec.path.parent) for item in spec.data]
+        snapshot = take_snapshot(inspect_checkout(spec.path.parent), place / "snapshot", leave_out)
+        machine = read_machine() if real_machine else MACHINE
+        return address_of(spec, snapshot, verify_data(spec.data, spec.path.parent), {**FACTS, **facts}, machine, None)
+    finally:
+        remove_tree(place)
+
+
+def names(a: ContentAddress, b: ContentAddress) -> list[str]:
+    return [move.name for move in moved(a, b)]
+
+
+def test_every_address_proves_itself(checkout: Path) -> None:
+    found = of(checkout)
+    assert found.proof is not None and found.proof.holds
+    assert found.proof.leaves == len(found.recipe_leaves) + len(found.platform_leaves) > 25
+
+
+def test_it_is_the_same_for_another_path_user_time_zone_language_umask_and_clock(checkout: Path, tmp_path: Path) -> None:
+    clone, copy = tmp_path / "a b/é", tmp_path / "copy"
+    git(tmp_path, "clone", "-q", str(checkout), str(clone))
+    shutil.copytree(checkout / "more", clone / "more")
+    copied_backwards(checkout, copy)
+    plain = {**os.environ, "PYTHONPATH": os.getcwd()}
+    homes = {"HOME": str(tmp_path / "other-home"), "USER": "somebody", "LOGNAME": "somebody", "XDG_CONFIG_HOME": str(tmp_path)}
+    runs = [
+        (checkout, plain, "022"),
+        (checkout, {**plain, "PYTHONHASHSEED": "7", "TMPDIR": str(tmp_path)}, "077"),
+        (clone, {**plain, **homes, "TZ": "Pacific/Kiritimati", "LC_ALL": "C"}, "000"),
+        (clone, {**plain, "LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}, "022"),
+        (copy, {**plain, **homes, "TZ": "America/St_Johns", "LANG": "tr_TR.UTF-8", "LC_ALL": "tr_TR.UTF-8"}, "027"),
+    ]
+    found = set()
+    for root, environment, umask in runs:
+        command = [sys.executable, "-c", PROGRAM, str(root), umask]
+        done = subprocess.run(command, env=environment, cwd="/", check=True, capture_output=True, text=True)
+        found.add(done.stdout)
+    assert len(found) == 1 and json.loads(found.pop())[3] is True
+
+
+FILES = st.dictionaries(
+    st.text(st.characters(min_codepoint=33, exclude_characters="/\x7f"), min_size=1, max_size=6).map(lambda name: f"f{name}")
+    | st.sampled_from(["f\udcff", "fe\u0301", "f\u00e9", "d/f", "d/e/f"]),
+    st.tuples(st.binary(max_size=8), st.booleans()),
+    min_size=1,
+    max_size=6,
+)
+
+
+SURROUNDINGS = st.fixed_dictionaries(
+    {
+        "TZ": st.sampled_from(["UTC", "Asia/Kathmandu", "America/St_Johns", "Pacific/Kiritimati", "<+03>-3", "nonsense"]),
+        "LC_ALL": st.sampled_from(["C", "C.UTF-8", "POSIX", "tr_TR.UTF-8", "de_DE@euro"]),
+        "HOME": st.sampled_from(["/", "/nonexistent", "/tmp"]),
+        "USER": st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=8),
+        "PYTHONHASHSEED": st.integers(0, 2**32 - 1).map(str),
+        "SOURCE_DATE_EPOCH": st.integers(0, 2**31).map(str),
+    }
+)
+
+
+@settings(max_examples=8, deadline=None)
+@given(FILES, SURROUNDINGS, SURROUNDINGS, st.sampled_from(["000", "022", "077"]))
+def test_no_surroundings_move_it(files: dict[str, tuple[bytes, bool]], here: dict[str, str], there: dict[str, str], umask: str) -> None:
+    roots = [planted(files, False), planted(files, True)]
+    plain = {"PATH": os.environ["PATH"], "PYTHONPATH": os.getcwd()}
+    try:
+        found = [
+            subprocess.run(
+                [sys.executable, "-c", PROGRAM, str(root), mask], env=plain | around, cwd="/", check=True, capture_output=True, text=True
+            ).stdout
+            for root, around, mask in zip(roots, (here, there), ("022", umask), strict=True)
+        ]
+        assert found[0] == found[1] and json.loads(found[0])[3] is True
+    finally:
+        for root in roots:
+            remove_tree(root)
+
+
+def copied_backwards(source: Path, target: Path) -> None:
+    """A copy of a checkout whose files were made in another order, at another time, by nobody's umask."""
+    paths = [path for path in source.rglob("*") if ".git" not in path.relative_to(source).parts]
+    times = random.Random(1)
+    for path in sorted(paths, reverse=True):
+        place = target / path.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file():
+            shutil.copyfile(path, place)
+            place.chmod(0o740 if path.stat().st_mode & 0o100 else 0o640)
+            os.utime(place, (times.randrange(10**9), times.randrange(10**9)))
+    shutil.copytree(source / ".git", target / ".git")
+
+
+def planted(files: dict[str, tuple[bytes, bool]], backwards: bool) -> Path:
+    root = Path(tempfile.mkdtemp()).resolve()
+    (root / "repro.yml").write_text("version: 1\ntrain: {run: x}\n")
+    for name, (content, executable) in sorted(files.items(), reverse=backwards):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        path.chmod((0o700 if backwards else 0o755) if executable else (0o600 if backwards else 0o644))
+        os.utime(path, (1, 1) if backwards else None)
+    return root
+
+
+@settings(max_examples=25, deadline=None)
+@given(FILES, st.data())
+def test_the_same_files_have_one_address_and_any_other_have_another(files: dict[str, tuple[bytes, bool]], data: st.DataObject) -> None:
+    roots = [planted(files, False), planted(files, True)]
+    try:
+        before, again = (of(root) for root in roots)
+        assert before.config_hash == again.config_hash
+        name = data.draw(st.sampled_from(sorted(files)))
+        path = roots[1] / name
+        change = data.draw(st.sampled_from(["byte", "mode", "remove", "rename"]))
+        if change == "byte":
+            path.write_bytes(files[name][0] + b"\0")
+        elif change == "mode":
+            path.chmod(0o600 if files[name][1] else 0o700)
+        elif change == "remove":
+            path.unlink()
+        else:
+            path.rename(path.with_name("g"))
+        assert names(before, of(roots[1])) == ["code"]
+    finally:
+        for root in roots:
+            remove_tree(root)
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
+    "a byte of code": (lambda root: (root / "train.py").write_text("print(2)"), ["code"]),
+    "a file executable": (lambda root: (root / "train.py").chmod(0o755), ["code"]),
+    "a new file": (lambda root: (root / "new.py").write_text(""), ["code"]),
+    "a file renamed": (lambda root: (root / "train.py").rename(root / "t.py"), ["code"]),
+    "a byte of data": (lambda root: (root / "data/train.bin").write_text("e"), ["data/data/train.bin"]),
+    "a longer data file": (lambda root: (root / "data/train.bin").write_text("dd"), ["data/data/train.bin"]),
+    "a byte in a data folder": (lambda root: (root / "more/two").write_text("3"), ["data/more"]),
+    "a file more in a data folder": (lambda root: (root / "more/three").write_text(""), ["data/more"]),
+    "a file renamed in a data folder": (lambda root: (root / "more/two").rename(root / "more/zwei"), ["data/more"]),
+    "the lockfile": (lambda root: (root / "requirements.lock").write_text("torch==2.12.0"), ["lockfile"]),
+    "no lockfile": (lambda root: (root / "requirements.lock").unlink(), ["lockfile"]),
+}
+STILL: dict[str, Callable[[Path], object]] = {
+    "an ignored file": lambda root: (root / "x.log").write_text(""),
+    "a commit": lambda root: git(root, "commit", "-q", "--allow-empty", "-m", "third"),
+    "another branch": lambda root: git(root, "checkout", "-qb", "other"),
+    "a comment in the spec": lambda root: (root / "repro.yml").write_text("# a comment\n" + SPEC),
+    "a lock": lambda root: (root / "repro.lock").write_text("{}"),
+    "another time of change": lambda root: os.utime(root / "train.py", (1, 1)),
+    "an empty folder": lambda root: (root / "empty").mkdir(),
+    "data touched": lambda root: os.utime(root / "data/train.bin", (1, 1)),
+    "a lockfile executable": lambda root: (root / "requirements.lock").chmod(0o755),
+    "the git configuration": lambda root: git(root, "config", "core.autocrlf", "input"),
+}
+
+
+@pytest.mark.parametrize(("change", "expected"), CHANGES.values(), ids=CHANGES)
+def test_a_change_of_the_checkout_moves_its_own_leaf(checkout: Path, change: Callable[[Path], object], expected: list[str]) -> None:
+    before = of(checkout)
+    change(checkout)
+    after = of(checkout)
+    assert names(before, after) == expected
+    assert before.recipe != after.recipe and before.platform == after.platform and before.config_hash != after.config_hash
+
+
+@pytest.mark.parametrize("change", STILL.values(), ids=STILL)
+def test_what_cannot_change_numbers_moves_nothing(checkout: Path, change: Callable[[Path], object]) -> None:
+    before = of(checkout)
+    change(checkout)
+    assert of(checkout).config_hash == before.config_hash
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("train.run=python other.py", ["command"]),
+        ("train.steps=6", ["steps"]),
+        ("train.env={MODE: b}", ["train.env/MODE"]),
+        ("train.env={}", ["train.env/MODE"]),
+        ("train.working-directory=pkg", ["working-directory"]),
+        ("random-state.seed=7", ["seeds"]),
+        ("hardware.device=cpu", ["hardware.device"]),
+        ("determinism.allow=[{flag: MKL_CBWR, reason: r}]", ["flag/MKL_CBWR"]),
+        ("data=[{path: more}]", ["code", "data/data/train.bin"]),  # what is no longer declared is code
+        ("env={}", ["code", "lockfile"]),
+        ("data=[{path: ./data/train.bin}, {path: more/}]", []),
+        ("data=[{path: more}, {path: data/train.bin}]", []),
+        ("train.working-directory=./pkg/..", []),
+        ("train.timeout=5", []),
+        ("checklist.profile=strict", []),
+    ],
+)
+def test_a_change_of_the_spec_moves_its_own_leaf(checkout: Path, override: str, expected: list[str]) -> None:
+    assert names(of(checkout), of(checkout, override)) == expected
+
+
+def test_a_declared_checksum_does_not_count_what_is_found_does(checkout: Path) -> None:
+    declared = f"data=[{{path: data/train.bin, sha256: {'0' * 64}}}, {{path: more}}]"
+    assert of(checkout, declared).config_hash == of(checkout).config_hash
+
+
+@pytest.mark.parametrize("fact", ["python", "torch", "threads", "cpu-isa"])
+def test_a_fact_of_the_platform_moves_the_platform_alone(checkout: Path, fact: str) -> None:
+    before, after = of(checkout), of(checkout, **{fact: "other"})
+    assert names(before, after) == [fact]
+    assert before.recipe == after.recipe and before.platform != after.platform and before.config_hash != after.config_hash
+
+
+def test_a_spec_that_moves_with_its_paths_changes_nothing(checkout: Path) -> None:
+    before = of(checkout)
+    (checkout / "gate").mkdir()
+    (checkout / "repro.yml").unlink()
+    text = (
+        SPEC.replace("data/train.bin", "../data/train.bin")
+        .replace("path: more", "path: ../more")
+        .replace("requirements", "../requirements")
+    )
+    (checkout / "gate/repro.yml").write_text(text.replace("steps: 5", "steps: 5, working-directory: .."))
+    assert names(before, of(checkout, folder="gate")) == []
+    (checkout / "gate/repro.yml").write_text(text)  # now the command starts elsewhere
+    assert names(before, of(checkout, folder="gate")) == ["working-directory"]
+
+
+def test_a_lockfile_that_git_ignores_counts(checkout: Path) -> None:
+    git(checkout, "rm", "-q", "--cached", "requirements.lock")
+    (checkout / ".git/info/exclude").write_text("requirements.lock\n")
+    before = of(checkout)
+    assert before.recipe_leaves["lockfile"] is not None
+    (checkout / "requirements.lock").write_text("other")
+    assert names(before, of(checkout)) == ["lockfile"]
+
+
+def test_a_lockfile_that_is_a_pipe_or_a_folder_is_none(checkout: Path) -> None:
+    (checkout / "requirements.lock").unlink()
+    os.mkfifo(checkout / "requirements.lock")
+    assert of(checkout).recipe_leaves["lockfile"] is None
+    (checkout / "requirements.lock").unlink()
+    (checkout / "requirements.lock").mkdir()
+    assert of(checkout).recipe_leaves["lockfile"] is None
+
+
+def test_absolute_data_inside_the_checkout_is_no_code(checkout: Path) -> None:
+    override = f"data=[{{path: {checkout / 'data/train.bin'}}}, {{path: more}}]"
+    before = of(checkout, override)
+    (checkout / "data/train.bin").write_text("e")
+    assert names(before, of(checkout, override)) == [f"data/{checkout / 'data/train.bin'}"]
+
+
+def test_hash_gives_the_address_that_a_run_gives(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "interpreter_facts", lambda spec, environment, isolation: FACTS)
+    monkeypatch.setattr(build, "read_machine", lambda: MACHINE)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    spec = load_spec(checkout / "repro.yml", ())
+    found = address_of_spec(spec, os.environ)
+    assert found == of(checkout)
+    assert address_of_spec(spec, os.environ, data=verify_data(spec.data, checkout)) == found
+    assert address_of_spec(spec, os.environ, image="x@sha256:" + "1" * 64).platform_leaves["image"] == "sha256:" + "1" * 64
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_there_is_no_address_without_the_data(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "interpreter_facts", lambda spec, environment, isolation: FACTS)
+    (checkout / "data/train.bin").unlink()
+    with pytest.raises(Inconclusive, match=r"data/train\.bin") as caught:
+        address_of_spec(load_spec(checkout / "repro.yml", ()), os.environ)
+    assert caught.value.remedy
+
+
+def test_there_is_no_address_without_an_interpreter(checkout: Path, tmp_path: Path) -> None:
+    with pytest.raises(GateError, match="no `python`"):
+        address_of_spec(load_spec(checkout / "repro.yml", ()), {"PATH": str(tmp_path)})

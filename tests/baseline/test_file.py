@@ -1,0 +1,304 @@
+"""Claims about `repro.lock` as text: it says what it is, loses nothing, and takes nothing on trust."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from repro_gate.baseline.config_hash import Leaf
+from repro_gate.baseline.file import MAX_BYTES, dump_lock, read_lock, read_lock_text
+from repro_gate.baseline.model import FILE_NAME, LockFile
+from repro_gate.errors import GateError, UsageError
+from tests.support.config_hashes import LEAVES, TEXT, exactly
+from tests.support.recorded import CPU, GPU, NOW, RECIPE, digest, entry, lock, outcome
+
+SAMPLE = lock(entry(), entry(RECIPE, GPU, outcome(1), outcome(2, "second")))
+DIGESTS = st.binary(min_size=32, max_size=32).map(lambda raw: f"sha256:{raw.hex()}")
+
+
+def refusal(text: str | bytes) -> UsageError:
+    with pytest.raises(UsageError) as refused:
+        read_lock_text(text, FILE_NAME)
+    assert refused.value.exit_code == 2 and refused.value.remedy
+    assert "\n" not in refused.value.message
+    return refused.value
+
+
+def test_what_is_written_is_read_back() -> None:
+    assert read_lock_text(dump_lock(SAMPLE), FILE_NAME) == SAMPLE
+
+
+def test_an_empty_lock_is_a_lock() -> None:
+    assert read_lock_text(dump_lock(LockFile()), FILE_NAME) == LockFile()
+
+
+def test_the_text_says_what_it_is_and_reads_as_any_yaml() -> None:
+    text = dump_lock(SAMPLE)
+    assert text.startswith("# What this training ended with") and "Review a change of it like code" in text
+    data = yaml.safe_load(text)
+    assert data["version"] == 1
+    assert data["entries"][entry().platform]["recipe-leaves"]["steps"] == 50
+    assert data["entries"][entry().platform]["recipe-leaves"]["tolerance"] == {"float": (1e-06).hex()}
+
+
+def test_the_bytes_do_not_depend_on_the_order_in_which_things_came() -> None:
+    shuffled = LockFile(
+        {
+            root: replace(
+                item,
+                recipe_leaves=dict(reversed([*item.recipe_leaves.items()])),
+                outcomes=tuple(reversed(item.outcomes)),
+                outside=dict(reversed([*item.outside.items()])),
+            )
+            for root, item in reversed([*SAMPLE.entries.items()])
+        }
+    )
+    assert dump_lock(shuffled) == dump_lock(SAMPLE)
+
+
+def test_a_new_platform_is_lines_added_and_none_changed() -> None:
+    before, after = dump_lock(lock(entry())).splitlines(), dump_lock(SAMPLE).splitlines()
+    start = next(place for place, line in enumerate(after) if line not in before)
+    added = len(after) - len(before)
+    assert after[:start] + after[start + added :] == before
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    LEAVES, LEAVES, st.dictionaries(TEXT, TEXT, max_size=3), st.dictionaries(TEXT, DIGESTS, max_size=3), st.lists(st.floats(), max_size=5)
+)
+def test_any_leaves_survive_to_the_last_bit_or_are_not_written(
+    recipe: dict[str, Leaf], platform: dict[str, Leaf], outside: dict[str, str], artifacts: dict[str, str], losses: list[float]
+) -> None:
+    curve = tuple((step, loss.hex()) for step, loss in enumerate(losses))
+    item = entry(recipe, platform, outcome(artifacts=artifacts, loss_curve=curve), outside=outside)
+    try:
+        text = dump_lock(lock(item))
+    except GateError as error:
+        assert error.reason_id == "lock/unwritable"
+        assert re.search("NUL|empty|digits|recipe-leaves|platform-leaves|characters", error.message)
+        return
+    back = read_lock_text(text, FILE_NAME).entries[item.platform]
+    for before, after in ((recipe, back.recipe_leaves), (platform, back.platform_leaves)):
+        assert exactly(dict(before)) == exactly(dict(after))
+    assert (back.outside, back.outcomes) == (outside, item.outcomes)
+
+
+def test_what_could_not_be_read_again_is_not_written() -> None:
+    many = {f"out/{number}.pt": digest(number) for number in range(20_000)}
+    with pytest.raises(GateError, match=r"cannot be recorded: .*larger than") as refused:
+        dump_lock(lock(entry(RECIPE, CPU, outcome(artifacts=many))))
+    assert "capture fewer artifacts" in refused.value.remedy
+
+
+def test_a_name_as_long_as_a_path_may_be_is_no_hindrance() -> None:
+    item = entry({**RECIPE, "data/" + "a" * 4_000: "sha256:0"}, CPU, outcome(artifacts={"b" * 4_000: digest()}))
+    assert read_lock_text(dump_lock(lock(item)), FILE_NAME) == lock(item)
+
+
+# What a stranger may have edited
+
+
+def edited(change: Callable[[Any], None]) -> str:
+    """The sample with its data changed, written as any YAML library would."""
+    data = yaml.safe_load(dump_lock(lock(entry())))
+    change(data)
+    return yaml.safe_dump(data, sort_keys=False, width=10_000)
+
+
+def first(data: Any) -> Any:
+    return next(iter(data["entries"].values()))
+
+
+def test_the_same_data_written_by_another_library_is_the_same_lock() -> None:
+    assert read_lock_text(edited(lambda data: None), FILE_NAME) == lock(entry())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data.clear(), r"repro\.lock:1:1: `version` is missing"),
+        (lambda data: data.pop("version"), r"`version` is missing"),
+        (lambda data: data.update(version=True), r"version: found true, wanted 1"),
+        (lambda data: data.update(version=0), r"version: found 0, wanted 1"),
+        (lambda data: data.update(extra=1), r"extra: is no key of a lock, wanted version, entries"),
+        (lambda data: data.update(entries=[]), r"entries: found an empty list, wanted a mapping"),
+        (lambda data: data["entries"].update(x=1), r"entries\.x: found no platform root"),
+        (lambda data: first(data).pop("outside"), r"`outside` is missing"),
+        (lambda data: first(data).update(losses=1), r"losses: is no key of a lock"),
+        (lambda data: first(data).update(recorded="yesterday"), r'recorded: found "yesterday", wanted a time'),
+        (lambda data: first(data).update({"tool-version": 2}), r"tool-version: found 2, wanted text"),
+        (
+            lambda data: first(data).update({"config-hash": "sha256:" + "G" * 64}),
+            r"config-hash: found .* wanted `sha256:` and 64 hex digits",
+        ),
+        (lambda data: first(data).update(recipe="md5:" + "0" * 64), r"recipe: found .* wanted `sha256:`"),
+        (lambda data: first(data).update(outcomes=[]), r"outcomes: found an empty list, wanted a list with one outcome"),
+        (lambda data: first(data).update(outcomes={}), r"outcomes: found an empty mapping, wanted a list"),
+        (lambda data: first(data)["outcomes"].append(first(data)["outcomes"][0].copy()), r"outcomes\.1\.seed: seed 42 stands twice"),
+        (lambda data: first(data)["outcomes"][0].update(seed=-1), r"outcomes\.0\.seed: found -1, wanted a whole number from 0"),
+        (lambda data: first(data)["outcomes"][0].update(seed=2**32), r"outcomes\.0\.seed: found 4294967296"),
+        (lambda data: first(data)["outcomes"][0].update(steps=True), r"outcomes\.0\.steps: found true"),
+        (lambda data: first(data)["outcomes"][0].update(losses="same"), r'outcomes\.0\.losses: found "same"'),
+        (lambda data: first(data)["outcomes"][0].update(artifacts={"a": None}), r"artifacts\.a: found no value"),
+        (lambda data: first(data)["outcomes"][0].update({"loss-curve": "0 one"}), r'loss-curve: found "0 one", wanted a step and its loss'),
+        (lambda data: first(data)["outcomes"][0].update({"loss-curve": "1 0.5\n1 0.5"}), r"loss-curve: step 1 comes after step 1"),
+        (lambda data: first(data)["outcomes"][0].update({"loss-curve": "0 0.50"}), r"which no training writes so"),
+        (lambda data: first(data)["outcomes"][0].update({"loss-curve": "0 1.0\n" * 101}), r"wanted at most 100"),
+        (
+            lambda data: first(data)["recipe-leaves"].update(tolerance=0.5),
+            r"recipe-leaves\.tolerance: found 0\.5, wanted a float by its bits",
+        ),
+        (lambda data: first(data)["recipe-leaves"].update(steps={"int": "050"}), r"recipe-leaves\.steps: a number that is not written"),
+        (
+            lambda data: first(data)["recipe-leaves"].update(tolerance={"float": "0x1p+99999"}),
+            r"recipe-leaves\.tolerance: a number that is larger than any float",
+        ),
+        (
+            lambda data: first(data)["platform-leaves"].update(x=["0x1", {"float": "-0x1p+99999"}]),
+            r"x: a number that is larger than any float",
+        ),
+        (lambda data: first(data)["recipe-leaves"].update(steps={"int": "9" * 5_000}), r"steps: a number of 5000 characters, 1000 at most"),
+        (lambda data: first(data)["outcomes"][0].update({"loss-curve": "0 1e+99999"}), r"which no training writes so"),
+        (lambda data: first(data)["recipe-leaves"].update(steps={"set": []}), r"recipe-leaves\.steps: found a mapping, wanted neither"),
+        (lambda data: first(data)["recipe-leaves"].update(code="a\\b"), r"recipe-leaves\.code: a backslash that is not doubled"),
+        (lambda data: first(data)["outside"].update(kernel=6.8), r"outside\.kernel: found 6\.8, wanted text"),
+        (lambda data: first(data)["outside"].update(kernel="x" * 5_000), r"outside\.kernel: found 5,000 characters, wanted at most 4,096"),
+    ],
+)
+def test_every_field_is_checked(change: Callable[[Any], None], message: str) -> None:
+    error = refusal(edited(change))
+    assert re.match(r"repro\.lock:\d+:\d+: ", error.message)
+    assert re.search(message, error.message), error.message
+
+
+@pytest.mark.parametrize("root", ["recipe", "platform"])
+def test_a_leaf_that_was_edited_is_found_by_its_root(root: str) -> None:
+    error = refusal(edited(lambda data: first(data)[f"{root}-leaves"].update(added="one")))
+    assert "the entry was edited by hand, or two were merged" in error.message
+    assert f"{root}-leaves" in error.message and "repro-gate lock" in error.remedy
+
+
+def test_a_recipe_root_and_a_config_hash_are_not_believed() -> None:
+    assert "the recipe-leaves below give sha256:" in refusal(edited(lambda data: first(data).update(recipe=digest()))).message
+    error = refusal(edited(lambda data: first(data).update({"config-hash": digest()})))
+    assert "config-hash: recipe and platform root give sha256:" in error.message
+
+
+def test_an_entry_under_another_platform_is_refused_at_its_key() -> None:
+    data = yaml.safe_load(dump_lock(lock(entry())))
+    data["entries"] = {digest("elsewhere"): first(data)}
+    error = refusal(yaml.safe_dump(data, sort_keys=False))
+    assert error.message.startswith("repro.lock:3:3: ") and "stands under a platform root that is not its own" in error.message
+
+
+def test_a_mistake_is_named_at_its_line() -> None:
+    text = dump_lock(lock(entry()))
+    wrong = text.replace("steps: 50\n        losses", "steps: fifty\n        losses")
+    line = next(number for number, content in enumerate(wrong.splitlines(), 1) if "fifty" in content)
+    assert refusal(wrong).message.startswith(f"repro.lock:{line}:16: ")
+
+
+def test_a_newer_lock_is_refused_whatever_it_holds() -> None:
+    error = refusal("version: 2\nplatforms: []\n")
+    assert error.message == "repro.lock:1:10: version: written by a newer repro-gate: version 2, this one reads 1"
+    assert "install the repro-gate that wrote it" in error.remedy
+
+
+def test_a_merge_conflict_has_a_line_of_its_own() -> None:
+    text = dump_lock(lock(entry())).replace("    recorded:", "<<<<<<< HEAD\n    recorded:")
+    line = next(number for number, content in enumerate(text.splitlines(), 1) if content.startswith("<<<"))
+    error = refusal(text)
+    assert error.message.startswith(f"repro.lock:{line}:1: a merge conflict stands here")
+    assert "restore it from the base branch" in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "1:1: found no value, wanted a mapping"),
+        ("- a\n", "1:1: found a list, wanted a mapping"),
+        ("version: 1\nentries: {}\nentries: {}\n", "3:1: entries: stands twice, first on line 2, keep one"),
+        ("version: 1\nversion: 1\n", "2:1: version: stands twice"),
+        ("version: 1\nentries: {a: b: c}\n", "2:15: a mapping that is not closed"),
+        ("version: 1\nentries: !!python/object:os.system []\n", "2:10: the tag"),
+        ("a: &a [*a]\n", "1:8: the alias stands inside its own anchor"),
+        (b"version: 1\n\xff\n", "2:1: not UTF-8: byte 0xff"),
+        (b"\0" * (MAX_BYTES + 1), "larger than 1 MiB"),
+        ("#" * (MAX_BYTES + 1), "larger than 1 MiB"),
+    ],
+)
+def test_what_is_no_lock_at_all_is_refused_with_its_place(text: str | bytes, message: str) -> None:
+    assert message in refusal(text).message
+
+
+def test_a_million_values_end_early() -> None:
+    assert "more than 100,000 values" in refusal("version: 1\nentries: [" + "1," * 500_000 + "]\n").message
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.text(max_size=200))
+def test_any_text_is_a_lock_or_one_line(text: str) -> None:
+    try:
+        read_lock_text(text, FILE_NAME)
+    except UsageError as error:
+        assert "\n" not in error.message and error.message.startswith("repro.lock:")
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_a_lock_with_any_piece_replaced_is_read_or_refused(data: st.DataObject) -> None:
+    text = dump_lock(lock(entry()))
+    start = data.draw(st.integers(0, len(text)))
+    piece = data.draw(
+        st.sampled_from(["", "\n", "  ", "- ", "{}", "[", '"', ": 1", "null", "1e5", "true", "sha256:" + "0" * 64, "\t", "?"])
+    )
+    end = data.draw(st.integers(start, min(len(text), start + 20)))
+    try:
+        read_lock_text(text[:start] + piece + text[end:], FILE_NAME)
+    except UsageError as error:
+        assert "\n" not in error.message and error.remedy
+
+
+# Files
+
+
+def test_there_may_be_no_file(tmp_path: Path) -> None:
+    assert read_lock(tmp_path / FILE_NAME) is None
+    assert read_lock(tmp_path / "no" / "folder" / FILE_NAME) is None
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text(dump_lock(SAMPLE), encoding="utf-8")
+    assert read_lock(tmp_path / FILE_NAME) == SAMPLE
+    assert SAMPLE.entries[entry().platform].recorded == NOW
+
+
+def test_git_on_windows_may_have_changed_the_line_ends(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"\xef\xbb\xbf" + dump_lock(SAMPLE).replace("\n", "\r\n").encode())
+    assert read_lock(tmp_path / FILE_NAME) == SAMPLE
+
+
+def test_a_link_a_folder_and_a_pipe_are_no_locks(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text(dump_lock(SAMPLE), encoding="utf-8")
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name, reason in (
+        ("link", "it is a link"),
+        ("dangling", "it is a link"),
+        ("folder", "no regular file"),
+        ("pipe", "no regular file"),
+    ):
+        with pytest.raises(UsageError, match=f"{name}: cannot be read: .*{reason}"):
+            read_lock(tmp_path / name)

@@ -1,0 +1,203 @@
+"""Claims about what git says of a checkout, and that asking it runs nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from repro_gate.checkout.contents import LfsPointer, Submodule, lfs_pointers, submodules, tracked_files
+from repro_gate.checkout.inspection import inspect_checkout
+from repro_gate.checkout.snapshot import Snapshot, take_snapshot
+from tests.support.repositories import git, repository, tree, write
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to somebody else")
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    return repository(tmp_path / "repo")
+
+
+def snapshot_of(folder: Path, tmp_path: Path) -> Snapshot:
+    return take_snapshot(inspect_checkout(folder), tmp_path / "snapshot")
+
+
+def test_a_clean_checkout_has_a_commit_and_nothing_else(repo: Path) -> None:
+    checkout = inspect_checkout(repo / "pkg")
+    assert (checkout.root, checkout.commit, checkout.uncommitted) == (repo.resolve(), git(repo, "rev-parse", "HEAD"), ())
+    assert checkout.is_git and not checkout.has_remote and not checkout.notes
+    git(repo, "remote", "add", "origin", "https://token@example.com/x")
+    assert inspect_checkout(repo).has_remote
+
+
+def test_every_kind_of_uncommitted_change_is_named(repo: Path) -> None:
+    write(repo, gone_dot_py="", staged_dot_py="")
+    git(repo, "add", "gone.py")
+    git(repo, "commit", "-qm", "second")
+    git(repo, "add", "staged.py")
+    (repo / "gone.py").unlink()
+    write(repo, train_dot_py="print(2)", new__file_dot_py="", ignored_dot_log="")
+    (repo / "line\nbreak").touch()
+    (repo / os.fsdecode(b"\xff")).touch()
+    assert inspect_checkout(repo).uncommitted == ("gone.py", "line\nbreak", "new/file.py", "staged.py", "train.py", os.fsdecode(b"\xff"))
+
+
+def test_a_repository_without_a_commit_and_a_detached_head_work(tmp_path: Path, repo: Path) -> None:
+    (tmp_path / "new").mkdir()
+    git(tmp_path / "new", "init", "-q")
+    write(tmp_path / "new", a="1")
+    checkout = inspect_checkout(tmp_path / "new")
+    assert checkout.is_git and checkout.commit is None and checkout.uncommitted == ("a",)
+    git(repo, "checkout", "-q", "--detach")
+    assert inspect_checkout(repo).commit == git(repo, "rev-parse", "HEAD")
+
+
+def test_a_worktree_is_a_checkout_of_its_own(repo: Path, tmp_path: Path) -> None:
+    git(repo, "worktree", "add", "-q", str(tmp_path / "tree"), "-b", "other")
+    write(tmp_path / "tree", new="1")
+    checkout = inspect_checkout(tmp_path / "tree")
+    assert checkout.root == (tmp_path / "tree").resolve() and checkout.uncommitted == ("new",)
+    assert tree(snapshot_of(tmp_path / "tree", tmp_path).root) == [".gitignore", "new", "pkg/model.py", "train.py"]
+
+
+def test_a_plain_folder_and_an_ignored_folder_are_taken_as_they_are(repo: Path, tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    assert not inspect_checkout(tmp_path / "plain").is_git
+    write(repo, build__exp__train_dot_py="")
+    checkout = inspect_checkout(repo / "build/exp")
+    assert not checkout.is_git and checkout.root == (repo / "build/exp").resolve() and "ignores" in checkout.notes[0]
+    assert tree(take_snapshot(checkout, tmp_path / "s").root) == ["train.py"]
+
+
+def test_a_machine_without_git_takes_the_folder_as_it_is(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    checkout = inspect_checkout(repo)
+    assert not checkout.is_git and "not installed" in checkout.notes[0]
+    assert tree(take_snapshot(checkout, tmp_path / "s").root) == [".gitignore", "pkg/model.py", "train.py"]
+
+
+def test_git_variables_of_the_caller_do_not_count(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = repository(tmp_path / "other")
+    for name, value in (("GIT_DIR", other / ".git"), ("GIT_WORK_TREE", other), ("GIT_INDEX_FILE", tmp_path / "none")):
+        monkeypatch.setenv(name, str(value))
+    assert inspect_checkout(repo).root == repo.resolve()
+    assert inspect_checkout(repo).uncommitted == ()
+
+
+@root_only
+def test_a_repository_of_somebody_else_is_read_without_a_trace(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    for path in [repo, *repo.rglob("*")]:
+        os.chown(path, 12345, 12345, follow_symlinks=False)
+    assert subprocess.run(["git", "status"], cwd=repo, capture_output=True, check=False).returncode != 0
+    assert inspect_checkout(repo).commit and len(tree(snapshot_of(repo, tmp_path).root)) == 3
+    assert tree(tmp_path / "home") == []
+
+
+def test_nothing_that_the_repository_configures_is_run(repo: Path, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    script = tmp_path / "evil"
+    script.write_text(f"#!/bin/sh\ntouch {ran}\ncat\n")
+    script.chmod(0o755)
+    write(repo, _dot_gitattributes="* filter=evil diff=evil\n")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "attributes")
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    for hook in ("post-index-change", "post-checkout", "fsmonitor-watchman", "reference-transaction"):
+        (hooks / hook).symlink_to(script)
+    for key, value in {
+        "core.fsmonitor": script,
+        "core.hooksPath": hooks,
+        "filter.evil.clean": script,
+        "filter.evil.smudge": script,
+        "filter.evil.required": "true",
+        "filter.evil.process": script,
+        "diff.evil.textconv": script,
+        "diff.external": script,
+        "core.pager": script,
+        "core.sshCommand": script,
+    }.items():
+        git(repo, "config", key, str(value))
+    ran.unlink(missing_ok=True)
+    write(repo, train_dot_py="print(3)", pkg__model_dot_py="x = 1")
+    os.utime(repo / "pkg/model.py", ns=(1, 1))
+    assert inspect_checkout(repo).uncommitted == ("train.py",)
+    snapshot_of(repo, tmp_path)
+    assert not ran.exists()
+
+
+def test_a_work_tree_placed_elsewhere_is_not_followed(repo: Path, tmp_path: Path) -> None:
+    git(repo, "config", "core.worktree", str(tmp_path))
+    checkout = inspect_checkout(repo)
+    assert not checkout.is_git and checkout.root == repo.resolve() and checkout.notes
+
+
+def test_an_lfs_file_is_not_modified_because_filters_are_off(repo: Path) -> None:
+    content = b"weights" * 1000
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{hashlib.sha256(content).hexdigest()}\nsize {len(content)}\n"
+    write(repo, a_dot_bin=pointer, b_dot_bin=pointer)
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "lfs")
+    (repo / "a.bin").write_bytes(content)
+    (repo / "b.bin").write_bytes(content[:-1] + b"!")
+    assert inspect_checkout(repo).uncommitted == ("b.bin",)
+
+
+def test_tracked_files_are_those_of_the_index_and_of_submodules(repo: Path, tmp_path: Path) -> None:
+    git(repo, "submodule", "add", "-q", str(repository(tmp_path / "inner")), "libs/inner")
+    write(repo, new_dot_py="", staged_dot_py="", build__x_dot_py="")
+    git(repo, "add", "staged.py")
+    (repo / "train.py").unlink()
+    own = {".gitignore", ".gitmodules", "pkg/model.py", "staged.py", "train.py"}
+    inner = {f"libs/inner/{name}" for name in (".gitignore", "pkg/model.py", "train.py")}
+    assert tracked_files(repo) == own | inner
+    assert tracked_files(repo / "libs/inner") == {".gitignore", "pkg/model.py", "train.py"}
+
+
+def test_submodules_say_what_is_recorded_and_what_is_there(repo: Path, tmp_path: Path) -> None:
+    innermost, inner = repository(tmp_path / "innermost"), repository(tmp_path / "inner")
+    git(inner, "submodule", "add", "-q", str(innermost), "deep")
+    git(inner, "commit", "-qm", "nested")
+    git(repo, "submodule", "add", "-q", str(inner), "libs/inner")
+    git(repo, "submodule", "update", "-q", "--init", "--recursive")
+    recorded, deep = git(inner, "rev-parse", "HEAD"), git(innermost, "rev-parse", "HEAD")
+    assert submodules(repo) == (
+        Submodule("libs/inner", recorded, recorded, True),
+        Submodule("libs/inner/deep", deep, deep, True),
+    )
+    git(repo / "libs/inner", "checkout", "-q", "HEAD~1")
+    write(repo, _dot_gitmodules='[submodule "x"]\n\tpath = elsewhere\n\turl = https://example.com\n')
+    git(repo, "add", ".gitmodules")
+    moved = git(inner, "rev-parse", "HEAD~1")
+    assert submodules(repo) == (Submodule("libs/inner", recorded, moved, False),)
+    git(repo, "update-index", "--force-remove", "libs/inner")
+    assert submodules(repo) == ()
+
+
+def test_lfs_pointers_are_found_by_content_and_judged_by_attribute(repo: Path) -> None:
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 12\n"
+    write(repo, a_dot_bin=pointer, b_dot_txt=pointer, c_dot_bin=pointer + "more\n", d_dot_bin=pointer, new_dot_bin=pointer)
+    write(repo, _dot_gitattributes="*.bin filter=lfs diff=lfs merge=lfs -text\n")
+    git(repo, "add", "-A", ":!new.bin")
+    (repo / "d.bin").unlink()
+    (repo / "d.bin").symlink_to("a.bin")
+    assert lfs_pointers(repo) == (LfsPointer("a.bin", True), LfsPointer("b.txt", False))
+
+
+def test_asking_for_submodules_and_pointers_runs_nothing_of_the_repository(repo: Path, tmp_path: Path) -> None:
+    ran, script = tmp_path / "ran", tmp_path / "evil"
+    script.write_text(f"#!/bin/sh\ntouch {ran}\ncat\n")
+    script.chmod(0o755)
+    write(repo, _dot_gitattributes="* filter=lfs\n", _dot_gitmodules=f'[submodule "x"]\n\tpath = x\n\turl = u\n\tupdate = !{script}\n')
+    git(repo, "add", "-A")
+    for key in ("filter.lfs.clean", "filter.lfs.smudge", "filter.lfs.process", "core.fsmonitor"):
+        git(repo, "config", key, str(script))
+    ran.unlink(missing_ok=True)
+    assert submodules(repo) == () and lfs_pointers(repo) == () and len(tracked_files(repo)) == 5
+    assert not ran.exists()

@@ -1,0 +1,323 @@
+"""Other commits of a checkout: named, read and exported without checking anything out."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from repro_gate.checkout.refs import commit_of, export, file_at, merge_base
+from repro_gate.checkout.snapshot import Snapshot
+from repro_gate.errors import UsageError
+from tests.support.repositories import git, repository, tree, write
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Two commits on main: train.py prints 1, then 2."""
+    root = repository(tmp_path / "work")
+    write(root, train_dot_py="print(2)")
+    git(root, "commit", "-qam", "second")
+    return root
+
+
+def test_a_ref_is_a_commit_however_it_is_named(checkout: Path) -> None:
+    first = git(checkout, "rev-parse", "HEAD~1")
+    git(checkout, "tag", "v1", "HEAD~1")
+    assert {commit_of(checkout, name, "--base") for name in ("HEAD~1", "v1", first, first[:10], "main~1")} == {first}
+
+
+@pytest.mark.parametrize("name", ["nowhere", "", "--output=/tmp/x", "-h", "HEAD:train.py", "a\0b"])
+def test_what_is_no_commit_is_refused_with_the_option_and_a_remedy(checkout: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=r"--base .*: no such commit") as caught:
+        commit_of(checkout, name, "--base")
+    assert "fetch" in caught.value.remedy
+
+
+def test_a_file_of_another_commit_is_read_as_it_was(checkout: Path) -> None:
+    first = commit_of(checkout, "HEAD~1", "--base")
+    assert file_at(checkout, first, "train.py", 1000) == b"print(1)"
+    assert file_at(checkout, first, "pkg/model.py", 1000) == b"x = 1"
+    assert file_at(checkout, first, "pkg", 1000) is None
+    assert file_at(checkout, first, "gone.py", 1000) is None
+    assert len(file_at(checkout, first, "train.py", 3) or b"") == 4, "longer than the limit is not read"
+
+
+def test_a_name_with_wildcards_is_only_itself(checkout: Path) -> None:
+    write(checkout, **{"a*": "star"})
+    git(checkout, "add", "-A")
+    git(checkout, "commit", "-qm", "star")
+    head = commit_of(checkout, "HEAD", "--base")
+    assert file_at(checkout, head, "a*", 100) == b"star"
+    assert file_at(checkout, head, "t*", 100) is None
+
+
+def test_a_link_is_no_file(checkout: Path) -> None:
+    (checkout / "repro.yml").symlink_to("/etc/passwd")
+    git(checkout, "add", "-A")
+    git(checkout, "commit", "-qm", "link")
+    assert file_at(checkout, commit_of(checkout, "HEAD", "--base"), "repro.yml", 10_000) is None
+
+
+def test_the_merge_base_is_where_the_change_began(checkout: Path) -> None:
+    start = git(checkout, "rev-parse", "HEAD")
+    git(checkout, "switch", "-qc", "change")
+    write(checkout, new_dot_py="")
+    git(checkout, "add", "-A")
+    git(checkout, "commit", "-qm", "change")
+    git(checkout, "switch", "-q", "main")
+    write(checkout, other_dot_py="")
+    git(checkout, "add", "-A")
+    git(checkout, "commit", "-qm", "main moves on")
+    tip = git(checkout, "rev-parse", "HEAD")
+    git(checkout, "switch", "-q", "change")
+    assert merge_base(checkout, tip) == start
+    git(checkout, "switch", "-q", "--orphan", "alone")
+    git(checkout, "commit", "-qm", "unrelated", "--allow-empty")
+    assert merge_base(checkout, tip) == tip, "where none is known, the commit itself"
+
+
+def test_an_export_is_the_tree_of_the_commit(checkout: Path, tmp_path: Path) -> None:
+    write(checkout, run_dot_sh="#!/bin/sh")
+    (checkout / "run.sh").chmod(0o755)
+    (checkout / "current").symlink_to("pkg")
+    write(checkout, data__big_dot_bin="x" * 100)
+    git(checkout, "add", "-A")
+    git(checkout, "commit", "-qm", "third")
+    commit = commit_of(checkout, "HEAD", "--against")
+    write(checkout, train_dot_py="print('edited since')", untracked_dot_py="")
+    before = git(checkout, "status", "--porcelain")
+    out = export(checkout, commit, tmp_path / "out", [checkout / "data"])
+    assert sorted(str(path.relative_to(out.root)) for path in out.root.rglob("*")) == sorted(
+        [".gitignore", "current", "pkg", "pkg/model.py", "run.sh", "train.py"]
+    )
+    assert (out.root / "train.py").read_text() == "print(2)" and os.readlink(out.root / "current") == "pkg"
+    assert os.access(out.root / "run.sh", os.X_OK) and not os.access(out.root / "train.py", os.X_OK)
+    assert (out.files, out.notes, out.source) == (5, (), checkout)
+    assert git(checkout, "status", "--porcelain") == before, "nothing of the checkout has changed"
+
+
+def test_an_export_holds_submodules_at_the_commit_they_had(tmp_path: Path) -> None:
+    library = repository(tmp_path / "library")
+    root = repository(tmp_path / "work")
+    git(root, "submodule", "add", "-q", str(library), "vendor/library")
+    git(root, "commit", "-qm", "with a submodule")
+    commit = commit_of(root, "HEAD", "--against")
+    write(root / "vendor/library", train_dot_py="print('newer')")
+    git(root / "vendor/library", "commit", "-qam", "newer")
+    out = export(root, commit, tmp_path / "out")
+    assert (out.root / "vendor/library/train.py").read_text() == "print(1)"
+    git(root, "submodule", "deinit", "--force", "vendor/library")
+    (root / ".git/modules/vendor/library").rename(tmp_path / "away")
+    out = export(root, commit, tmp_path / "again")
+    assert not (out.root / "vendor/library/train.py").exists()
+    assert any("vendor/library" in note and "not in this clone" in note for note in out.notes)
+
+
+def test_an_export_resolves_lfs_contents_that_the_clone_has(checkout: Path, tmp_path: Path) -> None:
+    content = b"weights" * 100
+    oid = hashlib.sha256(content).hexdigest()
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {len(content)}\n"
+    write(checkout, model_dot_bin=pointer)
+    git(checkout, "add", "-A")
+    git(checkout, "commit", "-qm", "lfs")
+    commit = commit_of(checkout, "HEAD", "--against")
+    without = export(checkout, commit, tmp_path / "without")
+    assert (without.root / "model.bin").read_text() == pointer and "LFS" in without.notes[0]
+    store = checkout / ".git/lfs/objects" / oid[:2] / oid[2:4] / oid
+    store.parent.mkdir(parents=True)
+    store.write_bytes(content)
+    resolved = export(checkout, commit, tmp_path / "with")
+    assert (resolved.root / "model.bin").read_bytes() == content and not resolved.notes
+
+
+def forged(checkout: Path, *entries: tuple[str, str, str]) -> str:
+    """A tree that `git add` would never make: (mode, name, object), as a hostile push could."""
+    raw = b"".join(f"{mode} {name}".encode() + b"\0" + bytes.fromhex(oid) for mode, name, oid in entries)
+    return made(checkout, "tree", raw)
+
+
+def made(checkout: Path, kind: str, content: bytes) -> str:
+    done = subprocess.run(
+        ["git", "hash-object", "-t", kind, "-w", "--stdin", "--literally"], cwd=checkout, input=content, capture_output=True, check=True
+    )
+    return done.stdout.decode().strip()
+
+
+def exported(checkout: Path, tree: str, destination: Path) -> Snapshot:
+    return export(checkout, git(checkout, "commit-tree", tree, "-m", "hostile"), destination)
+
+
+def test_a_forged_tree_writes_nothing_outside(checkout: Path, tmp_path: Path) -> None:
+    blob = git(checkout, "rev-parse", "HEAD:train.py")
+    inner = forged(checkout, ("100644", "escaped.py", blob))
+    twice = (("120000", "twice", git(checkout, "rev-parse", "HEAD:.gitignore")), ("40000", "twice", inner))
+    names = (("40000", "..", inner), ("40000", ".git", inner), ("40000", "git~1", inner), ("100644", "fine.py", blob))
+    out = exported(checkout, forged(checkout, *names, *twice), tmp_path / "deep" / "out")
+    assert tree(tmp_path / "deep") == ["out/fine.py", "out/twice/escaped.py"] and not (tmp_path / "escaped.py").exists()
+    assert (out.files, len(out.notes)) == (2, 4)
+    assert any("'git~1/escaped.py' in" in note and "no path that a checkout may hold" in note for note in out.notes)
+
+
+def test_nothing_is_written_through_a_link(checkout: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    target = made(checkout, "blob", os.fsencode(tmp_path / "outside"))
+    inner = forged(checkout, ("120000", "b", target))
+    out = exported(checkout, forged(checkout, ("120000", "a", target), ("40000", "a", inner)), tmp_path / "out")
+    assert not list((tmp_path / "outside").iterdir())
+    assert os.readlink(out.root / "a") == str(tmp_path / "outside"), "a link on its own is what the commit says"
+    assert out.files == 1 and out.notes == ("'a/b' lies below what is no folder in the tree: it is left out",)
+
+
+def test_clashes_and_names_that_are_too_long_are_notes(checkout: Path, tmp_path: Path) -> None:
+    blob = git(checkout, "rev-parse", "HEAD:train.py")
+    inner = forged(checkout, ("100644", "b", blob))
+    deep = inner
+    for _ in range(30):
+        deep = forged(checkout, ("40000", "d" * 200, deep))
+    clash = (("100644", "a", blob), ("40000", "a", inner), ("100644", "fine.py", blob), ("100644", "fine.py", blob))
+    long = (("100644", "l" * 300, blob), ("40000", "z", deep), ("100644", "x", inner))
+    out = exported(checkout, forged(checkout, *clash, *long), tmp_path / "out")
+    assert tree(out.root) == ["a", "fine.py"] and out.files == 2
+    said = "\n".join(out.notes)
+    assert len(out.notes) == 5 and said.count("longer than a path may be") == 2 and "stands twice" in said and "'a/b' lies below" in said
+    assert "'x' in" in said, "a folder that is said to be a file"
+
+
+def test_notes_are_no_flood(checkout: Path, tmp_path: Path) -> None:
+    blob = git(checkout, "rev-parse", "HEAD:train.py")
+    out = exported(checkout, forged(checkout, *(("100644", ".git", blob) for _ in range(2_000))), tmp_path / "out")
+    assert len(out.notes) == 101 and out.notes[-1] == "and 1,900 more of the kind" and out.files == 0
+
+
+def test_link_targets_that_no_link_can_have_are_no_stack_trace(checkout: Path, tmp_path: Path) -> None:
+    targets = {"nul": b"a\0b", "empty": b"", "long": b"x" * 10_000, "good": b"pkg"}
+    links = forged(checkout, *(("120000", name, made(checkout, "blob", target)) for name, target in sorted(targets.items())))
+    out = exported(checkout, links, tmp_path / "out")
+    assert os.readlink(out.root / "good") == "pkg"
+    assert sorted(note.split("'")[1] for note in out.notes) == ["empty", "long"]
+
+
+def test_a_missing_object_is_named_in_a_full_clone_too(checkout: Path, tmp_path: Path) -> None:
+    whole = forged(checkout, ("100644", "lost", "12" * 20), ("100644", "train.py", git(checkout, "rev-parse", "HEAD:train.py")))
+    with pytest.raises(UsageError, match=r"content of 'lost' is not in this clone"):
+        exported(checkout, whole, tmp_path / "out")
+    commit = git(checkout, "commit-tree", whole, "-m", "lost")
+    assert file_at(checkout, commit, "train.py", 100) == b"print(2)"
+    with pytest.raises(UsageError, match=r"content of 'lost' is not in this clone"):
+        file_at(checkout, commit, "lost", 100)
+
+
+@pytest.mark.parametrize("path", ["../outside", "/etc/passwd", "pkg/../train.py", "a\0b", "", "x" * 200_000, "\ud800", ".git/config"])
+def test_a_path_that_leaves_the_repository_is_no_file(checkout: Path, path: str) -> None:
+    assert file_at(checkout, commit_of(checkout, "HEAD", "--base"), path, 100) is None
+
+
+def test_what_a_partial_clone_lacks_is_named_with_a_remedy_that_works(checkout: Path, tmp_path: Path) -> None:
+    git(checkout, "config", "uploadpack.allowFilter", "true")
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--filter=blob:none", checkout.as_uri(), str(clone))
+    first = commit_of(clone, "HEAD~1", "--base")
+    for ask in (lambda: export(clone, first, tmp_path / "out"), lambda: file_at(clone, first, "train.py", 100)):
+        with pytest.raises(UsageError, match=r"content of 'train\.py' is not in this clone") as caught:
+            ask()
+        assert "git fetch --refetch --no-filter" in caught.value.remedy
+    git(clone, "fetch", "-q", "--refetch", "--no-filter")
+    assert file_at(clone, first, "train.py", 100) == b"print(1)"
+    assert (export(clone, first, tmp_path / "out").root / "train.py").read_text() == "print(1)"
+
+
+def test_a_clone_without_trees_is_refused_not_taken_for_one_without_files(checkout: Path, tmp_path: Path) -> None:
+    git(checkout, "config", "uploadpack.allowFilter", "true")
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--filter=tree:0", checkout.as_uri(), str(clone))
+    first = commit_of(clone, "HEAD~1", "--base")
+    for ask in (lambda: export(clone, first, tmp_path / "out"), lambda: file_at(clone, first, "repro.yml", 100)):
+        with pytest.raises(UsageError, match=first[:12]) as caught:
+            ask()
+        assert "--refetch" in caught.value.remedy
+
+
+def test_a_large_file_is_not_held_in_memory(checkout: Path, tmp_path: Path) -> None:
+    size = 48 << 20
+    with open(checkout / "big.bin", "wb") as file:
+        file.truncate(size)
+    git(checkout, "add", "-A")
+    git(checkout, "commit", "-qm", "big")
+    commit = commit_of(checkout, "HEAD", "--against")
+    tracemalloc.start()
+    try:
+        out = export(checkout, commit, tmp_path / "out")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (out.root / "big.bin").stat().st_size == size <= out.bytes and peak < 8 << 20
+
+
+ATTRIBUTES = "*.bat text eol=crlf\n*.py ident\n*.txt text working-tree-encoding=UTF-16LE\n*.bin filter=evil\n"
+
+
+def test_an_export_is_byte_for_byte_what_a_clean_checkout_has(checkout: Path, tmp_path: Path) -> None:
+    """Line ends, identifiers and encodings as the commit's own attributes say, not as those of the checkout do; no filter is run."""
+    write(checkout, _dot_gitattributes=ATTRIBUTES, sub___dot_gitattributes="*.bat eol=lf\n")
+    write(checkout, run_dot_bat="a\nb\n", sub__run_dot_bat="a\nb\n", id_dot_py="# $Id$\n", model_dot_bin="x", **{"new\nline.bat": "c\nd\n"})
+    (checkout / "text.txt").write_text("ü\n", encoding="utf-16-le")
+    git(checkout, "add", "-A")
+    git(checkout, "commit", "-qm", "attributes")
+    commit = commit_of(checkout, "HEAD", "--against")
+    clean = tmp_path / "clean"
+    git(tmp_path, "clone", "-q", str(checkout), str(clean))
+    git(checkout, "rm", "-q", ".gitattributes", "sub/.gitattributes")
+    git(checkout, "commit", "-qm", "attributes gone")
+    git(checkout, "config", "filter.evil.smudge", f"touch {tmp_path}/ran; cat")
+    out = export(checkout, commit, tmp_path / "out")
+    names = [name for name in tree(clean) if not name.startswith(".git/")]
+    assert tree(out.root) == names and out.notes == () and out.files == len(names)
+    assert {name: (out.root / name).read_bytes() for name in names} == {name: (clean / name).read_bytes() for name in names}
+    assert (out.root / "run.bat").read_bytes() == b"a\r\nb\r\n" and (out.root / "sub/run.bat").read_bytes() == b"a\nb\n"
+    assert b"$Id: " in (out.root / "id.py").read_bytes() and (out.root / "text.txt").read_bytes() == "ü\n".encode("utf-16-le")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_checkouts_own_settings_hold_for_an_export_too(checkout: Path, tmp_path: Path) -> None:
+    write(checkout, train_dot_py="a\nb\n")
+    git(checkout, "commit", "-qam", "lines")
+    for name, value in (("core.autocrlf", "true"), ("core.sparseCheckout", "true"), ("core.splitIndex", "true")):
+        git(checkout, "config", name, value)
+    (checkout / ".git/info").mkdir(exist_ok=True)
+    (checkout / ".git/info/sparse-checkout").write_text("/pkg/\n")
+    before = tree(checkout / ".git")
+    out = export(checkout, commit_of(checkout, "HEAD", "--against"), tmp_path / "out")
+    assert (out.root / "train.py").read_bytes() == b"a\r\nb\r\n" and (out.root / "pkg/model.py").exists()
+    assert tree(checkout / ".git") == before, "nothing was written into the repository"
+
+
+def test_the_attributes_of_a_submodule_and_of_a_worktree_hold(checkout: Path, tmp_path: Path) -> None:
+    library = repository(tmp_path / "library")
+    write(library, _dot_gitattributes="* text eol=crlf\n", a_dot_txt="x\ny\n")
+    git(library, "add", "-A")
+    git(library, "commit", "-qm", "lines")
+    git(checkout, "submodule", "add", "-q", str(library), "vendor")
+    git(checkout, "commit", "-qm", "with a submodule")
+    commit = commit_of(checkout, "HEAD", "--against")
+    out = export(checkout, commit, tmp_path / "out")
+    assert (out.root / "vendor/a.txt").read_bytes() == (checkout / "vendor/a.txt").read_bytes() == b"x\r\ny\r\n"
+    assert (out.root / "train.py").read_bytes() == b"print(2)" and out.notes == ()
+    git(checkout, "worktree", "add", "-q", str(tmp_path / "tree"), "-b", "other")
+    again = export(tmp_path / "tree", commit, tmp_path / "again")
+    assert (again.root / "train.py").read_text() == "print(2)" and "submodule vendor" in again.notes[0]
+    without = export(checkout, commit, tmp_path / "without", [checkout / "vendor"])
+    assert not (without.root / "vendor").exists() and without.notes == ()
+
+
+def test_a_submodule_is_not_looked_for_through_a_link(checkout: Path, tmp_path: Path) -> None:
+    repository(tmp_path / "elsewhere/sub")
+    commit = git(tmp_path / "elsewhere/sub", "rev-parse", "HEAD")
+    (checkout / "link").symlink_to(tmp_path / "elsewhere")
+    inner = forged(checkout, ("160000", "sub", commit))
+    out = exported(checkout, forged(checkout, ("40000", "link", inner)), tmp_path / "out")
+    assert not tree(out.root) and "submodule link/sub" in out.notes[0]

@@ -1,0 +1,122 @@
+"""`repro-gate init` as it is called: what it writes, asks and refuses, and which lockfile it believes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from repro_gate.cli import main
+from repro_gate.commands.init import command as drafting
+from repro_gate.spec.loader import load_spec
+
+TRAINING = "import torch\nfor x in loader:\n    loss.backward()\n    optimizer.step()\n"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    for name in ("train.py", "b/train_b.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(TRAINING)
+    return tmp_path
+
+
+def run_of(checkout: Path) -> str | None:
+    return load_spec(checkout).train.run
+
+
+def test_the_script_can_be_named(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["init", str(checkout), "--script", "b/train_b.py"]) == 0
+    assert run_of(checkout) == "python b/train_b.py"
+    monkeypatch.chdir(checkout / "b")
+    assert main(["init", str(checkout), "--force", "--script", "train_b.py"]) == 0
+    assert run_of(checkout) == "python b/train_b.py"
+
+
+def test_a_script_outside_the_checkout_is_refused(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", str(checkout / "b"), "--script", "../train.py"]) == 2
+    assert main(["init", str(checkout), "--script", "none.py"]) == 2
+    assert "is no Python file in" in capsys.readouterr().err
+
+
+def test_a_spec_is_written_anew_only_by_force(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (checkout / "repro.yml").write_text("mine")
+    assert main(["init", str(checkout)]) == 2
+    assert (checkout / "repro.yml").read_text() == "mine" and "--force" in capsys.readouterr().err
+    assert main(["init", str(checkout), "--force"]) == 0
+    assert run_of(checkout) == "python train.py"
+
+
+def test_what_has_to_be_filled_in_is_said_before_the_next_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    line = int(said.split("at line ")[1].split(",")[0])
+    assert "next: fill in `train.run` at line" in said
+    assert (tmp_path / "repro.yml").read_text().splitlines()[line - 1].strip().startswith("run:")
+
+
+def test_nothing_to_fill_in_goes_straight_to_the_run(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", str(checkout)]) == 0
+    assert f"next: repro-gate run {checkout}" in capsys.readouterr().out
+
+
+def on_terminal(checkout: Path, answer: str) -> str:
+    """What `repro-gate init` shows on a terminal where somebody types `answer`."""
+    own, its = pty.openpty()
+    command = [sys.executable, "-m", "repro_gate", "init", str(checkout)]
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, close_fds=True) as process:
+        os.close(its)
+        os.write(own, answer.encode())
+        shown = b""
+        while True:
+            try:
+                piece = os.read(own, 4096)
+            except OSError:  # the other end is closed
+                break
+            if not piece:
+                break
+            shown += piece
+        assert process.wait(60) == 0
+    os.close(own)
+    return shown.decode()
+
+
+@pytest.mark.parametrize(("answer", "run"), [("2\n", "python b/train_b.py"), ("\n", "python train.py"), ("x\n9\n1\n", "python train.py")])
+def test_a_person_on_a_terminal_is_asked(answer: str, run: str, checkout: Path) -> None:
+    shown = on_terminal(checkout, answer)
+    assert "1  train.py" in shown and "2  b/train_b.py" in shown
+    assert run_of(checkout) == run
+
+
+def test_a_lockfile_of_another_environment_is_left_out_with_a_line(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]))
+    name, version = next(
+        (item.metadata["Name"], item.version) for item in importlib.metadata.distributions() if item.metadata["Name"] == "rich"
+    )
+    lock = checkout / "requirements.lock"
+    lock.write_text(f"{name}=={version}.999 --hash=sha256:{'a' * 64}\n")
+    drafting._installed.cache_clear()
+    assert main(["init", str(checkout)]) == 0
+    assert load_spec(checkout).env.lockfile is None
+    assert (
+        f"requirements.lock is left out: `python` here was not set up from it (installed rich {version}"
+        in (checkout / "repro.yml").read_text()
+    )
+    installed = drafting._installed()
+    assert installed is not None
+    lock.write_text("".join(f"{name}=={number} --hash=sha256:{'a' * 64}\n" for name, number in installed[1].items()))
+    assert main(["init", str(checkout), "--force"]) == 0
+    assert load_spec(checkout).env.lockfile == "requirements.lock"
+
+
+def test_a_lockfile_that_cannot_be_read_is_left_out(checkout: Path) -> None:
+    (checkout / "uv.lock").write_text("no = [toml")
+    (checkout / "requirements.lock").write_text('x @ "\x1b]0;a\x07\r\x85version: 2')
+    assert main(["init", str(checkout)]) == 0
+    assert load_spec(checkout).env.lockfile is None
+    assert "uv.lock is left out: it cannot be read" in (checkout / "repro.yml").read_text()

@@ -1,0 +1,247 @@
+"""`draft_spec` on real folders: what it finds, what it says, and that the draft always loads."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from repro_gate.commands.init import survey
+from repro_gate.commands.init.draft import draft_spec, yaml_text
+from repro_gate.commands.init.training_script import training_scripts
+from repro_gate.spec.document import parse
+from repro_gate.spec.loader import load_spec
+from repro_gate.spec.model import Spec
+
+TRAINING = "import torch\nloss.backward()\noptimizer.step()\nif __name__ == '__main__':\n    main()\n"
+SEEDED = "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--seed', type=int, default=1337)\n" + TRAINING
+
+
+def put(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def draft(root: Path) -> str:
+    tree = survey.walk(root)
+    return draft_spec(root, tree, training_scripts(root, tree), lambda path: None)
+
+
+def drafted(root: Path) -> tuple[str, Spec]:
+    text = draft(root)
+    (root / "repro.yml").write_text(text)
+    return text, load_spec(root)
+
+
+def test_an_empty_folder_gives_a_draft_that_loads_and_says_what_to_fill_in(tmp_path: Path) -> None:
+    text, spec = drafted(tmp_path)
+    assert "FILL IN: no training script was found" in text
+    assert spec.train.run == "python train.py"
+    assert spec.data == () and spec.env.lockfile is None
+
+
+def test_every_key_of_a_draft_is_explained(tmp_path: Path) -> None:
+    text = draft(tmp_path)
+    for key in (
+        "version",
+        "run",
+        "working-directory",
+        "steps",
+        "warmup",
+        "timeout",
+        "env",
+        "seed",
+        "compare",
+        "allow",
+        "every",
+        "measure",
+        "code",
+        "profile",
+    ):
+        lines = text.splitlines()
+        at = next(index for index, line in enumerate(lines) if line.strip().startswith(f"{key}:"))
+        assert lines[at - 1].strip().startswith("#"), key
+
+
+def test_a_training_script_with_a_seed_option_gets_the_seed(tmp_path: Path) -> None:
+    put(tmp_path, {"train.py": SEEDED, "model.py": "import torch\n", "setup.py": "", "tests/test_train.py": TRAINING})
+    text, spec = drafted(tmp_path)
+    assert spec.train.run == "python train.py --seed {seed}"
+    assert spec.random_state.seeds == (1337,)
+    assert "Guessed: train.py (imports torch, calls `.backward(`" in text
+
+
+def test_a_training_script_without_a_seed_option_is_run_as_it_is(tmp_path: Path) -> None:
+    put(tmp_path, {"scripts/train_gpt.py": TRAINING, "main.py": "print(1)\n"})
+    text, spec = drafted(tmp_path)
+    assert spec.train.run == "python scripts/train_gpt.py"
+    assert "the gate seeds Python, NumPy and torch from outside" in text
+
+
+def test_content_outweighs_a_name(tmp_path: Path) -> None:
+    put(tmp_path, {"main.py": "print('server')\n", "experiment.py": TRAINING})
+    assert drafted(tmp_path)[1].train.run == "python experiment.py"
+
+
+def test_a_script_that_trains_nothing_is_not_proposed(tmp_path: Path) -> None:
+    put(tmp_path, {"main.py": "print('server')\n", "tool.py": "if __name__ == '__main__': pass\n"})
+    assert "FILL IN" in drafted(tmp_path)[0]
+
+
+def test_a_package_with_a_main_module_is_run_with_m(tmp_path: Path) -> None:
+    put(tmp_path, {"src/pkg/__init__.py": "", "src/pkg/__main__.py": "from . import fit\n" + TRAINING})
+    spec = drafted(tmp_path)[1]
+    assert (spec.train.run, spec.train.working_directory) == ("python -m pkg", "src")
+
+
+def test_a_module_with_relative_imports_is_run_with_m(tmp_path: Path) -> None:
+    put(tmp_path, {"pkg/__init__.py": "", "pkg/sub/__init__.py": "", "pkg/sub/train.py": "from .. import x\n" + TRAINING})
+    spec = drafted(tmp_path)[1]
+    assert (spec.train.run, spec.train.working_directory) == ("python -m pkg.sub.train", ".")
+
+
+def test_arguments_that_a_script_asks_for_are_named(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        {"train.py": SEEDED + "p.add_argument('config')\np.add_argument('--data', required=True)\np.add_argument('x', nargs='?')\n"},
+    )
+    assert "it asks for config, --data: add what it needs" in drafted(tmp_path)[0]
+
+
+def test_a_distributed_script_is_said_to_be_one(tmp_path: Path) -> None:
+    put(tmp_path, {"train.py": TRAINING + "torch.distributed.init_process_group('gloo')\n"})
+    assert "torchrun" in drafted(tmp_path)[0]
+
+
+def test_source_that_does_not_parse_is_no_error(tmp_path: Path) -> None:
+    put(tmp_path, {"train.py": TRAINING + "def (:\n"})
+    assert drafted(tmp_path)[1].train.run == "python train.py"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "uv.lock",
+        "poetry.lock",
+        "pdm.lock",
+        "pylock.toml",
+        "pylock.dev.toml",
+        "conda-lock.yml",
+        "requirements.lock",
+        "requirements-dev.lock",
+    ],
+)
+def test_a_lockfile_is_found(tmp_path: Path, name: str) -> None:
+    put(tmp_path, {name: "x"})
+    assert drafted(tmp_path)[1].env.lockfile == name
+
+
+def test_a_requirements_file_counts_only_if_it_pins_by_hash(tmp_path: Path) -> None:
+    put(tmp_path, {"requirements.txt": "torch\n"})
+    assert drafted(tmp_path)[1].env.lockfile is None
+    put(tmp_path, {"requirements.txt": "torch==2 --hash=sha256:ab\n"})
+    assert drafted(tmp_path)[1].env.lockfile == "requirements.txt"
+
+
+def test_small_data_is_listed_with_its_checksum(tmp_path: Path) -> None:
+    put(tmp_path, {"data/train.bin": "abc", "points.csv": "1,2", "data/prepare.py": "", "out/metrics.csv": "1", "tests/data/x.bin": "1"})
+    spec = drafted(tmp_path)[1]
+    assert {item.path: item.sha256 for item in spec.data} == {
+        "data/train.bin": hashlib.sha256(b"abc").hexdigest(),
+        "points.csv": hashlib.sha256(b"1,2").hexdigest(),
+    }
+
+
+def test_large_data_is_named_in_a_comment_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "MAX_HASHED_BYTES", 10)
+    put(tmp_path, {"data/a.bin": "12345678", "data/b.bin": "12345678"})
+    text, spec = drafted(tmp_path)
+    assert [item.path for item in spec.data] == ["data/a.bin"]
+    assert "#   - {path: data/b.bin, sha256: …}  # 8 bytes" in text
+
+
+def test_only_large_data_leaves_the_section_commented_out(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    with (tmp_path / "data/big.npy").open("wb") as stream:
+        stream.truncate(300 * 2**20)
+    start = time.monotonic()
+    text, spec = drafted(tmp_path)
+    assert spec.data == () and "# data:\n" in text and "data/big.npy" in text
+    assert time.monotonic() - start < 2
+
+
+def test_a_dockerfile_is_named(tmp_path: Path) -> None:
+    put(tmp_path, {"docker/Dockerfile": "FROM x"})
+    assert "# docker/Dockerfile lies here" in drafted(tmp_path)[0]
+
+
+def test_environments_and_caches_are_not_entered(tmp_path: Path) -> None:
+    put(tmp_path, {
+        ".git/train.py": SEEDED, ".venv/train.py": SEEDED, "node_modules/x/train.py": SEEDED, "my/pyvenv.cfg": "",
+        "my/lib/train.py": SEEDED, "build/train.py": SEEDED, "x/__pycache__/train.py": SEEDED,
+    })  # fmt: skip
+    assert "FILL IN" in drafted(tmp_path)[0]
+
+
+def test_a_loop_of_links_ends(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "gone.bin").symlink_to(tmp_path / "nowhere")
+    assert drafted(tmp_path)[1].data == ()
+
+
+def test_a_huge_checkout_is_looked_at_in_part_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "MAX_FILES", 3)
+    put(tmp_path, {f"a{index}.txt": "" for index in range(9)})
+    assert "only a part of it was looked at" in drafted(tmp_path)[0]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+    put(tmp_path, {"data/x.bin": "1", "train.py": TRAINING})
+    (tmp_path / "data/x.bin").chmod(0)
+    assert drafted(tmp_path)[1].data == ()
+
+
+def test_odd_paths_are_quoted_for_the_shell_and_for_yaml(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        {"it's a: {train} #1/train.py": TRAINING, "data/a}, b: [x] #'\".bin": "1", "data/yes": "1", "data/1.5": "2", "data/é= x.bin": "3"},
+    )
+    (tmp_path / "data" / "new\nline.bin").write_text("x")
+    spec = drafted(tmp_path)[1]
+    assert shlex.split(spec.train.run or "") == ["python", "it's a: {train} #1/train.py"]
+    assert {item.path for item in spec.data} == {"data/a}, b: [x] #'\".bin", "data/yes", "data/1.5", "data/é= x.bin"}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.one_of(
+        st.text(max_size=20),
+        st.sampled_from(["no", "010", "1e5", "~", "null", ".", "..", "a: b", "a #b", "-", "? x", "12:30", "2027-01-01", "="]),
+    )
+)
+def test_a_text_comes_back_as_it_was(text: str) -> None:
+    if not text.isprintable():
+        return
+    assert parse(f"a: {yaml_text(text)}\n").data == {"a": text}
+    quoted = parse(f"- {{b: {yaml_text(text)}}}\n") if yaml_text(text).startswith('"') else None
+    assert quoted is None or quoted.data == [{"b": text}]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(alphabet=st.characters(exclude_characters="/\0", codec="utf-8"), min_size=1, max_size=12), min_size=1, max_size=3))
+def test_any_file_names_give_a_draft_that_loads(tmp_path_factory: pytest.TempPathFactory, names: list[str]) -> None:
+    root = tmp_path_factory.mktemp("odd")
+    for name in names:
+        try:
+            put(root, {f"data/{name}.bin": "x", f"{name}/train.py": TRAINING, f"requirements{name}.lock": "x"})
+        except OSError:
+            continue
+    drafted(root)

@@ -1,0 +1,271 @@
+"""What `init` picks and how it starts it, on small trees that imitate the layouts of public repositories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from repro_gate.commands.init.script_command import TrainingScript
+from repro_gate.commands.init.survey import training_reads, walk
+from repro_gate.commands.init.training_script import training_scripts
+
+LOOP = "import torch\nfor x in loader:\n    loss(x).backward()\n    optimizer.step()\n"
+LIBRARY = "import torch\nclass Trainer:\n    def fit(self):\n        loss.backward()\n        self.optimizer.step()\n"
+MAIN = "if __name__ == '__main__':\n    main()\n"
+SEED = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--seed', type=int, default=7)\n"
+FUNCTION = "import torch\ndef main():\n    loss.backward()\n    optimizer.step()\n"
+
+
+def scripts(root: Path, files: dict[str, str], only: str | None = None) -> list[TrainingScript]:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return training_scripts(root, walk(root), only)
+
+
+NANOGPT = {
+    "README.md": "```sh\npython data/tiny/prepare.py\n```\n```sh\npython train.py config/train_tiny.py\n```\nOn a laptop:\n"
+    "```sh\npython train.py config/train_tiny.py --device=cpu --compile=False --eval_iters=20\n```\n"
+    "`torchrun --standalone --nproc_per_node=8 train.py config/train_big.py`\n$ python train.py config/eval_big.py\n",
+    "train.py": "import torch\nexec(open('configurator.py').read())\ntorch.manual_seed(1337 + rank)\nwhile True:\n"
+    "    loss.backward()\n    scaler.step(optimizer)\n",
+    "configurator.py": "import sys\nfor arg in sys.argv:\n    print(arg)\n",
+    "config/train_tiny.py": "dataset = 'tiny'\n",
+    "config/train_big.py": "dataset = 'big'\n",
+    "data/tiny/prepare.py": "import requests\nrequests.get('x')\n",
+    "bench.py": LOOP,
+    "model.py": "import torch\n",
+}
+MINGPT = {
+    "mingpt/__init__.py": "",
+    "mingpt/trainer.py": LIBRARY,
+    "projects/chargpt/chargpt.py": "import torch\nfrom mingpt.trainer import Trainer\nif __name__ == '__main__':\n"
+    "    text = open('input.txt').read()\n    Trainer().run()\n",
+    "projects/adder/adder.py": "import torch, sys\nfrom mingpt.trainer import Trainer\ndef get():\n    C.system.seed = 3407\n"
+    "if __name__ == '__main__':\n    config = get()\n    config.merge_from_args(sys.argv[1:])\n    Trainer().run()\n",
+}
+PYKAN = {
+    "kan/__init__.py": "from kan.Model import *\n",
+    "kan/Model.py": LIBRARY,
+    "kan/MLP.py": LIBRARY,
+    "hello.ipynb": "{}",
+    "setup.py": "setup()\n",
+}
+TORCHTITAN = {
+    "README.md": "MODULE=llama3 ./run_train.sh\n",
+    "run_train.sh": 'NGPU=${NGPU:-"8"}\ntorchrun --nproc_per_node=${NGPU} -m titan.train "$@"\n',
+    "titan/__init__.py": "",
+    "titan/train.py": "import torch\nfrom titan.trainer import Trainer\ndef main():\n    Trainer().train()\n" + MAIN,
+    "titan/trainer.py": LIBRARY,
+    "titan/experiments/forge/example_train.py": FUNCTION + "Trainer()\nmodel.train()\n" + MAIN,
+}
+ACCELERATE = {
+    "README.md": "```bash\naccelerate launch examples/nlp_example.py\n```\n",
+    "src/accel/__init__.py": "",
+    "examples/finetune_lm_tpu.py": "import transformers\nfrom accel import x\nTrainer().train()\n" + FUNCTION + MAIN,
+    "examples/multigpu_remote_launcher.py": FUNCTION + MAIN,
+    "examples/complete_nlp_example.py": FUNCTION + MAIN,
+    "examples/nlp_example.py": FUNCTION + "from accel import x\nset_seed(config['seed'])\nconfig = {'lr': 1, 'seed': 42}\n" + MAIN,
+    "benchmarks/train.py": FUNCTION + MAIN,
+}
+OPACUS = {
+    "README.md": "See the [MNIST example](https://github.com/x/opacus/tree/main/examples/mnist.py).\n",
+    "opacus/__init__.py": "",
+    "examples/mnist_README.md": "```shell\npython mnist.py --device=cpu --n=20\n```\n"
+    "```shell\npython mnist.py --device=cpu -n=15 --lr=.25\n```\n",
+    "examples/mnist.py": "import argparse, opacus\n"
+    "p = argparse.ArgumentParser()\np.add_argument('-n', '--epochs')\np.add_argument('--lr')\n"
+    "p.add_argument('--device')\np.add_argument('--data-root', default='../mnist')\n" + FUNCTION + MAIN,
+    "examples/fsdp_llama3.py": "import transformers\nfrom torch.distributed.fsdp import x\n" + FUNCTION + MAIN,
+    "examples/imdb_README.md": "```\npython imdb.py --device cuda:0\n```\n",
+    "examples/imdb.py": "import transformers\nfrom datasets import load_dataset\nload_dataset('imdb')\n" + FUNCTION + MAIN,
+}
+TCN = {
+    "README.md": "one only need to run `[TASK_NAME]_test.py` (e.g. `add_test.py`).\n",
+    "TCN/__init__.py": "",
+    "TCN/tcn.py": "import torch\nclass TCN:\n    pass\n",
+    "TCN/adding_problem/add_test.py": SEED + "import sys\nsys.path.append('../../')\nfrom TCN.tcn import TCN\n" + LOOP,
+    "TCN/char_cnn/README.md": "```\npython char_cnn_test.py --dataset ptb\n```\n",
+    "TCN/char_cnn/char_cnn_test.py": SEED + "import sys\nsys.path.append('../../')\np.add_argument('--dataset', default='ptb')\n" + LOOP,
+    "TCN/char_cnn/utils.py": "import observations\n",
+    "tests/tcn_test.py": "import torch\ndef test_it():\n    loss.backward()\n    optimizer.step()\n" + MAIN,
+}
+CLEANRL = {
+    "README.md": "`ppo_atari.py` has 340 lines.\n```\nuv run python rl/ppo.py \\\n    --seed 1 \\\n    --env-id CartPole-v1\n```\n",
+    "rl/c51.py": "import tyro\n" + FUNCTION + MAIN,
+    "rl/ppo_atari.py": "import tyro\n" + FUNCTION + MAIN,
+    "rl/dqn_jax.py": "import jax\n" + FUNCTION + MAIN,
+    "rl/ppo.py": "import tyro, wandb\n@dataclass\nclass Args:\n    seed: int = 1\n    env_id: str = 'x'\n"
+    "args = tyro.cli(Args)\ntorch.manual_seed(args.seed)\n" + FUNCTION + MAIN,
+}
+PYG = {
+    "README.md": "[datapipe](https://x/blob/master/examples/datapipe.py) [Example](https://x/blob/master/examples/gcn.py) "
+    "[Other](https://x/blob/master/examples/gat.py) [Large](https://x/blob/master/examples/ogbn_train.py)\n",
+    "pyg/__init__.py": "",
+    "pyg/graphgym/train.py": LIBRARY,
+    "examples/datapipe.py": "import torch\nprint(1)\n",
+    "examples/gcn.py": "import pyg\n" + LOOP,
+    "examples/gat.py": "import pyg\n" + LOOP,
+    "examples/ogbn_train.py": "import pyg\nmodel.train()\n" + LOOP,
+    "examples/multi_gpu/distributed_sampling.py": LOOP,
+    "benchmark/citation/train.py": LOOP,
+}
+XTRANSFORMERS = {
+    "x_transformers/__init__.py": "import torch\n",
+    "train_copy.py": "DEVICE = 'cuda' if torch.cuda.is_available() else 'cpu'\n" + LOOP,
+    "train_enwik8.py": "import gzip\nwith gzip.open('./data/enwik8.gz') as f:\n    pass\n" + LOOP,
+    "train_belief.py": "model.cuda()\n" + LOOP,
+}
+DIFFEQ = {
+    "README.md": "take a look at [`examples/ode_demo.py`](./examples/ode_demo.py)\n",
+    "diffeq/__init__.py": "",
+    "examples/README.md": "```\npython ode_demo.py --viz\n```\n```\npython odenet_mnist.py --network odenet\n```\n",
+    "examples/ode_demo.py": "from diffeq import odeint\n" + FUNCTION + MAIN,
+    "examples/odenet_mnist.py": "from diffeq import odeint\nload(download=True)\n" + SEED.replace("--seed", "--network") + FUNCTION + MAIN,
+}
+TIME_SERIES = {
+    "README.md": "## Usage\n```\npython generate_wave.py\npython train.py\n```\n",
+    "generate_wave.py": "import numpy as np, torch\ntorch.save(x, open('traindata.pt', 'wb'))\n",
+    "train.py": "import numpy as np, torch\nnp.random.seed(0)\ndata = torch.load('traindata.pt')\n" + LOOP,
+}
+IMAGENET = {
+    "README.md": "```bash\npython main.py -a resnet18 [imagenet-folder with train and val folders]\n```\n"
+    "```bash\npython main.py -a resnet18 --dummy\n```\n",
+    "main.py": SEED.replace("7", "None") + "p.add_argument('data', nargs='?', default='x')\n"
+    "p.add_argument('-a', '--arch')\np.add_argument('--dummy', action='store_true')\n"
+    "dist.init_process_group()\n" + FUNCTION + MAIN,
+}
+DCGAN = {
+    "main.py": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--dataset', required=True, help='cifar10 | lsun | fake')\n"
+    "p.add_argument('--dataroot', required=False, help='path to dataset')\np.add_argument('--manualSeed', type=int, help='manual seed')\n"
+    + LOOP,
+}
+MONOREPO = {
+    "vae/main.py": SEED + "datasets.MNIST('../data', download=True)\n" + FUNCTION + MAIN,
+    "vae/README.md": "```bash\npip install -r requirements.txt\npython main.py\n```\n",
+}
+LAYOUTS: dict[str, tuple[dict[str, str], str, str, dict[str, str]]] = {
+    "nanoGPT": (NANOGPT, "python train.py config/train_tiny.py --device=cpu --compile=False --eval_iters=20", ".", {}),
+    "minGPT": (MINGPT, "python projects/adder/adder.py --system.seed={seed}", ".", {"PYTHONPATH": "."}),
+    "torchtitan": (TORCHTITAN, "NGPU=1 bash run_train.sh", ".", {}),
+    "accelerate": (ACCELERATE, "python examples/nlp_example.py", ".", {"PYTHONPATH": "src"}),
+    "opacus": (OPACUS, "python mnist.py --device=cpu -n=15 --lr=.25", "examples", {"PYTHONPATH": ".."}),
+    "TCN": (TCN, "python add_test.py --seed {seed}", "TCN/adding_problem", {}),
+    "cleanrl": (CLEANRL, "python rl/ppo.py --env-id CartPole-v1 --seed {seed}", ".", {"WANDB_MODE": "disabled"}),
+    "pyg": (PYG, "python examples/gcn.py", ".", {"PYTHONPATH": "."}),
+    "x-transformers": (XTRANSFORMERS, "python train_copy.py", ".", {}),
+    "torchdiffeq": (DIFFEQ, "python ode_demo.py", "examples", {"PYTHONPATH": ".."}),
+    "time_sequence_prediction": (TIME_SERIES, "python generate_wave.py && python train.py", ".", {}),
+    "imagenet": (IMAGENET, "python main.py -a resnet18 --dummy --seed {seed}", ".", {}),
+    "dcgan": (DCGAN, "python main.py --dataset fake --manualSeed {seed}", ".", {}),
+    "examples": (MONOREPO, "python main.py --seed {seed}", "vae", {}),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_training_of_a_known_layout_is_found(name: str, tmp_path: Path) -> None:
+    files, run, folder, env = LAYOUTS[name]
+    best = scripts(tmp_path, files)[0]
+    assert (best.run, best.working_directory, dict(best.env), best.missing) == (run, folder, env, ())
+
+
+def test_a_library_alone_has_no_training_script(tmp_path: Path) -> None:
+    assert scripts(tmp_path, PYKAN) == []
+
+
+def test_a_module_of_a_library_is_never_a_candidate(tmp_path: Path) -> None:
+    assert "mingpt/trainer.py" not in [script.path for script in scripts(tmp_path, MINGPT)]
+
+
+def test_a_data_folder_without_a_default_has_to_be_filled_in(tmp_path: Path) -> None:
+    timm = {"train.py": SEED + "p.add_argument('--data-dir', metavar='DIR')\n" + FUNCTION + MAIN}
+    assert scripts(tmp_path, timm)[0].missing == ("--data-dir",)
+
+
+@pytest.mark.parametrize(
+    ("source", "run", "default"),
+    [
+        ("p.add_argument('--manualSeed', type=int)", "--manualSeed {seed}", None),
+        ("p.add_argument('--random-seed', default=3)", "--random-seed {seed}", 3),
+        ("@click.command()\n@click.option('--seed', default=4)\ndef main(seed): pass", "--seed {seed}", 4),
+        ("flags.DEFINE_integer('seed', 5, 'the seed')", "--seed {seed}", 5),
+        ("class Args:\n    seed: int = 6\nargs = tyro.cli(Args)", "--seed {seed}", 6),
+        ("class Args:\n    seed: int = 6\nargs = simple_parsing.parse(Args)", "--seed {seed}", 6),
+        ("class A:\n    seed: int = 7\nparser = HfArgumentParser((A, B))", "--seed {seed}", 7),
+        ("parser = HfArgumentParser(TrainingArguments)", "--seed {seed}", None),
+        ("def train(a, seed: int = 8, *, b=1): pass\nfire.Fire(train)", "--seed {seed}", 8),
+        ("@app.command()\ndef train(*, random_seed: int = 9): pass", "--random-seed {seed}", 9),
+        ("class Inner:\n    seed: int = 6\nclass Args:\n    inner: Inner\nargs = tyro.cli(Args)", "", None),
+    ],
+)
+def test_a_seed_option_is_spelled_as_its_parser_takes_it(source: str, run: str, default: int | None, tmp_path: Path) -> None:
+    best = scripts(tmp_path, {"train.py": source + "\n" + LOOP})[0]
+    assert (best.run, best.default_seed) == (f"python train.py {run}".strip(), default)
+
+
+def test_a_seed_of_hydra_is_an_override(tmp_path: Path) -> None:
+    source = "@hydra.main(config_path='conf', config_name='base')\ndef main(c):\n    loss.backward()\nmain()\n"
+    best = scripts(tmp_path, {"train.py": source, "conf/base.yaml": "model:\n  dim: 4\ntrain:\n  seed: 12  # as ever\n"})[0]
+    assert (best.run, best.default_seed) == ("python train.py train.seed={seed}", 12)
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("torch.manual_seed(1337 + offset)", "train.py seeds itself with 1337 (train.py:2); the gate's seed does not reach it"),
+        ("seed_everything(42)", "train.py seeds itself with 42 (train.py:2)"),
+        ("SEED = 3; np.random.seed(SEED)", "train.py seeds itself with 3 (train.py:2)"),
+        ("set_seed(read())", "train.py seeds itself (train.py:2)"),
+        ("pass", "does not seed itself: the gate seeds Python, NumPy and torch from outside"),
+    ],
+)
+def test_a_script_that_seeds_itself_is_said_to(source: str, told: str, tmp_path: Path) -> None:
+    notes = scripts(tmp_path, {"train.py": "import torch\n" + source + "\n" + LOOP})[0].notes
+    assert [note for note in notes if told in note]
+
+
+def test_a_file_that_is_not_here_is_named(tmp_path: Path) -> None:
+    files = {"train.py": "x = torch.load('data.pt')\nopen('model.pt', 'wb')\nopen('model.pt', 'rb')\n" + LOOP}
+    assert [note for note in scripts(tmp_path, files)[0].notes if note.startswith("it opens data.pt, not found here")]
+
+
+def test_a_preparation_that_downloads_is_named_and_not_run(tmp_path: Path) -> None:
+    best = scripts(tmp_path, NANOGPT)[0]
+    assert [note for note in best.notes if "README.md runs `python data/tiny/prepare.py` first" in note]
+    (tmp_path / "data/tiny/train.bin").write_bytes(b"1")
+    assert not [note for note in training_scripts(tmp_path, walk(tmp_path))[0].notes if "prepare.py" in note]
+
+
+def test_a_script_that_names_a_file_beside_itself_runs_in_its_own_folder(tmp_path: Path) -> None:
+    files = {"a/train.py": LOOP + "read('points.csv')\n", "a/points.csv": "1"}
+    best = scripts(tmp_path, files)[0]
+    assert (best.run, best.working_directory) == ("python train.py", "a")
+    elsewhere = scripts(tmp_path, {"points.csv": "1"})[0]
+    assert (elsewhere.run, elsewhere.working_directory) == ("python a/train.py", ".")
+
+
+def test_a_script_can_be_named(tmp_path: Path) -> None:
+    best = scripts(tmp_path, XTRANSFORMERS, "train_belief.py")
+    assert [script.run for script in best] == ["python train_belief.py"]
+
+
+def test_data_is_what_the_script_names_and_not_what_a_package_brings(tmp_path: Path) -> None:
+    files = {
+        "timm/__init__.py": "", "timm/data/__init__.py": "", "timm/data/_info/labels.txt": "a", "other/x.csv": "1", "names.txt": "x",
+        "corpus/a.txt": "1", "data/train.bin": "1", "train.py": "p.add_argument('-i', default='names.txt')\nr('./corpus/a.txt')\n" + LOOP,
+    }  # fmt: skip
+    best = scripts(tmp_path, files)[0]
+    read = training_reads(walk(tmp_path), ".", best.named)
+    assert {path for path in files if read(path)} == {"names.txt", "corpus/a.txt", "data/train.bin"}
+
+
+def test_source_that_is_nested_too_deep_and_numbers_that_are_too_long_end_nothing(tmp_path: Path) -> None:
+    deep = "x" + ".a" * 2_000 + "()\n"
+    files = {"train.py": LOOP + deep, "run.py": f"@hydra.main()\ndef main(c): pass\ntorch.manual_seed(0x{'f' * 6_000})\n" + LOOP}
+    scripts(tmp_path, {**files, "config.yaml": f"seed: {'1' * 6_000}\n"})
+
+
+def test_a_command_of_a_readme_with_control_characters_is_not_taken(tmp_path: Path) -> None:
+    best = scripts(tmp_path, {"README.md": "```\npython train.py '\x1b[0m' --a\n```\n", "train.py": LOOP})[0]
+    assert best.run == "python train.py"

@@ -1,0 +1,203 @@
+"""`repro-gate comment`: where a report goes, whose word it is taken for, and what is said where it cannot be posted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from repro_gate.commands.comment import Wanted, comment_command
+from repro_gate.errors import UsageError
+from repro_gate.github import comment
+from repro_gate.report.json_reader import ReportError
+from repro_gate.report.json_report import to_json
+from repro_gate.report.model import Origin, Report
+from tests.support import reports
+from tests.support.github.server import GitHub
+
+HEAD, OTHER = "0123456789abcdef0123456789abcdef01234567", "e" * 40
+RUN = 4711
+
+
+@pytest.fixture
+def github(monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHub]:
+    monkeypatch.setattr(comment, "SETTLE", 0.0)
+    with GitHub() as server:
+        server.add_pull(7, HEAD, head_repository="stranger/trainer")
+        server.add_pull(8, OTHER)
+        yield server
+    assert server.faults == []
+
+
+def of(commit: str | None = HEAD, origin: Origin | None = None) -> Report:
+    return replace(reports.FAIL, subject=replace(reports.FAIL.subject, commit=commit), origin=origin)
+
+
+def relayed(**changes: object) -> Report:
+    """A report that says it is of the run that `event` tells of."""
+    return of(origin=replace(Origin("octo-org/trainer", HEAD, RUN, 1, "gate"), **changes))  # type: ignore[arg-type]
+
+
+def saved(tmp_path: Path, report: Report) -> Path:
+    (tmp_path / "report.json").write_text(json.dumps(to_json(report)))
+    return tmp_path
+
+
+def around(github: GitHub, *, write: bool = True, **more: str) -> dict[str, str]:
+    """The environment of a job with a token."""
+    return {
+        "GITHUB_API_URL": github.url,
+        "GITHUB_GRAPHQL_URL": github.graphql_url,
+        "GITHUB_REPOSITORY": github.repository,
+        "GITHUB_TOKEN": github.token(write=write),
+        **more,
+    }
+
+
+def workflow_run(github: GitHub, tmp_path: Path, *, write: bool = True, **changes: object) -> dict[str, str]:
+    """The environment of the fork-safe pair's second job."""
+    run = {
+        "id": RUN,
+        "run_attempt": 1,
+        "name": "gate",
+        "event": "pull_request",
+        "status": "completed",
+        "conclusion": "failure",
+        "head_sha": HEAD,
+        "head_branch": "topic",
+        "head_repository": {"full_name": "stranger/trainer"},
+        "repository": {"full_name": github.repository},
+        "pull_requests": [],
+        **changes,
+    }
+    (tmp_path / "event.json").write_text(json.dumps({"action": "completed", "workflow_run": run}))
+    return around(
+        github,
+        write=write,
+        GITHUB_EVENT_NAME="workflow_run",
+        GITHUB_EVENT_PATH=str(tmp_path / "event.json"),
+        GITHUB_SHA="a" * 40,
+        GITHUB_RUN_ID="4800",
+        GITHUB_WORKSPACE=str(tmp_path),
+    )
+
+
+def test_a_dry_run_prints_the_comment_and_asks_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert comment_command(Wanted(saved(tmp_path, of()), dry_run=True), {}) == 0
+    assert capsys.readouterr().out.startswith("## ❌ Repro Gate: fail")
+
+
+def test_a_dry_run_on_github_prints_no_command_of_a_strangers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = replace(reports.FAIL.runs[0], outcome="crashed", exit_code=1, log_tail=("::error::forged", "##[error]forged"))
+    report = replace(of(), runs=(run, *reports.FAIL.runs[1:]))
+    comment_command(Wanted(saved(tmp_path, report), dry_run=True), {"GITHUB_ACTIONS": "true"})
+    first, *between, last = capsys.readouterr().out.splitlines()
+    assert "::error::forged" in between
+    assert first.startswith("::stop-commands::") and last == f"::{first.removeprefix('::stop-commands::')}::"
+    assert last not in between
+
+
+def test_known_secrets_are_taken_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = replace(of(), reasons=(replace(reports.FAIL.reasons[0], message="it is correct-horse-battery"),))
+    comment_command(Wanted(saved(tmp_path, report), dry_run=True), {"DB_PASSWORD": "correct-horse-battery"})
+    assert "correct-horse-battery" not in capsys.readouterr().out
+
+
+def test_without_a_token_the_variable_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no token") as caught:
+        comment_command(Wanted(saved(tmp_path, of()), pull_request=7), {})
+    assert "GITHUB_TOKEN" in caught.value.remedy
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}"])
+def test_what_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "report.json").write_text(text)
+    with pytest.raises(ReportError):
+        comment_command(Wanted(tmp_path), {"GITHUB_TOKEN": "x"})
+
+
+def test_a_person_chooses_the_pull_request(github: GitHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = Wanted(saved(tmp_path, of()), repository=github.repository, pull_request=7)
+    assert comment_command(wanted, around(github)) == 0
+    (posted,) = github.comments(7)
+    assert capsys.readouterr().out == f"comment created {posted['html_url']}\n"
+    assert comment_command(wanted, around(github)) == 0
+    assert capsys.readouterr().out.startswith("comment unchanged ")
+    assert github.comments(7) == [posted]
+
+
+def test_a_report_of_another_commit_than_the_head_is_not_posted(github: GitHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert comment_command(Wanted(saved(tmp_path, of()), pull_request=8), around(github)) == 0
+    assert "comment skipped" in capsys.readouterr().out and github.comments(8) == []
+
+
+def test_a_report_that_names_no_commit_cannot_be_placed(github: GitHub, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="names no commit"):
+        comment_command(Wanted(saved(tmp_path, of(commit=None)), pull_request=7), around(github))
+    assert github.requests == []
+
+
+def test_the_repository_has_to_be_known(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="of which repository"):
+        comment_command(Wanted(saved(tmp_path, of()), pull_request=7), {"GITHUB_TOKEN": "x"})
+
+
+def test_a_token_of_ones_own_server_does_not_go_to_github_com(tmp_path: Path) -> None:
+    environment = {"GITHUB_TOKEN": "x", "GITHUB_SERVER_URL": "https://ghe.example.com"}
+    with pytest.raises(UsageError, match="GITHUB_API_URL"):
+        comment_command(Wanted(saved(tmp_path, of()), repository="o/r", pull_request=7), environment)
+
+
+def test_a_token_that_may_not_write_is_exit_code_3(github: GitHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert comment_command(Wanted(saved(tmp_path, of()), pull_request=7), around(github, write=False)) == 3
+    said = capsys.readouterr()
+    assert said.out == "" and "comment refused" in said.err and "pull-requests: write" in said.err
+
+
+def test_in_workflow_run_the_run_chooses_the_pull_request(github: GitHub, tmp_path: Path) -> None:
+    assert comment_command(Wanted(saved(tmp_path, relayed())), workflow_run(github, tmp_path)) == 0
+    (posted,) = github.comments(7)
+    assert f"actions/runs/{RUN}" in posted["body"] and github.comments(8) == []
+
+
+@pytest.mark.parametrize("change", [{"run_id": 99}, {"head_sha": OTHER}, {"repository": "octo-org/other"}, {"run_attempt": 2}])
+def test_a_report_that_says_it_is_of_another_run_is_refused(github: GitHub, tmp_path: Path, change: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="not of the run it came with"):
+        comment_command(Wanted(saved(tmp_path, relayed(**change))), workflow_run(github, tmp_path))
+    assert github.requests == []
+
+
+def test_a_report_without_an_origin_is_refused_in_workflow_run(github: GitHub, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="names no workflow run"):
+        comment_command(Wanted(saved(tmp_path, of())), workflow_run(github, tmp_path))
+    assert github.requests == []
+
+
+def test_a_pull_request_that_was_closed_meanwhile_is_no_error(github: GitHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    github.change_pull(7, state="closed")
+    assert comment_command(Wanted(saved(tmp_path, relayed())), workflow_run(github, tmp_path)) == 0
+    assert "comment skipped" in capsys.readouterr().out and github.comments(7) == []
+
+
+def test_a_run_of_a_push_has_nothing_to_post(github: GitHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert comment_command(Wanted(saved(tmp_path, relayed())), workflow_run(github, tmp_path, event="push")) == 0
+    assert "comment skipped" in capsys.readouterr().out and github.requests == []
+
+
+def test_in_any_other_event_the_way_out_is_named(github: GitHub, tmp_path: Path) -> None:
+    environment = {**workflow_run(github, tmp_path), "GITHUB_EVENT_NAME": "push"}
+    with pytest.raises(UsageError) as caught:
+        comment_command(Wanted(saved(tmp_path, relayed())), environment)
+    assert "workflow_run" in caught.value.remedy
+
+
+def test_an_enterprise_server_is_posted_to_at_its_own_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comment, "SETTLE", 0.0)
+    with GitHub(enterprise=True) as github:
+        github.add_pull(7, HEAD)
+        environment = {name: value for name, value in around(github).items() if name != "GITHUB_GRAPHQL_URL"}
+        assert comment_command(Wanted(saved(tmp_path, of()), pull_request=7), environment) == 0
+        assert len(github.comments(7)) == 1 and "POST /api/graphql" in github.requests and github.faults == []

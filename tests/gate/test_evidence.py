@@ -1,0 +1,122 @@
+"""`repro-gate check` and `explain`: the checks that need no training, through the command line, in real repositories."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from repro_gate.checks import ALL
+from repro_gate.cli import main
+from repro_gate.gate.evidence import NEED_TRAINING
+from tests.support.gates import command, environment
+from tests.support.repositories import git, repository
+
+SPEC = "version: 1\ntrain: {run: python train.py}\ndata: [{path: train.bin, sha256: SUM}]\nchecklist: {profile: PROFILE}\n"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A committed checkout with a licence and declared data, and a cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = repository(tmp_path / "work")
+    (root / "LICENSE").write_text("MIT License\n")
+    (root / "train.bin").write_bytes(b"data")
+    return root
+
+
+def commit(root: Path, profile: str = "basic", digest: str = hashlib.sha256(b"data").hexdigest()) -> None:
+    (root / "repro.yml").write_text(SPEC.replace("SUM", digest).replace("PROFILE", profile))
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "spec")
+
+
+def check(root: Path, tmp_path: Path) -> tuple[int, dict[str, str]]:
+    """Exit code, and status by check."""
+    out = tmp_path / "checks.json"
+    code = main(["check", str(root), "--json", str(out), "--quiet"])
+    return code, {item["id"]: item["status"] for item in json.loads(out.read_text())["checklist"]}
+
+
+def test_what_was_never_declared_is_one_line_in_basic_and_fails_in_strict(
+    checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # pytest-xdist sets it, and lines are wrapped there
+    commit(checkout)
+    code, found = check(checkout, tmp_path)
+    out = capsys.readouterr().out
+    assert out.count("not declared: image, lockfile (https://") == 1 and "env/lockfile" not in out and "env/image-digest" not in out
+    assert code == 0 and found["env/lockfile"] == "skip" and found["data/checksums"] == "pass" and found["code/clean"] == "pass"
+    commit(checkout, "strict")
+    code, found = check(checkout, tmp_path)
+    assert code == 1 and found["env/lockfile"] == "fail" and found["data/checksums"] == "pass"
+
+
+def test_declared_data_that_is_not_what_it_was_fails(checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commit(checkout, digest="0" * 64)
+    assert check(checkout, tmp_path)[0] == 1
+    assert "train.bin" in capsys.readouterr().out
+
+
+def test_only_checks_that_need_no_training_are_made(checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commit(checkout)
+    _, found = check(checkout, tmp_path)
+    assert set(found) == {item.id for item in ALL} - set(NEED_TRAINING) and len(found) + len(NEED_TRAINING) == len(ALL) == 36
+    assert f"{len(NEED_TRAINING)} need training" in capsys.readouterr().out
+
+
+def test_a_cache_that_cannot_be_used_changes_no_answer(checkout: Path, tmp_path: Path) -> None:
+    commit(checkout)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache/repro-gate").write_text("no folder")
+    assert check(checkout, tmp_path)[0] == 0
+
+
+def test_a_closed_pipe_is_no_verdict(checkout: Path) -> None:
+    commit(checkout)
+    line = subprocess.list2cmdline(command("check", checkout))
+    done = subprocess.run(
+        ["bash", "-c", f"{line} | head -1 >/dev/null; echo ${{PIPESTATUS[0]}}"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() in ("0", "141") and "Traceback" not in done.stderr  # 0 where all was written before `head` left
+
+
+def test_a_page_is_printed_and_a_wrong_name_is_mended(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "data/checksums"]) == 0
+    assert capsys.readouterr().out.startswith("# data/checksums\n")
+    assert main(["explain", "data/checksum"]) == 2
+    assert "did you mean `data/checksums`?" in capsys.readouterr().err
+    assert main(["explain"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [item.id for item in ALL]
+
+
+def test_what_links_of_a_checkout_lead_to_is_told_nowhere(checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each file that is read and told about in its own words, as a link to a secret that only the gate can read, in several forms."""
+    secret = tmp_path / "secret"
+    secret.write_text('{"words-of-somebody": "words-of-somebody"}\nwords-of-somebody @@ =\n  words-of-somebody: [words-of-somebody\n')
+    with open(checkout / ".git" / "config", "a") as config:
+        config.write('[http "https://words-of-somebody.example/"]\n\textraheader = words-of-somebody\n')
+    (checkout / ".github" / "workflows").mkdir(parents=True)
+    for target in (str(secret), ".git/config", "/proc/self/environ"):
+        up = target if target.startswith("/") else f"../../{target}"
+        links = {"a.csv.dvc": target, "requirements.lock": target, "uv.lock": target, "pyproject.toml": target}
+        links |= {"repro.lock": target, ".github/workflows/ci.yml": up, "action.yml": target, "LICENSE": target, "code.py": target}
+        for name, to in links.items():
+            (checkout / name).unlink(missing_ok=True)
+            (checkout / name).symlink_to(to)
+        for lock in ("requirements.lock", "uv.lock"):
+            data = f"data: [{{path: a.csv.dvc}}, {{path: code.py}}, {{path: {secret}}}]\n"
+            (checkout / "repro.yml").write_text(f"version: 1\ntrain: {{run: python train.py}}\nenv: {{lockfile: {lock}}}\n{data}")
+            git(checkout, "add", "-A")
+            git(checkout, "commit", "-qm", "links", "--allow-empty")
+            _, found = check(checkout, tmp_path)
+            said = "".join([*capsys.readouterr(), (tmp_path / "checks.json").read_text()])
+            assert "words-of-somebody" not in said and "XDG_CACHE_HOME" not in said, said
+            assert found["env/lockfile"] == "fail" and found["data/checksums"] == "fail"

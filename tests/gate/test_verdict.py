@@ -1,0 +1,188 @@
+"""The verdict: a proof that training is not reproducible outranks what could not be known, and nothing unknown passes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from repro_gate.baseline.model import AgainstFinding, LockFinding
+from repro_gate.checks.interface import CATEGORIES, CheckResult
+from repro_gate.compare.model import Cost, Divergence, Tally
+from repro_gate.compare.traces import compare_runs
+from repro_gate.gate.verdict import Findings, decide
+from repro_gate.report.model import SeedResult
+from repro_gate.spec.model import AllowedFlag, CostBudget, Determinism, LockRule, Tolerance
+from tests.support.built_traces import changed, flip, place_of, run, spec, training, with_loss
+
+A = training()
+SAME = SeedResult(42, compare_runs([A], [A]))
+PARTED = SeedResult(42, compare_runs([A], [changed(A, place_of(A, 1, "gradient"), flip(0))]))
+PASSED = tuple(CheckResult(f"{name}/x", name, "pass", "") for name in CATEGORIES)
+FAILED = replace(PASSED[1], status="fail", message="wrong sum", evidence=("train.bin",))
+CRASHED = run("default-1", outcome="crashed", problem="it exited with status 1", reason_id="run/crashed")
+COST = Cost(20.0, (15.0, 25.0), 12.0, 10.0, 90)
+
+
+def decided(**changes: Any) -> tuple[str, list[str], list[str]]:
+    """(verdict, ids of the reasons, ids of the notes) of findings that pass but for these changes."""
+    runs = (run("deterministic-1", A), run("deterministic-2", A))
+    verdict, reasons, notes = decide(replace(Findings(spec(), (SAME,), runs, PASSED, COST), **changes))
+    return verdict, [item.id for item in reasons], [item.id for item in notes]
+
+
+def test_equal_runs_and_checks_that_pass_are_a_pass() -> None:
+    assert decided() == ("pass", [], [])
+
+
+def test_runs_that_part_are_a_fail_that_says_where() -> None:
+    assert decided(comparisons=(SAME, PARTED)) == ("fail", ["determinism/diverged"], [])
+    for divergence, says in (
+        (Divergence(-1, "parameter", "w"), "diverge before the first step, in parameter w"),
+        (Divergence(2, "artifact", "m.pt"), "diverge in artifacts, in artifact m.pt"),
+        (Divergence(2, "loss", "l"), "at step 2"),
+    ):
+        item = SeedResult(7, replace(PARTED.comparison, first_divergence=divergence))
+        (reason,) = decide(Findings(spec(), (item,), (), PASSED, None))[1]
+        assert says in reason.message
+        assert "seed 7" in reason.message
+
+
+def test_a_flag_that_is_left_off_is_named_where_the_others_are_on() -> None:
+    allowed = spec(determinism=Determinism(allow=(AllowedFlag("MKL_CBWR", "slow"),)))
+    (reason,) = decide(Findings(allowed, (PARTED,), (), PASSED, None))[1]
+    assert "seed 42 and every flag on but MKL_CBWR diverge" in reason.message
+
+
+def test_a_cost_that_could_not_be_measured_is_said() -> None:
+    assert decided(cost=None) == ("pass", [], ["cost/not-measured"])
+
+
+def test_what_lies_beside_is_a_notice_and_never_a_failure() -> None:
+    beside = {"beside/files": ("1 file that the runs wrote differs", "declare it"), "beside/log": ("a printed number differs", "")}
+    assert decided(beside=beside) == ("pass", [], ["beside/files", "beside/log"])
+
+
+def test_a_check_that_failed_is_a_fail() -> None:
+    assert decided(checklist=(*PASSED, FAILED)) == ("fail", ["data/x"], [])
+    assert decided(checklist=(*PASSED, replace(FAILED, status="warn"))) == ("pass", [], [])
+
+
+def test_a_run_that_could_not_be_had_is_inconclusive() -> None:
+    assert decided(runs=(CRASHED,)) == ("inconclusive", ["run/crashed"], [])
+    assert decided(interrupted="the gate was interrupted") == ("inconclusive", ["run/interrupted"], [])
+    assert decided(artifact_notes=("no file matches",)) == ("inconclusive", ["artifact/missing"], [])
+    assert decided(comparisons=()) == ("inconclusive", ["run/nothing-compared"], [])
+
+
+def test_a_proof_outranks_a_run_that_could_not_be_had_and_both_are_said() -> None:
+    assert decided(comparisons=(PARTED,), runs=(CRASHED,)) == ("fail", ["determinism/diverged", "run/crashed"], [])
+    assert decided(checklist=(FAILED,), comparisons=(), runs=()) == ("fail", ["data/x"], [])
+
+
+def test_training_on_another_device_than_the_required_one_is_inconclusive() -> None:
+    elsewhere = replace(FAILED, id="hardware/device", category="hardware")
+    assert decided(checklist=(*PASSED, elsewhere)) == ("inconclusive", ["hardware/device"], [])
+    assert decided(comparisons=(PARTED,), checklist=(*PASSED, elsewhere))[0] == "fail"
+
+
+def test_runs_that_recorded_nothing_but_generator_states_are_inconclusive() -> None:
+    bare = replace(SAME.comparison, by_kind={"rng": SAME.comparison.by_kind.get("rng", Tally(3, 0))})
+    assert decided(comparisons=(SeedResult(42, bare),)) == ("inconclusive", ["run/nothing-compared"], [])
+
+
+def test_a_category_of_which_nothing_was_shown_is_a_fail_unless_runs_are_missing() -> None:
+    assert decided(checklist=PASSED[1:]) == ("fail", ["checklist/uncovered"], [])
+    assert decided(checklist=PASSED[1:], runs=(CRASHED,)) == ("inconclusive", ["run/crashed"], [])
+    assert decided(checklist=(*PASSED[1:], replace(PASSED[0], status="fail"))) == ("fail", ["code/x"], [])
+
+
+@pytest.mark.parametrize(("most", "verdict"), [(None, "pass"), (30.0, "pass"), (18.0, "pass"), (15.0, "pass"), (14.9, "fail")])
+def test_the_whole_interval_must_lie_above_the_budget(most: float | None, verdict: str) -> None:
+    found = decided(cost=COST, spec=spec(cost=CostBudget(True, most)))
+    assert found == (verdict, ["cost/over-budget"] if verdict == "fail" else [], [])
+
+
+def test_a_budget_that_could_not_be_judged_is_inconclusive() -> None:
+    budget = spec(cost=CostBudget(True, 30.0))
+    assert decided(cost=None, spec=budget) == ("inconclusive", ["cost/not-measured"], [])
+    assert decided(spec=budget, runs=(CRASHED,))[1] == ["run/crashed"]
+    assert decided(cost=None, spec=spec(cost=CostBudget(False, 30.0))) == ("pass", [], [])
+    assert decided(spec=spec()) == ("pass", [], [])
+
+
+def test_a_tolerance_decides_where_one_is_asked_for() -> None:
+    loose = spec(determinism=Determinism(Tolerance(1e-3, 1e-3)))
+    near, far = (SeedResult(42, compare_runs([A], [with_loss(A, 1, 0.5 + gap)])) for gap in (1e-4, 1e-2))
+    assert decided(spec=loose) == ("pass", [], [])
+    assert decided(spec=loose, comparisons=(near,)) == ("pass", [], ["determinism/within-tolerance"])
+    assert decided(spec=loose, comparisons=(far,)) == ("fail", ["determinism/outside-tolerance"], [])
+
+
+def test_what_is_worth_knowing_is_noted_once() -> None:
+    noted = replace(A, notes=[("state-not-kept", "too little room")] * 2)
+    assert decided(runs=(run("deterministic-1", noted, left=2),))[2] == ["run/left-running", "probe/state-not-kept"]
+    assert decided(spec=spec(determinism=Determinism(allow=(AllowedFlag("MKL_CBWR", "slow"),))))[2] == ["determinism/flag-allowed"]
+
+
+def test_a_series_that_stopped_at_its_divergence_fails_for_that_alone() -> None:
+    ended = run("deterministic-2", A, outcome="interrupted", problem="it had parted", reason_id="run/ended-early")
+    found = decided(
+        comparisons=(PARTED,), runs=(ended,), checklist=PASSED[1:], stopped_early=True, cost=None, spec=spec(cost=CostBudget(True, 30.0))
+    )
+    assert found == ("fail", ["determinism/diverged"], ["run/fail-fast"])
+
+
+def held(status: str, **more: Any) -> LockFinding:
+    """What the lock says, with one status."""
+    return LockFinding(status, f"it is {status}", remedy="look", **more)
+
+
+@pytest.mark.parametrize(
+    ("finding", "notice", "strict"),
+    [
+        (held("unchanged"), [], []),
+        (held("no-op"), [], []),
+        (held("changed"), [], ["lock/changed"]),
+        (held("new-platform"), [], []),
+        (held("new-platform", unknown_recipe=True), [], ["lock/new-platform"]),
+        (held("drift"), ["lock/drift"], ["lock/drift"]),
+    ],
+)
+def test_drift_always_fails_and_a_change_where_the_spec_says_so(finding: LockFinding, notice: list[str], strict: list[str]) -> None:
+    for rule, reasons in (("notice", notice), ("fail", strict)):
+        assert decided(spec=replace(spec(), lock=LockRule(rule)), lock=finding) == ("fail" if reasons else "pass", reasons, [])
+
+
+def test_a_lock_that_cannot_be_held_against_the_runs_is_said() -> None:
+    assert decided(not_held="the runs are not the same bits") == ("pass", [], ["lock/not-held"])
+    strict = replace(spec(), lock=LockRule("fail"))
+    assert decided(spec=strict, not_held="the runs are not the same bits") == ("inconclusive", ["lock/not-held"], [])
+    assert decided(spec=strict, not_held="so", comparisons=(PARTED,)) == ("fail", ["determinism/diverged"], [])
+
+
+@pytest.mark.parametrize(
+    ("status", "notice", "strict"),
+    [
+        ("unchanged", "pass", "pass"),
+        ("no-op", "pass", "pass"),
+        ("changed", "pass", "fail"),
+        ("inconclusive", "inconclusive", "inconclusive"),
+    ],
+)
+def test_another_refs_bits(status: str, notice: str, strict: str) -> None:
+    finding = AgainstFinding("main", "a" * 40, status, "as it is")
+    for rule, verdict in (("notice", notice), ("fail", strict)):
+        assert decided(spec=replace(spec(), lock=LockRule(rule)), against=finding)[0] == verdict
+    assert decided(against=finding, comparisons=(PARTED,))[1] == ["determinism/diverged"], "what is known comes first"
+
+
+def test_an_address_that_does_not_see_its_leaves_passes_nothing() -> None:
+    assert decided(unproven="3 of 4 leaves moved it") == ("inconclusive", ["address/unproven"], [])
+
+
+def test_a_reason_shows_the_first_of_what_was_seen() -> None:
+    item = replace(FAILED, evidence=("one", "two", "three", "four"))
+    (reason,) = decide(Findings(spec(), (SAME,), (), (*PASSED, item), COST))[1]
+    assert reason.message == "wrong sum: one; two; three"

@@ -1,0 +1,158 @@
+"""What the first half of the action leaves in the report folder: a report that names its run, or the reason why there is none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from repro_gate.errors import UsageError
+from repro_gate.github import run_phase
+from repro_gate.github.model import Activity, Decision, Inputs, Job
+from repro_gate.github.redact import MARK
+from repro_gate.github.report_folder import PROBLEM, REPORT, Problem, open_folder, read_problem
+from repro_gate.github.run_phase import gate_phase, spec_path, write_report
+from repro_gate.report.json_reader import load
+from repro_gate.report.model import Report
+from tests.support import reports
+
+HEAD, MERGE = "0123456789abcdef0123456789abcdef01234567", "f" * 40
+FOLDER = "repro-gate-report"
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A job with an empty checkout; the working folder is what it was at the end."""
+    monkeypatch.chdir(tmp_path)
+    return Job(
+        repository="octo-org/trainer",
+        event_name="pull_request",
+        event_path=None,
+        sha=MERGE,
+        ref="refs/pull/7/merge",
+        run_id=4711,
+        run_attempt=2,
+        server_url="https://ghe.example.com",
+        api_url="https://ghe.example.com/api/v3",
+        graphql_url="https://ghe.example.com/api/graphql",
+        workspace=tmp_path,
+        self_hosted=True,
+    )
+
+
+def left(job: Job, decision: Decision, inputs: Inputs | None = None, known: tuple[str, ...] = ()) -> Problem:
+    """The problem that the gate leaves."""
+    gate_phase(inputs or Inputs(), job, decision, {}, known)
+    assert not (job.workspace / FOLDER / REPORT).exists()
+    found = read_problem(job.workspace / FOLDER)
+    assert found is not None
+    return found
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, answer: Report | BaseException) -> None:
+    """The gating itself is not what is tried here: it gives `answer`."""
+
+    def gated(*_: object) -> Report:
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(run_phase, "_gated", gated)
+
+
+@pytest.mark.parametrize(("activity", "code"), [(Activity.REFUSE, 2), (Activity.NOTHING, 0)])
+def test_what_is_not_to_be_gated_is_not_and_the_reason_is_left(
+    job: Job, monkeypatch: pytest.MonkeyPatch, activity: Activity, code: int
+) -> None:
+    def gated(*_: object) -> NoReturn:
+        raise AssertionError("a stranger's code was about to run")
+
+    monkeypatch.setattr(run_phase, "_gated", gated)
+    found = left(job, Decision(activity, "a fork on this machine", "allow_forks"))
+    assert found == Problem("a fork on this machine", "allow_forks", code, f"action/{activity.value}")
+
+
+def test_a_bad_spec_is_left_with_its_line(job: Job) -> None:
+    (job.workspace / "repro.yml").write_text("version: 1\ntrain: {run: python train.py, stpes: 3}\n")
+    found = left(job, Decision(Activity.GATE))
+    assert found.exit_code == 2 and found.message.startswith("repro.yml:2:") and "stpes" in found.message
+
+
+def test_a_missing_spec_is_left_by_its_name(job: Job) -> None:
+    found = left(job, Decision(Activity.GATE), Inputs(spec="gates/x.yml", working_directory="a"))
+    assert found.exit_code == 2 and "a/gates/x.yml" in found.message
+
+
+def test_a_token_in_a_spec_does_not_reach_the_reason(job: Job) -> None:
+    token = "ghp_" + "a1B2" * 9
+    (job.workspace / "repro.yml").write_text(f"version: 1\ntrain: {{run: python train.py}}\n{token}: 1\ncorrect-horse: 1\n")
+    found = left(job, Decision(Activity.GATE), known=("correct-horse",))
+    assert token not in found.message and "correct-horse" not in found.message and MARK in found.message
+    assert token not in (job.workspace / FOLDER / PROBLEM).read_text()
+
+
+def test_a_link_in_the_folders_place_is_an_error_and_is_not_written_through(job: Job, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / FOLDER).symlink_to("theirs")
+    with pytest.raises(UsageError, match="cannot be used"):
+        gate_phase(Inputs(), job, Decision(Activity.REFUSE, "no"), {})
+    assert list((tmp_path / "theirs").iterdir()) == []
+
+
+def test_a_full_disk_is_inconclusive_and_no_mistake_of_ours(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, OSError(28, "No space left on device", "/tmp/repro-gate"))
+    found = left(job, Decision(Activity.GATE))
+    assert (found.exit_code, found.message) == (3, "/tmp/repro-gate: No space left on device") and "free space" in found.remedy
+
+
+def test_a_job_that_is_cancelled_leaves_that_it_was(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        gate_phase(Inputs(), job, Decision(Activity.GATE), {})
+    found = read_problem(job.workspace / FOLDER)
+    assert found is not None and found.exit_code == 3 and "interrupted" in found.message
+
+
+@pytest.mark.parametrize(
+    ("tested", "commit", "named"), [(HEAD, MERGE, HEAD), ("", HEAD, HEAD), ("", None, MERGE)], ids=["event", "checkout", "neither"]
+)
+def test_a_report_names_its_run_and_the_commit_that_it_is_of(
+    job: Job, monkeypatch: pytest.MonkeyPatch, tested: str, commit: str | None, named: str
+) -> None:
+    answers(monkeypatch, replace(reports.FAIL, subject=replace(reports.FAIL.subject, commit=commit)))
+    gate_phase(Inputs(report="out/gpu"), job, Decision(Activity.GATE, tested_sha=tested), {})
+    origin = load(job.workspace / "out/gpu" / REPORT)["origin"]
+    assert origin == {"repository": "octo-org/trainer", "head_sha": named, "run_id": 4711, "run_attempt": 2, "name": "gpu"}
+    sarif = json.loads((job.workspace / "out/gpu/report.sarif").read_text())
+    assert sarif["runs"][0]["versionControlProvenance"][0]["repositoryUri"] == "https://ghe.example.com/octo-org/trainer"
+
+
+def test_what_a_training_of_the_gates_own_user_put_there_is_gone(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gated(*_: object) -> Report:
+        (job.workspace / FOLDER / PROBLEM).write_text('{"message": "all is well", "remedy": "", "exit_code": 0, "reason_id": "x"}')
+        return reports.FAIL
+
+    monkeypatch.setattr(run_phase, "_gated", gated)
+    gate_phase(Inputs(), job, Decision(Activity.GATE), {})
+    assert read_problem(job.workspace / FOLDER) is None
+    assert load(job.workspace / FOLDER / REPORT)["verdict"] == "fail"
+
+
+def test_known_secrets_are_in_none_of_the_files(tmp_path: Path) -> None:
+    shown = replace(reports.FAIL, reasons=(replace(reports.FAIL.reasons[0], message="the password is correct-horse-battery"),))
+    with open_folder(tmp_path, FOLDER) as folder:
+        write_report(folder, shown, ("correct-horse-battery",))
+    files = [path.read_text() for path in (tmp_path / FOLDER).glob("report.*")]
+    assert len(files) == 3
+    assert all("correct-horse-battery" not in text and MARK in text for text in files)
+
+
+@pytest.mark.parametrize(
+    ("directory", "spec", "path"), [(".", "repro.yml", "repro.yml"), ("a/b", "../c.yml", "a/c.yml"), ("a", ".", "a/repro.yml")]
+)
+def test_the_specs_path_counts_from_the_workspace(job: Job, directory: str, spec: str, path: str) -> None:
+    (job.workspace / "a").mkdir()
+    assert spec_path(Inputs(working_directory=directory, spec=spec)) == path

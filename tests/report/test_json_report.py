@@ -1,0 +1,282 @@
+"""Claims about `report.json_face`: what we write follows the published schema, and what we read is held to it and to limits."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from repro_gate.baseline import tree
+from repro_gate.baseline.config_hash import Leaf, Proof
+from repro_gate.baseline.document import from_json
+from repro_gate.compare.model import Distance
+from repro_gate.report import json_reader, json_report, json_values
+from repro_gate.report.json_reader import ReportError
+from repro_gate.report.model import Report, SeedResult
+from tests.support import reports
+
+
+def _loaded(text: str | bytes, folder: Path) -> dict[str, Any]:
+    path = folder / "report.json"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return json_reader.load(path)
+
+
+def _at(document: Any, pointer: str) -> tuple[Any, str | int]:
+    """The object that holds the last part of a JSON pointer, and that part."""
+    *steps, last = (int(step) if step.isdigit() else step for step in pointer.strip("/").split("/"))
+    for step in steps:
+        document = document[step]
+    return document, last
+
+
+def test_the_schema_is_a_schema() -> None:
+    Draft202012Validator.check_schema(json.loads(json_reader.schema_text()))
+
+
+def test_the_schema_explains_every_field() -> None:
+    def unexplained(schema: Any, path: str) -> list[str]:
+        missing = [f"{path}/{name}" for name, field in schema.get("properties", {}).items() if not field.get("description")]
+        parts = [*schema.get("properties", {}).items(), *schema.get("$defs", {}).items(), ("items", schema.get("items", {}))]
+        return missing + [found for name, part in parts if part for found in unexplained(part, f"{path}/{name}")]
+
+    assert unexplained(json.loads(json_reader.schema_text()), "") == []
+
+
+@pytest.mark.parametrize("report", [*reports.ALL.values(), reports.hostile()], ids=[*reports.ALL, "hostile"])
+def test_what_is_written_can_be_read_again(report: Report, tmp_path: Path) -> None:
+    assert _loaded(json_report.dumps(report), tmp_path) == json_report.to_json(report)
+
+
+def test_the_fields_that_others_rely_on_are_where_the_design_says() -> None:
+    document = json_report.to_json(reports.FAIL)
+    assert (document["schema"], document["verdict"]) == ("repro-gate/report/v1", "fail")
+    assert document["reasons"][0]["id"] == "determinism/diverged"
+    found = document["determinism"]
+    assert (found["identical"], found["runs"], found["steps"], found["tensors"], found["differing"]) == (False, 2, 50, 202, 14)
+    assert found["determinism_settings"]["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    first = found["first_divergence"]
+    assert (first["step"], first["kind"], first["name"]) == (3, "gradient", "blocks.3.attn.weight")
+    assert (first["max_abs"], first["max_ulp"]) == (1.2e-7, 3)
+    assert document["noise_floor"]["loss_gap"] == 3.1e-5
+    assert document["cost"]["determinism_cost_pct"] == 12.4 and document["cost"]["ci95"] == [10.1, 14.6]
+    assert {"id", "category", "status", "message"} <= set(document["checklist"][0])
+
+
+def test_a_part_that_was_not_measured_is_null() -> None:
+    document = json_report.to_json(reports.NOTHING)
+    names = ("determinism", "diagnosis", "noise_floor", "cost", "content_address", "lock", "against", "base")
+    assert [document[name] for name in names] == [None] * 8
+    assert document["checklist"] == document["runs"] == document["reasons"] == []
+
+
+def test_the_first_seed_that_diverged_is_the_one_shown() -> None:
+    document = json_report.to_json(replace(reports.FAIL, comparisons=(SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT))))
+    assert (document["determinism"]["seed"], document["determinism"]["identical"]) == (2, False)
+    assert [(item["seed"], item["identical"]) for item in document["determinism"]["seeds"]] == [(1, True), (2, False)]
+
+
+def test_a_figure_that_is_no_number_becomes_text_and_never_a_nan_token(tmp_path: Path) -> None:
+    far = Distance(max_abs=math.inf, l2=math.nan, relative_l2=-math.inf)
+    pair = replace(reports.DIFFERENT, first_divergence=replace(reports.FIRST, distance=far))
+    text = json_report.dumps(replace(reports.FAIL, comparisons=(SeedResult(42, pair),), settings={"x": math.nan, "y": {1: (2, None)}}))
+    first = _loaded(text, tmp_path)["determinism"]["first_divergence"]
+    assert (first["max_abs"], first["l2"], first["relative_l2"], first["max_ulp"]) == ("inf", "nan", "-inf", None)
+
+
+def test_the_text_is_stable_sorted_and_plain_ascii() -> None:
+    text = json_report.dumps(reports.hostile("\u202eé\ud800\x1b"))
+    assert text == json_report.dumps(reports.hostile("\u202eé\ud800\x1b")) and text.endswith("}\n")
+    assert text.isascii() and "\x1b" not in text
+    assert list(json.loads(text)) == sorted(json.loads(text))
+
+
+@given(st.text())
+def test_any_text_from_the_training_code_makes_a_valid_document(text: str) -> None:
+    json_reader.validate(json.loads(json_report.dumps(reports.hostile(text))))
+
+
+def test_an_enormous_report_is_still_one_that_we_read(tmp_path: Path) -> None:
+    text = json_report.dumps(reports.enormous())
+    assert len(text) <= json_values.MAX_BYTES
+    found = _loaded(text, tmp_path)
+    assert found["verdict"] == "fail" and found["determinism"]["differing"] == 14
+
+
+@pytest.mark.parametrize("tier", json_values._SHORTER)
+@pytest.mark.parametrize("report", [*reports.ALL.values(), reports.hostile()], ids=[*reports.ALL, "hostile"])
+def test_each_way_to_shorten_a_document_leaves_it_valid(report: Report, tier: tuple[int, int, int]) -> None:
+    json_reader.validate(json_values._shortened(json_report.to_json(report), *tier))
+
+
+@pytest.mark.parametrize(
+    ("pointer", "value", "problem"),
+    [
+        ("/verdict", "great", "expected one of"),
+        ("/schema", "repro-gate/report/v2", 'expected "repro-gate/report/v1"'),
+        ("/seconds", "soon", "breaks `pattern"),
+        ("/seconds", True, "expected number or string, found true"),
+        ("/cost/ci95", [1.0], "breaks `minItems"),
+        ("/determinism/first_divergence/step", -2, "breaks `minimum"),
+        ("/determinism/first_divergence/kind", "vibe", "expected one of"),
+        ("/checklist/0/category", "luck", "expected one of"),
+        ("/runs/1/steps", None, "expected integer, found null"),
+        ("/reasons", {}, "expected array, found an object of 0"),
+        ("/content_address/config_hash", "sha256:0", "breaks `pattern"),
+        ("/content_address/leaves/recipe", [], "expected object, found an array of 0"),
+        ("/content_address/leaves/recipe", {str(index): 0 for index in range(20_001)}, "breaks `maxProperties"),
+        ("/content_address/proof/moved", -1, "breaks `minimum"),
+        ("/lock/status", "fine", "expected one of"),
+        ("/lock/loss_gap", "far", "breaks `pattern"),
+        ("/lock/moved/0/root", "trunk", "expected one of"),
+        ("/lock/unlike", ["weights"] * 1_001, "breaks `maxItems"),
+        ("/against/commit", "main", "breaks `pattern"),
+        ("/against/status", "drift", "expected one of"),
+        ("/base/policy", "none", "expected one of"),
+        ("/base/weakened", None, "expected array, found null"),
+    ],
+)
+def test_a_wrong_value_is_named_by_its_pointer(pointer: str, value: object, problem: str) -> None:
+    document = json_report.to_json(replace(reports.CHANGED, comparisons=reports.FAIL.comparisons, reasons=reports.FAIL.reasons))
+    holder, last = _at(document, pointer)
+    holder[last] = value
+    with pytest.raises(ReportError) as caught:
+        json_reader.validate(document)
+    assert f"{pointer}: " in caught.value.message and problem in caught.value.message
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["schema", "verdict", "reasons", "determinism", "cost", "checklist", "subject"])
+def test_a_missing_field_is_named(name: str) -> None:
+    document = json_report.to_json(reports.PASS)
+    del document[name]
+    with pytest.raises(ReportError, match=f"`{name}` is missing"):
+        json_reader.validate(document)
+
+
+def test_a_report_of_the_former_version_is_still_read() -> None:
+    found = json_reader.load(Path(__file__).parent / "former" / "report-0.1.json")
+    assert found["verdict"] == "fail" and not {"lock", "against", "base"} & found.keys()
+
+
+def test_an_address_can_be_hashed_again_from_the_report(tmp_path: Path) -> None:
+    leaves: dict[str, Leaf] = {
+        "one": 1,
+        "one-float": 1.0,
+        "zero": -0.0,
+        "large": 2**70,
+        "text": "1.0",
+        "list": [1, [1.0]],
+        "map": {"1": None},
+    }
+    real = replace(tree.address({**leaves, "train/snippet": "x = 1\n" * 9_000}, {"torch": "2.13.0"}), proof=Proof(True, 9, 9))
+    found = from_json(_loaded(json_report.dumps(replace(reports.LOCKED, content_address=real)), tmp_path)["content_address"])
+    assert found == real and all(repr(found.recipe_leaves[name]) == repr(leaves[name]) for name in leaves)
+
+
+def test_lock_ref_and_base_hold_all_that_was_found() -> None:
+    document = json_report.to_json(reports.CHANGED)
+    lock, against, base = document["lock"], document["against"], json_report.to_json(reports.WEAKENED)["base"]
+    assert (lock["status"], lock["unlike"], lock["loss_gap"], lock["outside"]) == ("changed", ["losses", "weights"], 0.25, [])
+    assert lock["moved"][1] == {"root": "recipe", "name": "data/extra.bin", "before": None, "after": "sha256:" + "6f" * 32}
+    assert (against["ref"], against["first_divergence"]["name"], against["first_divergence"]["max_ulp"]) == (
+        "origin/main",
+        "blocks.3.attn.weight",
+        3,
+    )
+    assert (base["policy"], [item["where"] for item in base["weakened"]]) == ("head", ["repro.yml:12", "repro.yml:31", ""])
+
+
+def test_a_leaf_that_json_cannot_hold_makes_a_valid_document_all_the_same(tmp_path: Path) -> None:
+    deep: Leaf = "x"
+    for _ in range(100):
+        deep = [deep]
+    leaves: dict[str, Leaf] = {"deep": deep, "nan": math.nan, "surrogate": "\ud800"}
+    report = replace(reports.LOCKED, content_address=replace(reports.ADDRESS, recipe_leaves=leaves))
+    found = _loaded(json_report.dumps(report), tmp_path)["content_address"]["leaves"]["recipe"]
+    assert found["nan"] == {"float": "nan"} and found["deep"][0][0] and found["surrogate"] == "\\ud800"
+
+
+def test_a_number_that_python_cannot_write_is_shown_in_another_way(tmp_path: Path) -> None:
+    report = replace(reports.PASS, settings={"huge": 10**5_000}, cost=None)
+    assert _loaded(json_report.dumps(report), tmp_path)["determinism"]["determinism_settings"]["huge"].startswith("0x")
+
+
+def test_more_leaves_moves_and_weakenings_than_the_schema_takes_are_cut(tmp_path: Path) -> None:
+    found = _loaded(json_report.dumps(reports.enormous(tensors=20_001, name=10, reasons=1)), tmp_path)
+    assert len(found["content_address"]["leaves"]["recipe"]) == 20_000
+    assert [len(found["lock"][name]) for name in ("moved", "unlike", "outside")] == [1_000] * 3
+    assert len(found["against"]["moved"]) == len(found["base"]["weakened"]) == 1_000
+
+
+def test_fields_of_a_later_version_are_let_through() -> None:
+    document = json_report.to_json(reports.FAIL) | {
+        "added_later": 1,
+        "content_address": json_report.to_json(reports.LOCKED)["content_address"] | {"added_later": 1},
+        "diagnosis": {
+            "cause": "nondeterministic-op",
+            "op": "aten::index_put_",
+            "file": "model.py",
+            "line": 41,
+            "evidence": ["x"],
+            "remedy": "y",
+        },
+    }
+    json_reader.validate(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"\xff{}", "not UTF-8 at byte 0"),
+        (b"", "not JSON"),
+        (b'{"verdict": "pass"', "not JSON"),
+        (b'{"verdict": "fail", "verdict": "pass"}', 'the key "verdict" stands twice'),
+        (b'{"cost": {"a": 1, "a\\u001b": 2, "a\\u001b": 3}}', "stands twice"),
+        (b'{"seconds": NaN}', "NaN is not JSON"),
+        (b'{"seconds": -Infinity}', "-Infinity is not JSON"),
+        (b'{"seconds": 1e999}', "too large"),
+        (b'{"seconds": ' + b"9" * 5000 + b"}", "not JSON"),
+        (b"[" * 65 + b"]" * 65, "nested deeper than 64"),
+        (b"[" * 100_000, "nested deeper than 64"),
+        (b"[]", "/: expected object"),
+        (b'"report"', "/: expected object"),
+        (b" " * (json_values.MAX_BYTES + 1), "larger than 16 MiB"),
+    ],
+)
+def test_a_hostile_file_is_refused_with_its_name_and_what_is_wrong(text: bytes, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(ReportError) as caught:
+        _loaded(text, tmp_path)
+    assert "report.json: " in caught.value.message and problem in caught.value.message
+    assert all(line.isprintable() for line in caught.value.diagnostics().split("\n")) and len(caught.value.message) < 2_000
+
+
+def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name, problem in (("pipe", "not a regular file"), (".", "cannot be read|not a regular"), ("none", "No such file")):
+        with pytest.raises(ReportError, match=problem):
+            json_reader.load(tmp_path / name)
+
+
+def test_an_error_never_repeats_a_long_hostile_value() -> None:
+    document = json_report.to_json(reports.PASS) | {"verdict": "\x1b[31m" * 100_000, "reasons": ["x" * 10_000] * 100}
+    with pytest.raises(ReportError) as caught:
+        json_reader.validate(document)
+    assert len(caught.value.message) < 2_000 and "\x1b" not in caught.value.message
+
+
+def test_the_faces_of_machines_start_without_the_libraries_of_people() -> None:
+    code = "import sys, repro_gate.report.json_report; print([name for name in ('jsonschema', 'rich', 'jinja2') if name in sys.modules])"
+    root = str(Path(json_report.__file__).parents[2])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
+    assert done.stdout.strip() == "[]"

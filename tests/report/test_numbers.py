@@ -1,0 +1,77 @@
+"""Claims about `report.figures`: a number reads the same everywhere, keeps its unit, and never breaks on what a float can be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from repro_gate.report import numbers
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (12.44, "+12.4%"),
+        (-3.0, "-3.0%"),
+        (0.0, "0.0%"),
+        (-0.01, "0.0%"),
+        (99.94, "+99.9%"),
+        (99.97, "+100%"),
+        (746.2, "+746%"),
+        (-1234.5, "-1,234%"),
+        (math.inf, "inf%"),
+        (math.nan, "nan%"),
+    ],
+)
+def test_a_percentage_carries_its_sign_and_never_a_minus_zero(value: float, expected: str) -> None:
+    assert numbers.percent(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0.4123, "0.412 ms"),
+        (9.34, "9.34 ms"),
+        (9.996, "10.0 ms"),
+        (83.14, "83.1 ms"),
+        (831.4, "831 ms"),
+        (1234.0, "1.23 s"),
+        (999.6, "1.00 s"),
+    ],
+)
+def test_a_step_time_has_three_digits(value: float, expected: str) -> None:
+    assert numbers.milliseconds(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0.42, "0.42 s"), (12.34, "12.3 s"), (59.97, "1 min 00 s"), (245, "4 min 05 s"), (3720, "1 h 02 min"), (3599.6, "1 h 00 min")],
+)
+def test_a_duration_never_shows_sixty_of_anything(value: float, expected: str) -> None:
+    assert numbers.duration(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(512, "512 B"), (1024, "1.0 KiB"), (64 * 2**20, "64.0 MiB"), (2**30 - 1, "1.0 GiB"), (3 * 2**50, "3,072.0 TiB")]
+)
+def test_a_size_is_in_binary_units(value: int, expected: str) -> None:
+    assert numbers.size(value) == expected
+
+
+def test_small_figures_and_counts() -> None:
+    assert numbers.small(1.234e-7) == "1.2e-07"
+    assert (numbers.ulps(1), numbers.ulps(81_234)) == ("1 ULP", "81,234 ULP")
+    assert (numbers.count(1, "step"), numbers.count(1200, "step")) == ("1 step", "1,200 steps")
+    assert numbers.count(0, "loss", "losses") == "0 losses"
+    assert (numbers.shape((64, 32)), numbers.shape(()), numbers.of(14, 202)) == ("[64, 32]", "[]", "14 of 202")
+    assert numbers.shape(range(100)).endswith(", …]")
+
+
+@given(st.floats())
+@pytest.mark.parametrize("function", [numbers.percent, numbers.budget, numbers.milliseconds, numbers.duration, numbers.small])
+def test_every_float_has_a_text(function: Callable[[float], str], value: float) -> None:
+    assert function(value).strip()

@@ -1,0 +1,167 @@
+"""Who is told how the runs go, in words that neither a terminal nor a workflow's runner obeys."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from repro_gate.compare.model import Divergence
+from repro_gate.report.progress import Display, Lines, sentence, watching
+from repro_gate.runs.launch import Run
+from repro_gate.runs.progress import Silent, Watch
+from tests.support.built_traces import run, training
+
+HOSTILE = (
+    "::error file=a::b",
+    "\n::set-output name=x::y",
+    "  ::add-mask::z",
+    "##[add-path]/tmp",
+    "\x1b[31m\x1b]0;t\x07",
+    "\r::warning::w",
+    "café \u202e…",
+    "::stop-commands::x",
+    "[red]markup[/red]",
+)
+GOOD = run("deterministic-1", training())
+COMMAND = re.compile(r"^\s*::|##\[")
+
+
+def bad(text: str) -> Run:
+    """A run that ended badly, all of whose words are hostile."""
+    return run("default-1", training(), outcome="crashed", problem=text, reason_id="run/crashed", tail=(text, *HOSTILE))
+
+
+def tell(watch: Watch, text: str) -> None:
+    """A whole series, with everything that training code can put into it."""
+    watch.run_started("deterministic-1", 1, 5, 3)
+    watch.advanced(0, 0.5)
+    watch.advanced(1, None)
+    watch.run_ended(GOOD)
+    watch.run_started("default-1", 2, 5, None)
+    watch.diverged(Divergence(1, "gradient", text, process=text))
+    watch.run_ended(bad(text))
+    watch.advanced(0, 0.5)  # of a witness run, which is not told of
+
+
+def said(text: str, *, github: bool) -> list[str]:
+    """The lines of one series."""
+    stream = io.StringIO()
+    tell(Lines(stream, github), text)
+    return stream.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_word_of_the_training_is_a_workflow_command(text: str) -> None:
+    lines = said(text, github=True)
+    tokens = [line.removeprefix("::stop-commands::") for line in lines if line.startswith("::stop-commands::")]
+    assert len(set(tokens)) == 2  # one for each group
+    obeyed, stopped = [], ""
+    for line in lines:  # as the runner reads them
+        if stopped:
+            stopped = "" if line == f"::{stopped}::" else stopped
+            assert not stopped or not COMMAND.search(line), line
+        elif line.startswith("::stop-commands::"):
+            stopped = line.removeprefix("::stop-commands::")
+        elif COMMAND.search(line):
+            obeyed.append(line.partition(" ")[0])
+    assert obeyed == ["::group::run", "::endgroup::", "::group::run", "::endgroup::"]
+    assert not stopped
+    assert sum("  | " in line for line in lines) == 1 + len(HOSTILE)
+
+
+def test_a_gating_that_ends_in_a_run_lets_the_runner_obey_again() -> None:
+    stream = io.StringIO()
+
+    def interrupted() -> None:
+        with watching(stream, terminal=False, github=True, quiet=False) as watch:
+            watch.run_started("deterministic-1", 1, 5, 3)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    group, stop, go, end = stream.getvalue().splitlines()
+    assert (group, stop.replace("stop-commands::", "") + "::", end) == ("::group::run 1 of 5: deterministic-1, 3 steps", go, "::endgroup::")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_plain_lines_hold_no_escapes_and_no_commands_of_ours(text: str) -> None:
+    lines = said(text, github=False)
+    assert lines[0] == "run 1 of 5: deterministic-1, 3 steps"
+    assert not any(line.startswith("::") for line in lines)
+    assert all(line.isprintable() for line in lines)
+    assert len(lines) == 6 + 1 + len(HOSTILE)
+    assert [line for line in lines if line.startswith("about ")] == ["about 6.00 s for the other 4 runs"]
+
+
+def test_a_plain_ascii_stream_can_be_written_to() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    tell(Lines(stream, github=False), "x" * 300 + "é")
+    assert b"\\u2026" in raw.getvalue()
+
+
+def test_progress_is_said_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    lines = Lines(stream, github=False)
+    now = [0.0]
+    monkeypatch.setattr("repro_gate.report.progress.time.monotonic", lambda: now[0])
+    lines.run_started("deterministic-1", 1, 5, None)
+    for step, moment in enumerate((10.0, 31.0, 40.0, 62.0)):
+        now[0] = moment
+        lines.advanced(step, 0.25 if step == 1 else None)
+    lines.run_ended(GOOD)
+    now[0] = 900.0
+    lines.advanced(0, 0.5)  # of a run that was not announced
+    assert stream.getvalue().splitlines()[1:3] == ["  deterministic-1: step 1, loss 0.25", "  deterministic-1: step 3"]
+    assert len(stream.getvalue().splitlines()) == 5
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_display_shows_each_run_and_obeys_no_markup(terminal: bool) -> None:
+    stream = io.StringIO()
+    display = Display(Console(file=stream, force_terminal=terminal, width=200, highlight=False, markup=False, color_system=None))
+    display.start()
+    try:
+        tell(display, "[red]markup[/red] \x1b]0;t\x07")
+    finally:
+        display.stop()
+    assert "ok  deterministic-1: finished after 3 steps" in stream.getvalue()
+    assert "diverged: at step 1, gradient [red]markup[/red]" in stream.getvalue()
+    assert "bad default-1: crashed" in stream.getvalue()
+    assert "\x1b]0;" not in stream.getvalue()
+
+
+def test_the_watch_suits_its_stream() -> None:
+    with watching(io.StringIO(), terminal=False, github=True, quiet=True) as watch:
+        assert isinstance(watch, Silent)
+        tell(watch, "x")
+    with watching(io.StringIO(), terminal=False, github=True, quiet=False) as watch:
+        assert isinstance(watch, Lines)
+    with watching(io.StringIO(), terminal=True, github=False, quiet=False) as watch:
+        assert isinstance(watch, Display)
+
+
+def test_a_divergence_is_one_sentence() -> None:
+    assert sentence(Divergence(-1, "parameter", "fc.weight")) == "before the first step, parameter fc.weight"
+    assert sentence(Divergence(3, "loss", "loss", process="rank1")) == "at step 3, loss of rank1"
+
+
+def test_a_stream_that_nobody_reads_does_not_end_the_gating() -> None:
+    import os
+
+    reading, writing = os.pipe()
+    os.close(reading)
+    stream = os.fdopen(writing, "w")
+    watch = Lines(stream, github=False)
+    watch.run_started("deterministic-1", 1, 5, 4)
+    watch.diverged(Divergence(0, "loss", "loss"))
+    with pytest.raises(BrokenPipeError):
+        stream.close()  # what was written is still in its buffer
+
+
+def test_a_loss_is_said_once() -> None:
+    assert sentence(Divergence(0, "loss", "loss")) == "at step 0, loss"
+    assert sentence(Divergence(2, "gradient", "fc.weight", "rank1")) == "at step 2, gradient fc.weight of rank1"

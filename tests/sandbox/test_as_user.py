@@ -1,0 +1,216 @@
+"""Claims about `isolation.sight` and `isolation.handover`: what a training puts where the gate reads leads to nothing of the gate's."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from repro_gate.files import NotRegular, copy_file
+from repro_gate.runs.artifacts import collect
+from repro_gate.sandbox.as_user import open_written, sight_of
+from repro_gate.sandbox.identity import GID, UID
+from repro_gate.sandbox.ownership import give, let_in, seal
+from tests.support.starting import APPEND, LIST, OWN, READ, SAME, attempt, needs_own_user
+
+pytestmark = needs_own_user
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder as a gating has: the training may pass through it."""
+    found = tmp_path / "place"
+    found.mkdir()
+    let_in(OWN, found)
+    return found
+
+
+@pytest.fixture
+def written(place: Path) -> Path:
+    """A folder that the training has written to."""
+    folder = place / "written"
+    folder.mkdir()
+    for name in ("trace", "1.final.safetensors"):
+        (folder / name).write_bytes(b"line\n")
+    give(OWN, folder)
+    return folder
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_bytes(b"secret")
+    path.chmod(0o600)
+    return path
+
+
+def read(path: Path) -> bytes:
+    with os.fdopen(open_written(path, OWN), "rb") as file:
+        return file.read()
+
+
+def test_its_own_file_is_read(written: Path) -> None:
+    assert read(written / "trace") == b"line\n"
+
+
+def test_root_sees_as_the_training_does_and_then_as_root_again(secret: Path) -> None:
+    with pytest.raises(PermissionError), sight_of(OWN):
+        secret.read_bytes()
+    assert secret.read_bytes() == b"secret"
+    with sight_of(SAME):
+        assert secret.read_bytes() == b"secret"
+
+
+def test_only_this_thread_sees_so(secret: Path) -> None:
+    found: list[bytes] = []
+    looking = threading.Event()
+
+    def look() -> None:
+        looking.wait(20)
+        found.append(secret.read_bytes())
+
+    other = threading.Thread(target=look)  # there before, as the reader of a run's output is: what is started inside would inherit
+    other.start()
+    with sight_of(OWN):
+        looking.set()
+        other.join()
+    assert found == [b"secret"]
+
+
+def test_a_link_a_pipe_and_a_folder_are_refused(written: Path, secret: Path) -> None:
+    os.symlink(secret, written / "link")
+    os.mkfifo(written / "pipe")
+    (written / "folder").mkdir()
+    for name in ("link", "pipe", "folder"):
+        with pytest.raises(OSError, match=r"Too many levels|no regular file|Permission denied"):
+            read(written / name)
+
+
+def test_a_file_of_somebody_else_is_refused_even_where_it_could_be_read(written: Path) -> None:
+    (written / "of-root").write_bytes(b"x")
+    (written / "of-root").chmod(0o644)
+    with pytest.raises(NotRegular, match="not the training's own"):
+        read(written / "of-root")
+
+
+def test_a_second_name_of_a_file_is_refused(written: Path, secret: Path) -> None:
+    os.link(secret, written / "hard")
+    with pytest.raises(PermissionError):
+        read(written / "hard")
+    os.link(written / "trace", written / "again")
+    with pytest.raises(NotRegular, match="more than one name"):
+        read(written / "again")
+
+
+def test_a_folder_swapped_for_a_link_leads_nowhere(written: Path, secret: Path) -> None:
+    os.symlink(secret.parent, written / "sub")
+    with pytest.raises(PermissionError):
+        read(written / "sub" / "secret")
+    (secret.parent / "closed").mkdir(mode=0o700)
+    (secret.parent / "closed" / "plain").write_bytes(b"x")
+    os.symlink(secret.parent / "closed", written / "through")
+    with pytest.raises(PermissionError):
+        read(written / "through" / "plain")
+
+
+def test_a_race_of_links_never_shows_the_secret(written: Path, secret: Path) -> None:
+    """The training swaps its trace for a link to a secret, as fast as it can, while the gate looks."""
+    ended = threading.Event()
+
+    def swap() -> None:
+        with sight_of(OWN):
+            while not ended.is_set():
+                os.symlink(secret, written / "new")
+                os.replace(written / "new", written / "trace")
+                (written / "other").write_bytes(b"line\n")
+                os.replace(written / "other", written / "trace")
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    seen = set()
+    deadline = time.monotonic() + 0.5
+    try:
+        while time.monotonic() < deadline:
+            try:
+                seen.add(read(written / "trace"))
+            except OSError as error:
+                seen.add(type(error).__name__.encode())
+    finally:
+        ended.set()
+        swapping.join()
+    assert b"line\n" in seen or b"" in seen
+    assert b"secret" not in seen
+
+
+def test_artifacts_through_links_are_what_the_training_could_read(written: Path, secret: Path, tmp_path: Path) -> None:
+    (written / "out").mkdir()
+    os.symlink(written / "trace", written / "out" / "inside.pt")
+    os.symlink("/proc/self/environ", written / "out" / "environ.pt")
+    os.link(secret, written / "out" / "hard.pt")
+    found, _ = collect(written, ["out/*.pt"], tmp_path / "kept", partial(sight_of, OWN))
+    assert {item.name: item.note for item in found} == {
+        "out/inside.pt": "",
+        "out/environ.pt": "a link leads out of the working directory",
+        "out/hard.pt": "it could not be kept: Permission denied",
+    }
+    assert [path.read_bytes() for path in (tmp_path / "kept").iterdir()] == [b"line\n"]
+    taken, _ = collect(written, ["out/hard.pt"], tmp_path / "as-root")  # as root looks, the secret is an artifact
+    assert taken[0].note == "" and taken[0].path.read_bytes() == b"secret"
+
+
+def test_copying_looks_up_the_source_with_the_trainings_rights(secret: Path, tmp_path: Path) -> None:
+    with pytest.raises(PermissionError):
+        copy_file(secret, tmp_path / "copy", partial(sight_of, OWN))
+    assert copy_file(secret, tmp_path / "copy") == 6
+
+
+def test_what_is_given_is_the_trainings_links_themselves_not_what_they_lead_to(place: Path, secret: Path) -> None:
+    (place / "tree" / "deep").mkdir(parents=True)
+    (place / "tree" / "deep" / "file").write_bytes(b"x")
+    os.symlink(secret, place / "tree" / "link")
+    os.symlink(secret.parent, place / "tree" / "folder")
+    give(OWN, place / "tree")
+    owners = {os.lstat(path).st_uid for path in (place / "tree").rglob("*")} | {os.lstat(place / "tree").st_uid}
+    assert owners == {UID} and os.stat(secret).st_uid == os.stat(secret.parent).st_uid == 0
+
+
+def test_one_user_for_both_changes_no_owner(place: Path) -> None:
+    (place / "tree").mkdir()
+    give(SAME, place / "tree")
+    seal(SAME, place / "tree", "")
+    assert os.stat(place / "tree").st_uid == 0
+
+
+def test_what_is_sealed_is_not_changed_by_a_later_run_and_only_kept_tensors_are_read(written: Path) -> None:
+    kept = written / "1.final.safetensors"
+    for source, path in ((APPEND, written / "trace"), (READ, written / "trace"), (LIST, written)):
+        assert "Error" not in attempt(OWN, source, path)
+    seal(OWN, written, ".safetensors")
+    assert attempt(OWN, READ, kept) == "1"
+    for source, path in ((READ, written / "trace"), (LIST, written), (APPEND, written / "new")):
+        assert attempt(OWN, source, path).startswith("PermissionError")
+    for source in (APPEND, "import os, sys; os.unlink(sys.argv[1])", "import os, sys; os.chmod(sys.argv[1], 0o777)"):
+        assert attempt(OWN, source, kept).startswith("PermissionError")
+    states = {path.name: os.stat(path) for path in written.iterdir()}
+    assert {name: (state.st_uid, state.st_gid, state.st_mode & 0o777) for name, state in states.items()} == {
+        "trace": (0, GID, 0o400),
+        "1.final.safetensors": (0, GID, 0o440),
+    }
+
+
+def test_sealing_gives_nothing_of_others_away(written: Path, secret: Path) -> None:
+    """A hard link to a secret, sealed, would be readable by the training's group."""
+    os.link(secret, written / "hard")
+    os.symlink(secret, written / "link")
+    (written / "folder").mkdir()
+    os.mkfifo(written / "pipe")
+    for name in ("trace", "1.final.safetensors"):
+        os.link(written / name, written.parent / f"second-{name}")
+    seal(OWN, written, "")
+    assert list(written.iterdir()) == []
+    state = os.stat(secret)
+    assert (state.st_uid, state.st_gid, state.st_mode & 0o777) == (0, 0, 0o600) and secret.read_bytes() == b"secret"

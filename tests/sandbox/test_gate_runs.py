@@ -1,0 +1,312 @@
+"""Claims about a whole gating with a user of its own for the training: the same verdict as with one user, nothing within a hostile
+training's reach, nothing left. Real processes, real runs; most record through the SDK, which takes a tenth of a second."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import textwrap
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro_gate.report.json_reader import load
+from repro_gate.sandbox.identity import UID
+from repro_gate.sandbox.start import processes_of
+from tests.support.starting import OWN, SYSTEM, attempt, needs_own_user, python
+
+pytestmark = needs_own_user
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARIES = sysconfig.get_path("platlib")
+RECORDED = """
+import json, os
+from repro_gate import record, step
+with open("data/inside.txt") as inside, open(os.environ["OUTSIDE"]) as outside:
+    record("data", {"inside": inside.read(), "outside": outside.read()})
+for number in range(2):
+    record("loss", number / 3)
+    step()
+os.makedirs("out", exist_ok=True)
+with open("out/metrics.json", "w") as file:
+    json.dump({"loss": 0.5}, file)
+os.makedirs(os.path.expanduser("~/.cache"))
+open(os.path.join(os.environ["TMPDIR"], "scratch"), "w").close()
+"""
+
+
+def project(folder: Path, script: str, spec: str = "", **env: str) -> Path:
+    """A checkout with a credential, a script and declared data, in a folder that others may enter."""
+    folder.mkdir()
+    (folder / "outside.txt").write_text("outside")
+    checkout = folder / "checkout"
+    (checkout / "data").mkdir(parents=True)
+    (checkout / "data" / "inside.txt").write_text("inside")
+    (checkout / "train.py").write_text(textwrap.dedent(script))
+    variables = json.dumps({"OUTSIDE": str(folder / "outside.txt"), **env})
+    head = f"version: 1\ntrain: {{run: python3 train.py, timeout: 2m, env: {variables}}}\ncost: {{measure: false}}\n"
+    data = f"data: [{{path: data/inside.txt}}, {{path: {folder / 'outside.txt'}}}]\n"
+    (checkout / "repro.yml").write_text(head + data + (spec or "capture: {artifacts: [out/*.json]}\n"))
+    subprocess.run(["git", "init", "-q", str(checkout)], check=True)
+    with open(checkout / ".git" / "config", "a") as config:
+        config.write('[http "https://example.org/"]\n\textraheader = secret\n')
+    return checkout
+
+
+def gate(checkout: Path, level: str, **environment: str) -> Mapping[str, Any]:
+    """The report of one gating as `level` says; the traces lie beside the checkout."""
+    home, temporary = checkout.parent / "home", checkout.parent / "tmp"
+    for folder in (home, temporary):
+        folder.mkdir(exist_ok=True)
+    path = f"{os.path.dirname(python())}:{SYSTEM}"
+    out = checkout.parent / f"{level}.json"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "repro_gate",
+            "run",
+            str(checkout),
+            "--json",
+            str(out),
+            "--keep-traces",
+            str(checkout.parent / f"traces-{level}"),
+        ],
+        env={
+            "PATH": path,
+            "HOME": str(home),
+            "TMPDIR": str(temporary),
+            "REPRO_GATE_ISOLATION": level,
+            "GITHUB_TOKEN": "secret",
+            **environment,
+        },
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    return load(out) if out.exists() else {"verdict": "error", "code": done.returncode, "message": done.stderr}
+
+
+def logs(report: Mapping[str, Any]) -> str:
+    return "\n".join(line for run in report["runs"] for line in run.get("log_tail", ()))
+
+
+def tree(folder: Path) -> Mapping[str, tuple[int, int, int]]:
+    states = {str(path): os.lstat(path) for path in sorted(folder.rglob("*"))}
+    return {path: (state.st_mode, state.st_uid, state.st_mtime_ns) for path, state in states.items()}
+
+
+def test_the_verdict_is_that_of_one_user_with_artifacts_and_data_inside_and_outside_the_checkout(tmp_path: Path) -> None:
+    checkout = project(tmp_path / "p", RECORDED)
+    before = tree(checkout)
+    own, same = gate(checkout, "own-user"), gate(checkout, "same-user")
+    assert (own["verdict"], same["verdict"]) == ("pass", "pass"), (own, same)
+    assert (own["subject"]["isolation"], same["subject"]["isolation"]) == ("own-user", "same-user")
+    assert own["fingerprint"] == same["fingerprint"] and own["content_address"]["recipe"] == same["content_address"]["recipe"]
+    assert [run["artifacts"] for run in own["runs"]] == [run["artifacts"] for run in same["runs"]] == [1, 1, 0]
+    statuses = [{item["id"]: item["status"] for item in report["checklist"]} for report in (own, same)]
+    assert statuses[0] == statuses[1]
+    assert tree(checkout) == before  # owners, modes and times: nothing was changed, or it was given back
+    assert list((tmp_path / "p" / "tmp").iterdir()) == [] and processes_of(UID) == []
+    kept = [path for path in (tmp_path / "p" / "traces-own-user").rglob("*") if path.is_file()]
+    assert kept and {(path.stat().st_mode & 0o777, path.stat().st_uid) for path in kept} == {(0o644, 0)}
+
+
+def test_two_gates_at_once_wait_for_each_other(tmp_path: Path) -> None:
+    """Each ends every process of the training's user: at once they would kill each other's runs."""
+    slow = RECORDED.replace("    step()", "    step()\n    __import__('time').sleep(0.5)")
+    checkouts = [project(tmp_path / name, slow) for name in "ab"]
+    with ThreadPoolExecutor(2) as pool:
+        reports = list(pool.map(lambda checkout: gate(checkout, "own-user"), checkouts))
+    assert [report["verdict"] for report in reports] == ["pass", "pass"], reports
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_checkout_below_the_workspaces_root_is_as_good(tmp_path: Path, named: bool) -> None:
+    """As `actions/checkout` with `path: q` leaves it, and as a person mounts it: the workspace is closed, the checkout inside it is not."""
+    checkout = project(tmp_path / "p", RECORDED)
+    (tmp_path / "t").mkdir()  # as /tmp of the image, outside the workspace
+    environment = {"GITHUB_WORKSPACE" if named else "RUNNER_TEMP": str(tmp_path / "p"), "TMPDIR": str(tmp_path / "t")}
+    (checkout / "repro.yml").write_text("version: 1\ntrain: {run: python3 train.py}\ncost: {measure: false}\n")
+    (checkout / "train.py").write_text("from repro_gate import record, step\nrecord('loss', 1.0)\nstep()\n")
+    report = gate(checkout, "own-user", **environment)
+    assert report["verdict"] == "pass", report
+
+
+# Each attempt is made by a training; one that succeeds ends it with its name. {gate} is known from the probe's configuration.
+HOSTILE = """
+import glob, json, os, sys
+from repro_gate import record, step
+with open(os.environ["REPRO_GATE_PROBE"]) as file:
+    config = json.load(file)
+place = os.path.dirname(os.path.dirname(os.environ["REPRO_GATE_PROBE"]))
+checkout = os.environ["CHECKOUT"]
+def read(path):
+    open(path, "rb").read(1)
+def append(path):
+    open(path, "ab").close()
+def traces_of_other_runs():
+    own = os.path.basename(config["traces"])
+    if own == "deterministic-1":
+        raise PermissionError("there is none yet")
+    other = os.path.join(place, "traces", "deterministic-1")
+    for path in [os.path.join(other, name) for name in [*os.listdir(other), "new"]]:
+        append(path)
+ATTEMPTS = {
+    "environ of the gate": lambda: read("/proc/%d/environ" % config["gate"]),
+    "memory of the gate": lambda: read("/proc/%d/mem" % config["gate"]),
+    "descriptors of the gate": lambda: os.listdir("/proc/%d/fd" % config["gate"]),
+    "signal the gate": lambda: os.kill(config["gate"], 0),
+    "credential of the checkout": lambda: read(checkout + "/.git/config"),
+    "list the checkout": lambda: os.listdir(checkout),
+    "change the checkout": lambda: append(checkout + "/train.py"),
+    "home of the gate": lambda: os.listdir(os.environ["GATE_HOME"]),
+    "list the snapshot": lambda: os.listdir(place + "/snapshot"),
+    "change the snapshot": lambda: append(place + "/snapshot/train.py"),
+    "change the probe's configuration": lambda: append(os.environ["REPRO_GATE_PROBE"]),
+    "change the shims": lambda: append(place + "/run/bin/python3"),
+    "change another run's trace": traces_of_other_runs,
+    "list the gate's folder": lambda: os.listdir(place),
+    "become root": lambda: os.setuid(0) if os.getuid() == 0 else (_ for _ in ()).throw(PermissionError()),
+}
+succeeded = [name for name in os.environ if "TOKEN" in name]
+for name, attempt in ATTEMPTS.items():
+    try:
+        attempt()
+    except OSError:
+        continue
+    succeeded.append(name)
+if succeeded:
+    sys.exit("succeeded: " + json.dumps(succeeded))
+record("loss", 1.0)
+step()
+"""
+
+
+def test_a_hostile_training_reaches_nothing_and_with_one_user_it_would(tmp_path: Path) -> None:
+    checkout = project(
+        tmp_path / "p",
+        HOSTILE,
+        "lock: {on-change: notice}\n",
+        CHECKOUT=str(tmp_path / "p" / "checkout"),
+        GATE_HOME=str(tmp_path / "p" / "home"),
+    )
+    own = gate(checkout, "own-user")
+    assert own["verdict"] != "error" and [run["outcome"] for run in own["runs"]] == ["finished"] * 3, logs(own)
+    same = gate(checkout, "same-user")
+    assert [run["outcome"] for run in same["runs"]] == ["crashed"]
+    succeeded = json.loads(logs(same).rpartition("succeeded: ")[2])
+    assert {"signal the gate", "credential of the checkout", "change the checkout", "list the snapshot", "change the shims"} <= set(
+        succeeded
+    )
+    assert not any("TOKEN" in name for name in succeeded)
+
+
+SWAPPED = """
+import glob, json, os
+from repro_gate import record, step
+with open(os.environ["REPRO_GATE_PROBE"]) as file:
+    config = json.load(file)
+record("loss", 1.0)
+step()
+[trace] = glob.glob(config["traces"] + "/%d-*.jsonl" % os.getpid())
+os.unlink(trace)
+os.symlink(os.environ["SECRET"], trace)
+failure = os.path.join(config["traces"], "failure.json")
+os.unlink(failure)
+os.mkfifo(failure)
+"""
+
+
+@pytest.mark.parametrize("level", ["own-user", "same-user"])
+def test_a_trace_swapped_for_a_link_and_a_pipe_that_would_be_waited_for(tmp_path: Path, level: str) -> None:
+    secret = tmp_path / "secret.json"
+    secret.write_text('{"e": "hello", "nonce": "top-secret"}\n')
+    secret.chmod(0o600)
+    report = gate(project(tmp_path / "p", SWAPPED, "lock: {on-change: notice}\n", SECRET=str(secret)), level)
+    assert report["verdict"] == "inconclusive" and [run["outcome"] for run in report["runs"]] == ["untraced"]
+    assert "top-secret" not in json.dumps(report)
+    assert (secret.stat().st_uid, secret.stat().st_mode & 0o777) == (0, 0o600)
+
+
+def test_a_secret_declared_as_data_stops_the_gate(tmp_path: Path) -> None:
+    checkout = project(tmp_path / "p", RECORDED)
+    (checkout / "repro.yml").write_text("version: 1\ntrain: {run: python3 train.py}\ndata: [{path: .git/config}]\n")
+    report = gate(checkout, "own-user")
+    assert (report["verdict"], report["code"]) == ("error", 3) and "own user cannot use" in report["message"]
+    assert ".git/config" in report["message"]
+
+
+def test_a_working_directory_is_not_entered_through_a_link(tmp_path: Path) -> None:
+    """A process is put into its folder while it is still root: a link would lead it behind a closed door."""
+    script = 'import os; print("inside:", sorted(os.listdir(".")))\n'
+    checkout = project(tmp_path / "p", script)
+    (checkout / "sub").symlink_to(checkout / ".git")
+    text = f"version: 1\ntrain: {{run: python3 {checkout}/train.py, working-directory: sub}}\ncost: {{measure: false}}\n"
+    (checkout / "repro.yml").write_text(text)
+    own = gate(checkout, "own-user")
+    assert "reasons" in own, own
+    assert [reason["id"] for reason in own["reasons"]][:1] == ["run/no-working-directory"] and "config" not in logs(own)
+
+
+TRAINED = """
+import os, torch
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for number in range(3):
+    noise = int.from_bytes(os.urandom(1), "little") / 255 if number == 1 else 0.5
+    opt.zero_grad()
+    (net(torch.randn(4, 3)) * noise).square().mean().backward()
+    opt.step()
+"""
+
+
+@functools.cache
+def torch_is_in_reach() -> bool:
+    return attempt(OWN, "import sys; sys.path.insert(0, sys.argv[1]); import torch; print('there')", LIBRARIES).endswith("there")
+
+
+def test_training_that_diverges_is_measured_by_witness_runs_as_with_one_user(tmp_path: Path) -> None:
+    if not torch_is_in_reach():
+        pytest.skip(f"the training's user cannot import torch from {LIBRARIES} with {python()}")
+    checkout = project(tmp_path / "p", TRAINED, "lock: {on-change: notice}\n", PYTHONPATH=LIBRARIES)
+    report = gate(checkout, "own-user")
+    assert report["verdict"] == "fail", (report["reasons"], report["notes"])
+    first = report["determinism"]["first_divergence"]
+    assert first["step"] == 1 and first["kind"] in ("loss", "gradient", "buffer")
+    weights = report["determinism"]["weights"]
+    assert any(item.get("l2") for item in weights), weights  # the second run read what the first one kept
+
+
+TELLS = """
+import os, sys
+from repro_gate import record, step
+if any(os.path.exists(place + "/told-by-an-earlier-run") for place in ("/tmp", "/var/tmp", "/dev/shm")):
+    sys.exit("told")
+for place in ("/tmp", "/var/tmp", "/dev/shm"):
+    open(place + "/told-by-an-earlier-run", "w").close()
+record("loss", 1.0)
+step()
+"""
+
+
+def test_a_run_tells_the_next_one_nothing_through_shared_places(tmp_path: Path) -> None:
+    checkout = project(tmp_path / "p", TELLS, "lock: {on-change: notice}\n")
+    try:
+        own = gate(checkout, "own-user")
+        assert [run["outcome"] for run in own["runs"]] == ["finished"] * 3, logs(own)
+        said = json.dumps(own["notes"])
+        assert "deterministic-1 left /tmp/told-by-an-earlier-run, /var/tmp/told-by-an-earlier-run" in said, said
+        same = gate(checkout, "same-user")
+        assert [run["outcome"] for run in same["runs"]] == ["finished", "crashed"] and "told" in logs(same)
+    finally:
+        for place in ("/tmp", "/var/tmp", "/dev/shm"):
+            Path(place, "told-by-an-earlier-run").unlink(missing_ok=True)

@@ -1,0 +1,256 @@
+"""Claims about `isolation.closing` and `confinement`: the runner's folders are out of reach meanwhile, declared data is not, and every mode
+is given back."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from repro_gate.errors import Inconclusive
+from repro_gate.sandbox import confinement, permissions
+from repro_gate.sandbox.confinement import confined
+from repro_gate.sandbox.identity import UID
+from repro_gate.sandbox.permissions import closed, runner_files, surroundings
+from repro_gate.sandbox.start import command, processes_of
+from tests.support.starting import APPEND, LIST, OWN, READ, SAME, attempt, needs_own_user
+
+pytestmark = needs_own_user
+RUNNER = 1001
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Path:
+    """Folders as a runner mounts them: another user's, with modes for everybody, a credential in the checkout."""
+    root = tmp_path / "github"
+    files = {
+        "workspace/.git/config": "extraheader = secret",
+        "workspace/.env": "KEY=secret",
+        "workspace/train.py": "code",
+        "workspace/data/train.bin": "data",
+        "workspace/data/other.bin": "undeclared",
+        "workspace/data/deep/set/a.txt": "data",
+        "workspace/data/deep/set/.git/config": "secret",
+        "workspace/data/deep/README": "text",
+        "workflow/event.json": "{}",
+        "file_commands/set_output_1": "",
+        "home/.netrc": "secret",
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    for path in [root, *root.rglob("*")]:
+        path.chmod(0o777 if path.is_dir() else 0o666)
+        os.chown(path, RUNNER, RUNNER)
+    (root / "workspace" / "train.py").chmod(0o644)
+    return root
+
+
+def variables(root: Path) -> dict[str, str]:
+    return {
+        "GITHUB_WORKSPACE": str(root / "workspace"),
+        "GITHUB_EVENT_PATH": str(root / "workflow" / "event.json"),
+        "GITHUB_OUTPUT": str(root / "file_commands" / "set_output_1"),
+        "HOME": str(root / "home"),
+        "PATH": "/usr/bin:/bin",
+    }
+
+
+def modes(root: Path) -> Mapping[str, tuple[int, int, int]]:
+    found = {str(path): os.lstat(path) for path in [root, *root.rglob("*")]}
+    return {path: (state.st_mode, state.st_uid, state.st_mtime_ns) for path, state in found.items()}
+
+
+def roots(root: Path) -> tuple[Path, ...]:
+    return tuple(path for path in surroundings(variables(root), root / "workspace") if root in path.parents)
+
+
+SECRETS = ["workspace/.git/config", "workspace/.env", "workflow/event.json", "file_commands/set_output_1", "home/.netrc"]
+
+
+def test_what_the_runner_mounts_is_found(runner: Path) -> None:
+    assert {path.name for path in roots(runner)} == {"workspace", "workflow", "file_commands", "home"}
+    assert runner_files(variables(runner)) == (runner / "workflow/event.json", runner / "file_commands/set_output_1")
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_it_is_out_of_reach_meanwhile_and_as_it_was_afterwards(runner: Path, name: str) -> None:
+    before = modes(runner)
+    assert attempt(OWN, APPEND, runner / name) == "opened"  # what the closing is for
+    with closed(OWN, roots(runner)):
+        for source in (READ, APPEND):
+            assert attempt(OWN, source, runner / name).startswith("PermissionError")
+        assert stat.S_IMODE(os.stat(runner / "workspace").st_mode) == 0o700  # its owner keeps access
+    assert modes(runner) == before
+    assert attempt(OWN, APPEND, runner / name) == "opened"
+
+
+def test_declared_data_stays_reachable_and_nothing_beside_it(runner: Path) -> None:
+    before = modes(runner)
+    data = [runner / "workspace/data/train.bin", runner / "workspace/data/deep/set"]
+    with closed(OWN, roots(runner), data):
+        assert attempt(OWN, READ, data[0]) == "1" and attempt(OWN, LIST, data[1]) == "2"
+        assert attempt(OWN, READ, data[1] / "a.txt") == "1"
+        for name in [
+            *SECRETS,
+            "workspace/train.py",
+            "workspace/data/other.bin",
+            "workspace/data/deep/README",
+            "workspace/data/deep/set/.git/config",
+        ]:
+            assert attempt(OWN, READ, runner / name).startswith("PermissionError"), name
+        for name in ("workspace", "workspace/data", "workspace/data/deep"):
+            assert attempt(OWN, LIST, runner / name).startswith("PermissionError"), name
+            assert attempt(OWN, APPEND, runner / name / "new").startswith("PermissionError"), name
+    assert modes(runner) == before
+
+
+@pytest.mark.parametrize("path", [".git", ".git/config", "../home/.netrc", "../workflow/event.json", "link"])
+def test_a_spec_cannot_declare_a_secret_as_its_data(runner: Path, path: str) -> None:
+    """Whoever writes the spec names the data: what is no data of the checkout's stays closed."""
+    os.symlink(runner / "workspace/.git/config", runner / "workspace/link")
+    target = runner / "workspace" / path
+    file = target / "config" if path == ".git" else target
+    with confined(OWN, variables(runner), runner / "workspace", [target]):
+        assert attempt(OWN, READ, file).startswith("PermissionError")
+    with confined(OWN, variables(runner), runner / "workspace", [runner / "workspace/data/train.bin"]):
+        assert attempt(OWN, READ, runner / "workspace/data/train.bin") == "1"  # the twin
+
+
+def test_a_runner_folder_inside_the_checkout_is_no_data(runner: Path) -> None:
+    given = {**variables(runner), "RUNNER_TEMP": str(runner / "workspace/data/deep")}
+    with confined(OWN, given, runner / "workspace", [runner / "workspace/data/deep/set", runner / "workspace/data/train.bin"]):
+        assert attempt(OWN, READ, runner / "workspace/data/deep/set/a.txt").startswith("PermissionError")
+        assert attempt(OWN, READ, runner / "workspace/data/train.bin") == "1"
+
+
+def test_links_are_not_followed(runner: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("x")
+    (tmp_path / "elsewhere").chmod(0o644)
+    os.symlink(tmp_path / "elsewhere", runner / "workspace/data/link")
+    with closed(OWN, roots(runner), [runner / "workspace/data/train.bin"]):
+        assert stat.S_IMODE(os.stat(tmp_path / "elsewhere").st_mode) == 0o644
+
+
+def test_modes_are_given_back_when_the_gating_fails(runner: Path) -> None:
+    before = modes(runner)
+    with pytest.raises(KeyboardInterrupt), closed(OWN, roots(runner), [runner / "workspace/data/train.bin"]):
+        raise KeyboardInterrupt
+    assert modes(runner) == before
+
+
+def test_what_has_been_replaced_meanwhile_is_left_alone(runner: Path) -> None:
+    with closed(OWN, roots(runner), [runner / "workspace/data/train.bin"]):
+        (runner / "workspace/.new").write_text("new")
+        (runner / "workspace/.new").chmod(0o600)
+        (runner / "workspace/.new").replace(runner / "workspace/.env")
+        (runner / "workspace/train.py").unlink()
+    assert stat.S_IMODE(os.stat(runner / "workspace/.env").st_mode) == 0o600
+
+
+def test_what_belongs_to_the_trainings_user_cannot_be_closed_and_stops_the_gate(runner: Path) -> None:
+    before = modes(runner)
+    os.chown(runner / "workflow", UID, UID)
+    with pytest.raises(Inconclusive, match=r"workflow cannot be closed .*belongs to the training's user"), closed(OWN, roots(runner)):
+        pytest.fail("it went on")
+    os.chown(runner / "workflow", RUNNER, RUNNER)
+    assert modes(runner) == before  # also what had been closed before it
+
+
+def test_too_much_beside_the_data_stops_the_gate(runner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(permissions, "MOST", 3)
+    before = modes(runner)
+    data = [runner / "workspace/data/train.bin"]
+    with pytest.raises(Inconclusive, match="too much beside the declared data") as raised, closed(OWN, roots(runner), data):
+        pytest.fail("it went on")
+    assert "folder of its own" in raised.value.remedy and modes(runner) == before
+
+
+def test_one_user_for_both_closes_nothing(runner: Path) -> None:
+    before = modes(runner)
+    with closed(SAME, roots(runner)), confined(SAME, variables(runner), runner / "workspace"):
+        assert modes(runner) == before
+
+
+def test_a_socket_that_anybody_may_connect_to_puts_its_folder_on_the_list(runner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(runner)
+    marker = runner / "in-container"
+    marker.write_text("")
+    monkeypatch.setattr(permissions, "_IN_CONTAINER", (str(marker),))
+    os.mkdir("run", 0o755)
+    given = {**variables(runner), "DOCKER_HOST": f"unix://{runner}/run/docker.sock"}
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("run/docker.sock")
+        os.chmod("run/docker.sock", 0o660)
+        assert runner / "run" not in surroundings(given, runner / "workspace")  # its mode keeps the training out
+        os.chmod("run/docker.sock", 0o666)
+        assert runner / "run" in surroundings(given, runner / "workspace")
+        marker.unlink()
+        assert runner / "run" not in surroundings(given, runner / "workspace")  # a machine's own folder: the trial says what is wrong
+
+
+def test_secrets_that_a_container_engine_mounted_are_on_the_list(runner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Kubernetes pod's own token, readable to every user of the pod."""
+    (runner / "secrets").mkdir()
+    monkeypatch.setattr(permissions, "_MOUNTED_SECRETS", runner / "secrets")
+    monkeypatch.setattr(permissions, "_IN_CONTAINER", (str(runner),))
+    assert runner / "secrets" in surroundings(variables(runner), runner / "workspace")
+    monkeypatch.setattr(permissions, "_IN_CONTAINER", (str(runner / "not-there"),))
+    assert runner / "secrets" not in surroundings(variables(runner), runner / "workspace")
+
+
+def test_two_gates_with_one_training_user_do_not_run_at_once(runner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confinement, "WAIT_SECONDS", 1.0)
+    told: list[str] = []
+    first, second = (confined(OWN, variables(runner), runner / "workspace", tell=told.append) for _ in range(2))
+    with first, pytest.raises(Inconclusive, match="another gate on this machine"), second:
+        pytest.fail("it went on")
+    assert len(told) == 1 and told[0].startswith("waiting for another gate")
+    with confined(OWN, variables(runner), runner / "workspace"):
+        assert os.getgroups() == [] and os.umask(0o022) == 0o022
+
+
+def test_the_interpreters_of_path_stay_within_reach(runner: Path) -> None:
+    tools = runner / "home/venv/bin"
+    tools.mkdir(parents=True)
+    (runner / "home").chmod(0o711)
+    os.symlink("/usr/bin/env", tools / "python")
+    given = {**variables(runner), "PATH": f"{tools}:/usr/bin"}
+    assert tools.parent in confinement.interpreters(given)
+    with confined(OWN, given, runner / "workspace"):
+        assert attempt(OWN, LIST, tools) == "1"
+        assert attempt(OWN, READ, runner / "home/.netrc").startswith("PermissionError")
+
+
+def test_a_private_home_is_never_opened_for_the_interpreter_in_it(runner: Path) -> None:
+    """Not even for a moment: a gate that is killed gives nothing back."""
+    tools = runner / "home/venv/bin"
+    tools.mkdir(parents=True)
+    os.symlink("/usr/bin/env", tools / "python")
+    (runner / "home").chmod(0o700)
+    with confined(OWN, {**variables(runner), "PATH": f"{tools}:/usr/bin"}, runner / "workspace"):
+        assert stat.S_IMODE((runner / "home").stat().st_mode) == 0o700
+        assert attempt(OWN, LIST, tools).startswith("PermissionError")
+    assert stat.S_IMODE((runner / "home").stat().st_mode) == 0o700
+
+
+def test_nothing_is_given_back_while_the_user_still_has_processes(runner: Path) -> None:
+    """What could not be ended would read the event and write the runner's commands."""
+    argv, environment = command(OWN, ["sleep", "300"], {"PATH": "/usr/bin:/bin"})
+    with subprocess.Popen(argv, env=environment) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while process.pid not in processes_of(UID) and time.monotonic() < deadline:
+                time.sleep(0.01)  # until then it is root's: `setpriv` has not changed the user yet
+            with closed(OWN, roots(runner)):
+                pass
+            assert attempt(OWN, READ, runner / "workflow" / "event.json").startswith("PermissionError")
+        finally:
+            process.kill()
+    assert stat.S_IMODE((runner / "workflow").stat().st_mode) == 0o700

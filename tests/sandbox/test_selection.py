@@ -1,0 +1,102 @@
+"""Claims about `isolation.choosing`: a user of its own is had or refused, never quietly less; on a laptop nobody is nagged."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+from repro_gate.errors import Inconclusive, UsageError
+from repro_gate.sandbox import selection
+from repro_gate.sandbox.identity import GID, OWN_USER, SAME_USER, UID
+from repro_gate.sandbox.reexec import TAKEN_OUT
+from repro_gate.sandbox.selection import choose
+from tests.support.starting import needs_own_user
+
+
+@needs_own_user
+def test_the_images_variable_gives_training_a_user_of_its_own() -> None:
+    chosen = choose({"REPRO_GATE_ISOLATION": "own-user", "GITHUB_ACTIONS": "true"})
+    assert (chosen.level, chosen.uid, chosen.gid, chosen.notes, chosen.own_user) == (OWN_USER, UID, GID, (), True)
+
+
+@pytest.mark.parametrize(
+    "environment", [{}, {"REPRO_GATE_ISOLATION": ""}, {"REPRO_GATE_ISOLATION": "same-user"}, {TAKEN_OUT: "WANDB_API_KEY"}]
+)
+def test_a_laptop_keeps_one_user_without_a_word(environment: Mapping[str, str]) -> None:
+    chosen = choose(environment)
+    assert (chosen.level, chosen.uid, chosen.notes, chosen.own_user) == (SAME_USER, None, (), False)
+
+
+@pytest.mark.parametrize("name", ["GITHUB_ACTIONS", "CI"])
+def test_in_ci_one_user_is_said(name: str) -> None:
+    (note,) = choose({name: "true"}).notes
+    assert "training ran as the gate's own user" in note and "taken out" not in note
+    (note,) = choose({name: "true", TAKEN_OUT: "HF_TOKEN,INPUT_TOKEN"}).notes
+    assert "HF_TOKEN, INPUT_TOKEN had been taken out of its environment" in note
+
+
+def test_what_is_asked_for_goes_before_what_the_environment_says() -> None:
+    assert choose({"REPRO_GATE_ISOLATION": "own-user"}, SAME_USER).level == SAME_USER
+
+
+def test_an_unknown_word_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="'root' is no isolation"):
+        choose({"REPRO_GATE_ISOLATION": "root"})
+
+
+def refused() -> str:
+    with pytest.raises(Inconclusive) as raised:
+        choose({"REPRO_GATE_ISOLATION": "own-user"})
+    assert "REPRO_GATE_ISOLATION=same-user" in raised.value.remedy
+    return raised.value.message
+
+
+def test_without_root_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert refused().endswith("the gate is user 1000, not root")
+
+
+def test_on_another_system_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert "it needs Linux" in refused()
+
+
+@needs_own_user
+def test_each_capability_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    docker = 0xA80425FB  # what Docker grants by default
+    monkeypatch.setattr(selection, "_effective", lambda: docker)
+    assert choose({"REPRO_GATE_ISOLATION": "own-user"}).own_user
+    monkeypatch.setattr(selection, "_effective", lambda: docker & ~(1 << 7 | 1 << 5))
+    assert refused().endswith("the gate lacks CAP_KILL, CAP_SETUID")
+
+
+@needs_own_user
+def test_without_setpriv_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "setpriv", lambda: None)
+    assert "install util-linux" in refused()
+
+
+@needs_own_user
+@pytest.mark.parametrize(
+    ("uid_map", "setgroups", "said"),
+    [
+        ("0 1000 1\n", "allow\n", "user 64180 does not exist"),
+        ("0 1000 1\n1 100000 64180\n", "allow\n", "user 64180 does not exist"),  # 64181, who sends the signals, does not
+        ("0 1000 1\n1 100000 65536\n", "deny\n", "refuses setgroups"),
+        ("0 1000 1\n1 100000 65536\n", "allow\n", ""),
+        ("0 0 4294967295\n", "allow\n", ""),
+        ("", "", ""),
+    ],
+)
+def test_a_user_namespace_that_has_no_such_user_is_told_before_anything_is_started(
+    monkeypatch: pytest.MonkeyPatch, uid_map: str, setgroups: str, said: str
+) -> None:
+    monkeypatch.setattr(selection, "_in_own_namespace", lambda name: setgroups if name == "setgroups" else uid_map)
+    if said:
+        assert said in refused()
+    else:
+        assert choose({"REPRO_GATE_ISOLATION": "own-user"}).own_user

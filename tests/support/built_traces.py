@@ -1,0 +1,156 @@
+"""Traces, runs and evidence of small synthetic trainings: what the tests of analysis, checks, verdict and progress stand on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from repro_gate.checks.interface import Evidence
+from repro_gate.runs import arms
+from repro_gate.runs.arms import Condition
+from repro_gate.runs.launch import Plan, Run
+from repro_gate.runs.process import Ended
+from repro_gate.spec.model import Checklist, Spec, Train
+from repro_gate.trace.fields import Row
+from repro_gate.trace.model import Block, Measured, Records, StepMark, Trace
+
+ROWS: Mapping[str, tuple[Row, ...]] = {
+    "batch": (("images", "float32", (4, 8)), ("labels", "int64", (4,))),
+    "rng": (("python", "state", ()), ("torch", "uint8", (5056,))),
+    "loss": (("loss", "float32", ()),),
+    "gradient": (("fc.weight", "float32", (2, 8)), ("fc.bias", "float32", (2,))),
+    "parameter": (("fc.weight", "float32", (2, 8)), ("fc.bias", "float32", (2,))),
+    "optimizer": (("fc.weight.exp_avg", "float32", (2, 8)),),
+    "buffer": (("norm.running_mean", "float32", (8,)),),
+}
+ORDER = ("batch", "rng", "loss", "gradient", "parameter", "optimizer", "buffer")  # in which one step records
+FACTS = {"python": "3.12.7", "torch": "2.13.0", "cuda": "none", "device": "cpu: AVX2", "gpus": "0", "threads": "2", "processors": "2"}
+
+
+def digest(*parts: object) -> bytes:
+    """16 bytes that stand for these parts."""
+    return hashlib.sha256(repr(parts).encode()).digest()[:16]
+
+
+def block(step: int, kind: str, rows: Sequence[Row] | None = None, at: int = 0, seed: object = 42, values: Sequence[float] = ()) -> Block:
+    """One block whose digests follow from what it is and from the seed."""
+    rows = ROWS[kind] if rows is None else tuple(rows)
+    return Block(
+        step, kind, at, rows, b"".join(digest(seed, step, kind, at, row[0]) for row in rows), tuple(value.hex() for value in values)
+    )
+
+
+def training(
+    steps: int = 3,
+    *,
+    key: str = "main",
+    seed: object = 42,
+    times: Sequence[float] = (),
+    facts: Mapping[str, str] = FACTS,
+    settings: Mapping[str, Any] | None = None,
+) -> Trace:
+    """One process that trained: initial parameters, then every kind at every step; the loss of step s is 1 / (s + 1)."""
+    blocks = [block(-1, "parameter", seed=seed)]
+    for step in range(steps):
+        blocks += [block(step, kind, seed=seed, values=(1.0 / (step + 1),) if kind == "loss" else ()) for kind in ORDER]
+    marks = [StepMark(step, times[step] if times else 10.0, 0.1, 1 << 20, 0) for step in range(steps)]
+    return Trace(
+        Path(f"1-{key}.trace.jsonl"),
+        pid=1,
+        key=key,
+        facts=dict(facts),
+        blocks=blocks,
+        steps=marks,
+        settings=[dict(settings or {})],
+        end="exit",
+    )
+
+
+def timed(times: Sequence[float], key: str = "main", peak: int = 1 << 20) -> Trace:
+    """One process of which only step times and peak memory matter."""
+    return Trace(
+        Path(f"1-{key}.trace.jsonl"),
+        key=key,
+        steps=[StepMark(step, ms, 0.0, peak, 0) for step, ms in enumerate(times)],
+        settings=[{}],
+        end="exit",
+    )
+
+
+def changed(trace: Trace, place: int, change: Callable[[Block], Block | None]) -> Trace:
+    """The trace with its block at `place` changed, or left out where the change gives None."""
+    new = change(trace.blocks[place])
+    return replace(trace, blocks=[*trace.blocks[:place], *([] if new is None else [new]), *trace.blocks[place + 1 :]])
+
+
+def flip(row: int) -> Callable[[Block], Block]:
+    """A change of one row's digest."""
+    return lambda old: replace(old, digests=old.digests[: row * 16] + digest("other", old.step, row) + old.digests[(row + 1) * 16 :])
+
+
+def place_of(trace: Trace, step: int, kind: str) -> int:
+    """Where the first block of this kind and step stands."""
+    return next(index for index, item in enumerate(trace.blocks) if (item.step, item.kind) == (step, kind))
+
+
+def with_loss(trace: Trace, step: int, value: float) -> Trace:
+    """The trace with another loss at one step."""
+    return changed(trace, place_of(trace, step, "loss"), lambda old: replace(flip(0)(old), values=(value.hex(),)))
+
+
+def apart(
+    trace: Trace,
+    l2: float | None,
+    max_abs: float | None,
+    *,
+    name: str = "fc.weight",
+    kind: str = "parameter",
+    norm: float | None = 2.0,
+    max_ulp: int | None = 7,
+) -> Trace:
+    """The trace with one measured distance at its end."""
+    rows = {row[0]: row for row in ROWS[kind]}
+    item = Measured(len(trace.steps) - 1, kind, name, rows[name][1], rows[name][2], max_abs, max_ulp, l2, norm)
+    return replace(trace, distances=[*trace.distances, item])
+
+
+def condition(name: str = "deterministic", seed: int = 42) -> Condition:
+    """A condition of the gate's, by name."""
+    if name == "default":
+        return arms.default(seed, None)
+    return arms.reseeded(seed, frozenset(), 2) if name == "reseeded" else arms.deterministic(seed, frozenset(), None)
+
+
+def run(
+    name: str = "deterministic-1",
+    *traces: Trace,
+    outcome: str = "finished",
+    problem: str = "",
+    reason_id: str = "",
+    tail: Sequence[str] = (),
+    left: int = 0,
+) -> Run:
+    """What came of one run; its condition follows from its name."""
+    ended = Ended(0 if outcome in ("finished", "stopped") else 1, None, False, "", 1.5, tuple(tail), left, False)
+    return Run(
+        Plan(name, condition(name.rpartition("-")[0] or name)), outcome, ended, traces, problem, "mend it" if problem else "", reason_id
+    )
+
+
+def spec(tmp_path: Path = Path("/nowhere"), *, profile: str = "basic", **sections: Any) -> Spec:
+    """A spec with these sections, everything else at its default."""
+    sections.setdefault("checklist", Checklist(profile))
+    return Spec(tmp_path / "repro.yml", train=Train(run="python train.py"), **sections)
+
+
+def evidence(**changes: Any) -> Evidence:
+    """Evidence of a checkout at a clean commit, without runs unless given."""
+    return replace(Evidence(spec(), "0123456789abcdef" + "0" * 24, (), 12), **changes)
+
+
+def records(loader: int, role: str, numbers: Iterable[int], *, whole: bool = True) -> Records:
+    """What one DataLoader handed out: the digest of each record follows from its number."""
+    return Records(loader, role, b"".join(digest("record", number)[:8] for number in numbers), whole)

@@ -1,0 +1,150 @@
+"""The projects of `test_checklist`: a committed training in which every check holds, and the lines that each break one of them.
+
+`project` writes and commits one; what it is given replaces the marked lines of the clean training. Nothing here runs anything but git.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import random
+import struct
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support.gates import training
+from tests.support.repositories import git
+
+RECORDS, COLUMNS = 64, 9
+TRAIN = """
+import json
+import os
+import random
+# first
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+# start
+
+with open("config.json") as file:
+    settings = json.load(file)
+with open("data.bin", "rb") as file:
+    records = torch.frombuffer(bytearray(file.read(4 * 64 * 9)), dtype=torch.float32).reshape(64, 9)
+training, validation = records[:48], records[48:]
+# data
+
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=settings["lr"])
+train_loader = DataLoader(TensorDataset(training), batch_size=settings["batch"], shuffle=True, num_workers=1)
+validation_loader = DataLoader(TensorDataset(validation), batch_size=settings["batch"])
+# loaders
+
+for epoch in range(2):
+    for (batch,) in train_loader:
+        # step
+        loss = ((model(batch[:, :8] + 1e-3 * torch.randn(len(batch), 8)) - batch[:, 8:]) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        print(sum(((model(batch[:, :8]) - batch[:, 8:]) ** 2).sum().item() for (batch,) in validation_loader))
+"""
+
+# Two processes that train, as a launcher starts them: rank 1 by another interpreter and with more threads where the environment says so.
+RANKS = """
+import os
+import subprocess
+import sys
+
+if "RANK" not in os.environ:
+    pythons = [sys.executable, os.environ.get("OTHER_PYTHON", sys.executable)]
+    environments = [{**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
+    ranks = [subprocess.Popen([python, "train.py"], env=each) for python, each in zip(pythons, environments)]
+    sys.exit(max(rank.wait() for rank in ranks))
+
+import torch
+
+torch.set_num_threads(1 + int(os.environ.get("MORE_THREADS", "0")) * int(os.environ["RANK"]))
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def spec_text(train: str, more: str = "") -> str:
+    """A spec of the profile `basic` that declares data, lockfile and device; `train` holds further keys of `train:`."""
+    lines = f"version: 1\ntrain:\n  run: python train.py\n  timeout: 2m\n{train}cost: {{measure: false}}\n"
+    lines += f"data: [{{path: data.bin, sha256: {hashlib.sha256(data()).hexdigest()}}}]\n"
+    lines += "env: {lockfile: requirements.lock}\n"
+    lines += "checklist:\n  waive: [{check: env/image-digest, reason: a machine without containers}]\n"
+    return lines + (more or "hardware: {device: cpu}\n")
+
+
+def data() -> bytes:
+    """The declared data: 64 records of 9 numbers in single precision."""
+    numbers = random.Random(1)
+    return struct.pack(f"<{RECORDS * COLUMNS}f", *(numbers.uniform(-1, 1) for _ in range(RECORDS * COLUMNS)))
+
+
+def lock_text(other: Mapping[str, str] | None = None) -> str:
+    """A hash-locked requirements file of what is installed here, with other versions for the names in `other`."""
+    versions = {item.metadata["Name"]: item.version for item in importlib.metadata.distributions()} | dict(other or {})
+    lines = [
+        f"{name}=={version} --hash=sha256:{hashlib.sha256(name.encode()).hexdigest()}\n"
+        for name, version in sorted(versions.items())
+        if name not in ("pip", "setuptools", "repro-gate")
+    ]
+    return "".join(lines)
+
+
+def source(lines: Mapping[str, str], text: str = TRAIN) -> str:
+    """The training with lines put in place of its marks (`# step`)."""
+    for mark, line in lines.items():
+        assert text.count(f"# {mark}\n") == 1, mark
+        place = text.index(f"# {mark}\n")
+        indent = place - text.rindex("\n", 0, place) - 1
+        text = text.replace(f"# {mark}\n", line.replace("\n", "\n" + " " * indent) + "\n")
+    return text
+
+
+def line_of(code: Path, part: str) -> str:
+    """`train.py:LINE` of the only line with `part` in it."""
+    found = [number for number, line in enumerate((code / "train.py").read_text().splitlines(), 1) if part in line]
+    assert len(found) == 1, (part, found)
+    return f"train.py:{found[0]}"
+
+
+def project(folder: Path, text: str, spec: str, *, lock: str = "", ignored: str = "", untracked: Mapping[str, str] | None = None) -> Path:
+    """Write and commit a training with data, settings, lockfile and licence; `untracked` is written after the commit."""
+    files = {
+        "config.json": '{"lr": 0.01, "batch": 16}\n',
+        "requirements.lock": lock or lock_text(),
+        "LICENSE": "Do with it what you like.\n",
+        ".gitignore": f"__pycache__/\n{ignored}",
+    }
+    code = training(folder, text, spec, files)
+    (code / "data.bin").write_bytes(data())
+    git(code, "init", "-q")
+    git(code, "add", "-A")
+    git(code, "commit", "-qm", "training")
+    for name, content in (untracked or {}).items():
+        (code / name).write_text(content)
+    return code
+
+
+def second_interpreter(folder: Path) -> Path:
+    """A virtual environment of its own that has what this one has: the same Python and torch at another path."""
+    real = Path(os.path.realpath(sys.executable))
+    packages = Path(importlib.metadata.distribution("torch").locate_file(""))  # type: ignore[arg-type]
+    (folder / "bin").mkdir(parents=True)
+    (folder / "pyvenv.cfg").write_text(f"home = {real.parent}\ninclude-system-site-packages = false\n")
+    (folder / "bin" / "python").symlink_to(real)
+    (folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}").mkdir(parents=True)
+    (folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages").symlink_to(packages)
+    return folder / "bin" / "python"

@@ -1,0 +1,103 @@
+"""A composite action's steps, started as GitHub's runner starts them: expressions in `env`, the script in a file, bash with `-eo pipefail`.
+
+Called by `test_action_steps`. It knows the three kinds of expression that our actions use in `env`, and fails on any other.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+ACTIONS = {"container": ROOT / "action.yml", "native": ROOT / "native/action.yml", "docker-run": ROOT / "docker-run/action.yml"}
+_EXPRESSION = re.compile(
+    r"\$\{\{ (?:inputs\.(?P<input>\w+)|steps\.(?P<step>\w+)\.outputs\.(?P<output>\w+)"
+    r"(?: == 'true' && inputs\.(?P<guarded>\w+) \|\| '')?) \}\}"
+)
+
+
+def load(name: str) -> dict[str, Any]:
+    """One of ACTIONS, parsed."""
+    document: dict[str, Any] = yaml.safe_load(ACTIONS[name].read_text(encoding="utf-8"))
+    return document
+
+
+def steps(name: str) -> dict[str, dict[str, Any]]:
+    """The steps of a composite action by id; one without an id by `#` and its place."""
+    return {step.get("id", f"#{place}"): step for place, step in enumerate(load(name)["runs"]["steps"])}
+
+
+@dataclass
+class Job:
+    """One job of a runner in `folder`: its workspace, its files for commands, and the outputs of the steps that have run."""
+
+    folder: Path
+    environment: dict[str, str]
+    action_path: Path
+    outputs: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("workspace", "temp", "commands"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        (self.folder / "event.json").write_text("{}")
+
+    def run(self, action: str, step: str, inputs: Mapping[str, str], **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run one step; `inputs` as in `with:`, the rest of them have their defaults."""
+        document, chosen = load(action), steps(action)[step]
+        given = {name: str(item["default"]) for name, item in document["inputs"].items()} | dict(inputs)
+        files = {name: self.folder / "commands" / f"{step}_{name}" for name in ("ENV", "PATH", "OUTPUT", "STEP_SUMMARY")}
+        for file in files.values():
+            file.write_text("")
+        script = self.folder / "temp" / f"{step}.sh"
+        script.write_text(chosen["run"])
+        ended = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
+            cwd=self.folder / "workspace",
+            env={
+                **self.environment,
+                "GITHUB_ACTIONS": "true",
+                "GITHUB_ACTION_PATH": str(self.action_path),
+                "GITHUB_WORKSPACE": str(self.folder / "workspace"),
+                "GITHUB_EVENT_PATH": str(self.folder / "event.json"),
+                "RUNNER_TEMP": str(self.folder / "temp"),
+                **{f"GITHUB_{name}": str(file) for name, file in files.items()},
+                **{name: self._expanded(str(value), given) for name, value in chosen.get("env", {}).items()},
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        self.outputs[step] = _outputs(files["OUTPUT"].read_text())
+        return ended
+
+    def command_file(self, step: str, name: str) -> str:
+        """What a step left in one of the runner's files: `ENV`, `PATH`, `OUTPUT`, `STEP_SUMMARY`."""
+        return (self.folder / "commands" / f"{step}_{name}").read_text()
+
+    def _expanded(self, text: str, inputs: Mapping[str, str]) -> str:
+        def value(found: re.Match[str]) -> str:
+            if found["input"]:
+                return inputs[found["input"]]
+            output = self.outputs.get(found["step"], {}).get(found["output"], "")
+            return output if not found["guarded"] else inputs[found["guarded"]] if output == "true" else ""
+
+        expanded = _EXPRESSION.sub(value, text)
+        assert "${{ steps" not in expanded and "${{ inputs" not in expanded, text
+        return expanded
+
+
+def _outputs(text: str) -> dict[str, str]:
+    """What the runner reads from GITHUB_OUTPUT: `name=value`, or `name<<END`, lines, `END`."""
+    found, lines = {}, iter(text.splitlines())
+    for line in lines:
+        name, sign, rest = re.split(r"(=|<<)", line, maxsplit=1)
+        found[name] = rest if sign == "=" else "\n".join(iter(lines.__next__, rest))
+    return found

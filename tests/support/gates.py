@@ -1,0 +1,92 @@
+"""Runs the command line of the gate in a real process on a folder, and reads the report that it writes: what the e2e tests stand on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from repro_gate.report.json_reader import load
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Gated:
+    """What one call of `repro-gate run` gave."""
+
+    exit_code: int
+    report: Mapping[str, Any]
+    stdout: str
+    stderr: str
+
+    @property
+    def first(self) -> Mapping[str, Any]:
+        """The report's first divergence."""
+        found = self.report["determinism"]["first_divergence"]
+        assert found is not None, self.stdout
+        return dict(found)
+
+    @property
+    def reason_ids(self) -> list[str]:
+        """The reasons' names."""
+        return [item["id"] for item in self.report["reasons"]]
+
+    def check(self, name: str) -> Mapping[str, Any]:
+        """One item of the checklist."""
+        return next(item for item in self.report["checklist"] if item["id"] == name)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a person's shell in which `python` is the interpreter that runs the tests."""
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    kept = {name: os.environ[name] for name in ("LANG", "TMPDIR", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY") if name in os.environ}
+    return {**kept, "PATH": path, "HOME": os.environ.get("HOME", "/"), **more}
+
+
+def command(*arguments: str | Path) -> list[str]:
+    """The command line of `repro-gate ARGUMENTS`."""
+    return [sys.executable, "-m", "repro_gate", *map(str, arguments)]
+
+
+def gate(folder: Path, *arguments: str, out: Path, timeout: float = 900, **more: str) -> Gated:
+    """Gate the spec in `folder`. The report is held against its schema on the way in."""
+    target = out / "report.json"
+    done = subprocess.run(
+        command("run", folder, "--json", target, *arguments),
+        cwd=ROOT,
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    report = load(target) if target.exists() else {}
+    return Gated(done.returncode, report, done.stdout, done.stderr)
+
+
+def training(folder: Path, source: str, spec: str = "", files: Mapping[str, str] | None = None, run: str = "python train.py") -> Path:
+    """A folder with `train.py` and a `repro.yml` that runs it for four steps without the default runs, unless `spec` says otherwise."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in {"train.py": source, **(files or {})}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(textwrap.dedent(text))
+    text = textwrap.dedent(spec) or f"version: 1\ntrain: {{run: {json.dumps(run)}, steps: 4, timeout: 2m}}\ncost: {{measure: false}}\n"
+    (folder / "repro.yml").write_text(text)
+    return folder
+
+
+def leftovers(before: Sequence[Path]) -> list[Path]:
+    """Temporary folders of the gate that were not there before."""
+    return [path for path in temporary_folders() if path not in before]
+
+
+def temporary_folders() -> list[Path]:
+    """The gate's temporary folders, of anybody."""
+    return sorted(Path(os.environ.get("TMPDIR", "/tmp")).glob("repro-gate-*"))

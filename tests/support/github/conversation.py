@@ -1,0 +1,56 @@
+"""A pull request at a GitHub of our own, a client for it, and a run's marker. Used by the tests of comment, races and relay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import requests
+
+from repro_gate.github.client import Api
+from repro_gate.github.comment import post
+from repro_gate.github.marker import marker_line
+from repro_gate.github.model import Marker, Posted, Secret
+from tests.support.github.server import BOT, GitHub
+
+PULL = 7
+OLD, HEAD, NEXT = "a" * 40, "b" * 40, "c" * 40
+KEY = "0" * 32
+
+
+def no_sleep(seconds: float) -> None:
+    """A clock that no test waits for."""
+
+
+@contextmanager
+def client(github: GitHub, login: str = BOT, *, write: bool = True) -> Iterator[Api]:
+    """The real client with a token of `login`."""
+    with requests.Session() as session:
+        token = Secret(github.token(login, write))
+        yield Api(token, github.repository, api_url=github.url, graphql_url=github.graphql_url, sleep=no_sleep, session=session)
+
+
+@contextmanager
+def conversation() -> Iterator[GitHub]:
+    """A server with one open pull request. What a careful client would not have done fails the test."""
+    with GitHub() as github:
+        github.add_pull(PULL, HEAD)
+        yield github
+    assert github.faults == []
+
+
+def marker_of(run: int = 10, attempt: int = 1, head: str = HEAD, state: str = "aa", key: str = KEY) -> Marker:
+    return Marker(key, head, run, attempt, state)
+
+
+def text_of(marker: Marker, said: str = "") -> str:
+    """The comment that `say` makes for this marker."""
+    return f"{marker_line(marker)}\n{said or f'told by run {marker.run_id}'}"
+
+
+def say(github: GitHub, marker: Marker, said: str = "", *, when: str = "always", verdict: str = "fail", login: str = BOT) -> Posted:
+    """One run's whole `post`."""
+    with client(github, login) as api:
+        return post(
+            api, PULL, marker, lambda room: text_of(marker, said).partition("\n")[2][:room], when=when, verdict=verdict, sleep=no_sleep
+        )

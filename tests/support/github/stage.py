@@ -1,0 +1,152 @@
+"""One job of a pull request on a stage: workspace, the runner's files, a GitHub of our own. Used by the tests of what is published."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from repro_gate.github.activity import decide
+from repro_gate.github.model import Decision, Inputs, Job, Secret
+from repro_gate.github.publish_phase import publish_phase
+from repro_gate.github.report_folder import Problem, open_folder
+from repro_gate.github.run_phase import write_report
+from repro_gate.report.model import Origin, Report
+from tests.support.github.server import GitHub
+
+HEAD = "0123456789abcdef0123456789abcdef01234567"
+RUN = 4711
+ORIGIN = Origin("octo-org/trainer", HEAD, RUN, 1, "repro-gate-report")
+
+
+@dataclass
+class Stage:
+    """One job of a pull request: its workspace, the runner's files, and the GitHub that it talks to."""
+
+    github: GitHub
+    job: Job
+    inputs: Inputs
+
+    def publish(self, report: Report | Problem | None, known: Sequence[str] = ()) -> tuple[int, str]:
+        """Exit code and log of the second half, for what the first half left."""
+        if report is not None:
+            with open_folder(self.job.workspace, self.inputs.report) as folder:
+                if isinstance(report, Problem):
+                    folder.write_problem(report)
+                else:
+                    write_report(folder, report)
+        out = io.StringIO()
+        code = publish_phase(self.inputs, self.job, self.decision, known, out)
+        return code, out.getvalue()
+
+    @property
+    def decision(self) -> Decision:
+        return decide(self.inputs, self.job)
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """What a later step reads, taken apart as the runner does it."""
+        assert self.job.output_file is not None
+        found, lines = {}, iter(self.job.output_file.read_text().splitlines())
+        for line in lines:
+            name, _, end = line.partition("<<")
+            values = []
+            for value in lines:
+                if value == end:
+                    break
+                values.append(value)
+            found[name] = "\n".join(values)
+        return found
+
+    @property
+    def summary(self) -> str:
+        assert self.job.summary_file is not None
+        return self.job.summary_file.read_text()
+
+
+@contextmanager
+def staged(tmp_path: Path) -> Iterator[Stage]:
+    """A pull request of the repository itself, with a token that may write."""
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    for name in ("output", "summary"):
+        (tmp_path / name).touch()
+    with GitHub() as github:
+        github.add_pull(7, HEAD)
+        event = pull_request(github, fork=False)
+        job = Job(
+            repository=github.repository,
+            event_name="pull_request",
+            event_path=None,
+            sha="f" * 40,
+            ref="refs/pull/7/merge",
+            run_id=RUN,
+            run_attempt=1,
+            server_url="https://github.com",
+            api_url=github.url,
+            graphql_url=github.graphql_url,
+            workspace=workspace,
+            self_hosted=True,
+            output_file=tmp_path / "output",
+            summary_file=tmp_path / "summary",
+            event=event,
+        )
+        yield Stage(github, job, Inputs(token=Secret(github.token())))
+        assert github.faults == []
+
+
+def pull_request(github: GitHub, *, fork: bool) -> dict[str, object]:
+    """The event's payload, as far as anything reads it."""
+    head = "stranger/trainer" if fork else github.repository
+    return {
+        "action": "synchronize",
+        "number": 7,
+        "pull_request": {
+            "number": 7,
+            "state": "open",
+            "draft": False,
+            "head": {"sha": HEAD, "ref": "topic", "repo": {"full_name": head}},
+            "base": {"ref": "main", "repo": {"full_name": github.repository}},
+        },
+    }
+
+
+def signed(report: Report) -> Report:
+    """A report of this run."""
+    return replace(report, origin=ORIGIN, subject=replace(report.subject, commit=HEAD))
+
+
+def relay(stage: Stage, **changes: object) -> None:
+    """From here on the job is the second of the fork-safe pair, for the run that ORIGIN names."""
+    stage.github.change_pull(7, head_repository="stranger/trainer")
+    run = {
+        "id": RUN,
+        "run_attempt": 1,
+        "name": "gate",
+        "event": "pull_request",
+        "status": "completed",
+        "conclusion": "success",
+        "head_sha": HEAD,
+        "head_branch": "topic",
+        "head_repository": {"full_name": "stranger/trainer"},
+        "repository": {"full_name": stage.github.repository},
+        "pull_requests": [],
+        **changes,
+    }
+    stage.job = replace(stage.job, event_name="workflow_run", run_id=4800, event={"action": "completed", "workflow_run": run})
+    stage.inputs = replace(stage.inputs, command="comment")
+
+
+def obeyed(text: str) -> list[str]:
+    """The workflow commands that GitHub's runner would obey in a log."""
+    found, stopped = [], ""
+    for line in text.splitlines():
+        if stopped:
+            stopped = "" if line.strip() == f"::{stopped}::" else stopped
+        elif line.startswith("::stop-commands::"):
+            stopped = line.removeprefix("::stop-commands::")
+        elif line.lstrip().startswith("::") or "##[" in line:
+            found.append(line)
+    return found

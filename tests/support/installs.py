@@ -1,0 +1,64 @@
+"""Virtual environments in which a checkout's package is installed by the real pip, in one of the ways in which people install it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.support.repositories import git
+
+BACKENDS = {"setuptools": "setuptools.build_meta", "hatchling": "hatchling.build"}
+
+
+def environment_of_its_own(folder: Path) -> Path:
+    """A virtual environment that also sees what the tests' own has (torch, pip and the build backends); its `bin`."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, capture_output=True)
+    seen = [sysconfig.get_paths()["purelib"]]
+    for name in BACKENDS:
+        found = importlib.util.find_spec(name)
+        seen += [str(Path(found.origin).parents[1])] if found is not None and found.origin else []
+    [site] = folder.glob("lib/python*/site-packages")
+    (site / "00-of-the-tests.pth").write_text("".join(f"{path}\n" for path in dict.fromkeys(seen)))
+    return folder / "bin"
+
+
+def project(
+    folder: Path, layout: str = "flat", backend: str = "setuptools", more: str = "", name: str = "odepack", value: str = "0.5"
+) -> Path:
+    """A committed checkout with the package `odepack`, whose RATE is `value`, and room for scripts in `scripts/`."""
+    base = folder / "src" if layout == "src" else folder
+    (base / name / "deep").mkdir(parents=True)
+    (base / name / "__init__.py").write_text(f"from {name}.deep.inner import HERE\nRATE = {value}\n")
+    (base / name / "deep" / "inner.py").write_text("HERE = __file__\n")  # `deep` is a namespace: it has no __init__.py
+    (folder / "pyproject.toml").write_text(
+        f'[build-system]\nrequires = ["{backend}"]\nbuild-backend = "{BACKENDS[backend]}"\n'
+        f'[project]\nname = "{name}"\nversion = "1.0"\n'
+        + (f'[tool.setuptools.packages.find]\nwhere = ["{base.relative_to(folder)}"]\ninclude = ["{name}*"]\n' * (backend == "setuptools"))
+        + more
+    )
+    (folder / ".gitignore").write_text("build/\n*.egg-info/\n__pycache__/\n*.so\n_version.py\n")
+    commit(folder, "package")
+    return folder
+
+
+def commit(folder: Path, message: str) -> None:
+    """Commit everything in `folder`."""
+    if not (folder / ".git").exists():
+        git(folder, "init", "-q")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", message)
+
+
+def pip_install(binaries: Path, *arguments: str | Path) -> None:
+    """`pip install ARGUMENTS` without a network, by the interpreter of an environment."""
+    if importlib.util.find_spec("pip") is None:
+        pytest.skip("the tests' environment has no pip")
+    command = [binaries / "python", "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-build-isolation", *arguments]
+    done = subprocess.run(command, env={**os.environ, "PIP_CONFIG_FILE": os.devnull}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

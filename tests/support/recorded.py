@@ -1,0 +1,64 @@
+"""Addresses, outcomes and entries of one small training: what the tests of the lock and of what a change weakens stand on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from repro_gate.baseline.config_hash import ContentAddress, Leaf
+from repro_gate.baseline.drift import entry_of
+from repro_gate.baseline.model import Entry, LockFile, Outcome
+from repro_gate.baseline.tree import address as address_of
+
+RECIPE: Mapping[str, Leaf] = {
+    "code/train.py": "sha256:" + "1" * 64,
+    "data/train.bin": "sha256:" + "2" * 64,
+    "seeds": [42],
+    "steps": 50,
+    "tolerance": 1e-06,
+    "train.env": {"WANDB_MODE": "disabled"},
+}
+CPU: Mapping[str, Leaf] = {"cpu-model": "AMD EPYC 7763 64-Core Processor", "torch": "2.13.0", "threads": 2}
+GPU: Mapping[str, Leaf] = {"gpu-model": "NVIDIA H100 80GB HBM3", "torch": "2.13.0", "driver": "560.35"}
+OUTSIDE: Mapping[str, str] = {"distribution/numpy": "2.1.0", "kernel": "Linux 6.8", "libc": "glibc 2.39"}
+NOW = "2026-08-01T12:00:00Z"
+
+
+def digest(*parts: object) -> str:
+    """A digest that stands for these parts."""
+    return "sha256:" + hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def address(recipe: Mapping[str, Leaf] = RECIPE, platform: Mapping[str, Leaf] = CPU) -> ContentAddress:
+    """The address of these leaves."""
+    return address_of(recipe, platform)
+
+
+def outcome(seed: int = 42, bits: object = "first", **changes: Any) -> Outcome:
+    """What a run ended with; `bits` decides its digests and shifts its losses."""
+    shift = 0.0 if bits == "first" else 0.125
+    fields: dict[str, Any] = {
+        "steps": 50,
+        "losses": digest(seed, bits, "losses"),
+        "weights": digest(seed, bits, "weights"),
+        "optimizer": digest(seed, bits, "optimizer"),
+        "artifacts": {"out/final.pt": digest(seed, bits, "artifact")},
+        "loss_curve": tuple((step, (1 / (step + 1) + shift).hex()) for step in range(0, 50, 7)),
+    }
+    return Outcome(seed, **{**fields, **changes})
+
+
+def entry(
+    recipe: Mapping[str, Leaf] = RECIPE,
+    platform: Mapping[str, Leaf] = CPU,
+    *outcomes: Outcome,
+    outside: Mapping[str, str] = OUTSIDE,
+) -> Entry:
+    """An entry as `repro-gate lock` makes it."""
+    return entry_of(address(recipe, platform), outcomes or (outcome(),), outside, NOW, "0.2.0")
+
+
+def lock(*entries: Entry) -> LockFile:
+    """A lock with these entries."""
+    return LockFile({item.platform: item for item in entries})

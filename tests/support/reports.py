@@ -1,0 +1,288 @@
+"""Reports that the tests of every face share: a pass, a fail, an inconclusive one, one within a tolerance, one with nothing measured, each
+answer of the lock, another ref and a base that is asked less of, and the worst that a stranger's checkout could make of one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from repro_gate.baseline.config_hash import ContentAddress, LeafMove, Proof
+from repro_gate.baseline.model import AgainstFinding, LockFinding
+from repro_gate.checks.interface import CheckResult
+from repro_gate.compare.model import Comparison, Cost, Distance, Divergence, NoiseFloor, Tally
+from repro_gate.report.model import BaseFinding, Reason, Report, RunSummary, SeedResult, Subject, Weakening
+
+HOSTILE = (
+    "<img src=x onerror=alert(1)></details></code>`|@octocat #1 GH-2 https://evil.example www.evil.example :tada: [a](b) ![c](d) $x$\n"
+    "~~s~~\n::error file=a::b\r\n##[add-mask]c\x1b[31m\x1b]0;title\x07\u202eevil\u2066\u200b\u061c %0A%25 deadbeefdeadbeef\n"
+    "```\n# heading\n| a | b |\n"
+)
+
+SUBJECT = Subject(
+    spec="repro.yml",
+    command="python train.py --seed {seed}",
+    commit="0123456789abcdef0123456789abcdef01234567",
+    uncommitted=("train.py",),
+    seeds=(42,),
+    versions={"python": "3.12.7", "torch": "2.13.0", "device": "cpu"},
+)
+SETTINGS = {"torch.use_deterministic_algorithms": True, "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "cudnn.benchmark": False}
+COST = Cost(
+    determinism_cost_pct=12.4,
+    ci95=(10.1, 14.6),
+    deterministic_step_ms=9.34,
+    default_step_ms=8.31,
+    timed_steps=90,
+    memory_cost_pct=1.5,
+    deterministic_peak_bytes=520_093_696,
+    default_peak_bytes=512_400_000,
+)
+NOISE = NoiseFloor(identical=False, loss_gap=3.1e-5, weight_l2=2.4e-3, weight_relative_l2=1.8e-5, first_step=3)
+FIRST = Divergence(
+    step=3,
+    kind="gradient",
+    name="blocks.3.attn.weight",
+    dtype="float32",
+    shape=(64, 32),
+    distance=Distance(max_abs=1.2e-7, max_ulp=3, l2=3.4e-6, relative_l2=1.1e-9),
+)
+WEIGHTS = (
+    replace(FIRST, step=49, kind="parameter", distance=Distance(max_abs=4.5e-4, max_ulp=81_234, l2=2.4e-3, relative_l2=1.8e-5)),
+    replace(FIRST, step=49, kind="parameter", name="head.bias", shape=(10,), distance=Distance(max_abs=2.2e-5, max_ulp=912)),
+)
+SAME = Comparison(
+    identical=True,
+    steps=50,
+    tensors=202,
+    differing=0,
+    by_kind={"loss": Tally(1, 0), "gradient": Tally(20, 0)},
+    losses=tuple((step, 2.0 / (step + 1), 2.0 / (step + 1)) for step in range(50)),
+)
+DIFFERENT = Comparison(
+    identical=False,
+    steps=50,
+    tensors=202,
+    differing=14,
+    first_divergence=FIRST,
+    by_kind={"loss": Tally(1, 1), "gradient": Tally(20, 5), "parameter": Tally(20, 8), "rng": Tally(3, 0)},
+    by_step=tuple((step, min(step, 14)) for step in range(3, 50)),
+    losses=tuple((step, 1.0, 1.0 if step < 4 else 1.0 + 1e-9 * 1.3**step) for step in range(50)),
+    weights=WEIGHTS,
+)
+CHECKLIST = (
+    CheckResult("code/committed", "code", "warn", "train.py has uncommitted changes", ("train.py",), "commit them, then run again"),
+    CheckResult("data/checksums", "data", "pass", "1 of 1 files have the declared SHA-256"),
+    CheckResult("env/lockfile", "env", "pass", "requirements.lock pins 41 packages"),
+    CheckResult("env/image-digest", "env", "waived", "waived until 2027-06-30: bare-metal runner"),
+    CheckResult("random-state/seed-matters", "random-state", "pass", "another seed gives other losses"),
+    CheckResult("hardware/device", "hardware", "pass", "trained on cpu, as declared"),
+)
+
+
+def run(name: str, **changes: object) -> RunSummary:
+    """One run that was stopped at its fiftieth step."""
+    condition = name.rpartition("-")[0] or name
+    summary = RunSummary(name=name, condition=condition, seed=42, steps=50, seconds=12.3, exit_code=0, outcome="stopped", settings=SETTINGS)
+    return replace(summary, **changes)  # type: ignore[arg-type]
+
+
+RUNS = (
+    run("deterministic-1"),
+    run("default-1", seconds=10.9),
+    run("deterministic-2", seconds=12.1),
+    run("default-2", seconds=11.2),
+    run("reseeded", seed=43, steps=2, seconds=3.4),
+)
+PASS = Report(
+    verdict="pass",
+    tool_version="0.1.0",
+    started="2026-11-21T05:42:00Z",
+    seconds=64.2,
+    subject=SUBJECT,
+    comparisons=(SeedResult(42, SAME),),
+    settings=SETTINGS,
+    noise_floor=NOISE,
+    cost=COST,
+    cost_budget_pct=30.0,
+    checklist=CHECKLIST,
+    runs=RUNS,
+    reproduce="repro-gate run repro.yml --seed 42 --steps 50",
+    notes=(Reason("workspace/uncommitted", "the run includes 1 uncommitted change: train.py"),),
+)
+FAIL = replace(
+    PASS,
+    verdict="fail",
+    comparisons=(SeedResult(42, DIFFERENT),),
+    notes=(),
+    reasons=(
+        Reason(
+            "determinism/diverged",
+            "Two runs with seed 42 and every flag on are not the same bits: the gradient of blocks.3.attn.weight parts at step 3.",
+            "See what feeds blocks.3.attn.weight: an unseeded generator, a custom kernel or the clock.",
+        ),
+        Reason("determinism/flag-undone", "train.py:17 sets `torch.backends.cudnn.benchmark` to True.", "Remove line 17 of train.py."),
+    ),
+    checklist=(
+        *CHECKLIST[:1],
+        CheckResult(
+            "data/checksums",
+            "data",
+            "fail",
+            "data/train.bin is not the declared file",
+            ("data/train.bin",),
+            "write the new SHA-256 into repro.yml",
+        ),
+        *CHECKLIST[2:],
+    ),
+)
+INCONCLUSIVE = replace(
+    PASS,
+    verdict="inconclusive",
+    comparisons=(),
+    noise_floor=None,
+    cost=None,
+    checklist=(),
+    notes=(),
+    reasons=(Reason("run/crashed", "deterministic-1 crashed at step 3 with exit code 1.", "Mend the training command; its log is below."),),
+    runs=(
+        run(
+            "deterministic-1",
+            steps=3,
+            exit_code=1,
+            outcome="crashed",
+            log_tail=("Traceback (most recent call last):", '  File "train.py", line 41, in <module>', "ValueError: boom"),
+        ),
+    ),
+)
+TOLERATED = replace(PASS, comparisons=(SeedResult(42, DIFFERENT),), notes=(Reason("determinism/tolerance", "losses within 1e-06"),))
+NOTHING = Report(
+    verdict="inconclusive", tool_version="0.1.0", started="2026-11-21T05:42:00Z", seconds=0.1, subject=Subject("repro.yml", "true", None)
+)
+FASTER = replace(
+    PASS,
+    cost=replace(COST, determinism_cost_pct=-72.0, ci95=(-75.0, -70.0), suspicious="-72 % lies outside -50 % to +300 %"),
+    noise_floor=NoiseFloor(True, 0.0, 0.0, 0.0, None),
+    comparisons=(SeedResult(1, SAME), SeedResult(2, SAME)),
+    non_finite=((7, "nan"), (8, "inf")),
+)
+ADDRESS = ContentAddress(
+    config_hash="sha256:" + "ab12cd34" * 8,
+    recipe="sha256:" + "01234567" * 8,
+    platform="sha256:" + "89abcdef" * 8,
+    recipe_leaves={
+        "code/tree": "sha256:" + "5e" * 32,
+        "data/train.bin": "sha256:" + "6f" * 32,
+        "seed": 42,
+        "steps": None,
+        "determinism/compare": {"loss": 1.0, "weights": 1e-05},
+        "flags/cudnn.benchmark": False,
+        "command": ["python", "train.py", "--seed", "{seed}"],
+    },
+    platform_leaves={"cpu/model": "EPYC 9R14", "cpu/threads": 2, "torch": "2.13.0"},
+    proof=Proof(stable=True, leaves=10, moved=10),
+)
+MOVES = (
+    LeafMove("recipe", "code/tree", "sha256:" + "5e" * 32, "sha256:" + "7a" * 32),
+    LeafMove("recipe", "data/extra.bin", None, "sha256:" + "6f" * 32),
+    LeafMove("recipe", "data/old.bin", "sha256:" + "6f" * 32, None),
+    LeafMove("platform", "cpu/threads", "2", "4"),
+)
+COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
+LOCKED = replace(
+    PASS,
+    notes=(),
+    content_address=ADDRESS,
+    lock=LockFinding("unchanged", "the same address gave the same bits", recorded="2026-11-01T09:00:00Z"),
+    base=BaseFinding("origin/main", COMMIT, "base"),
+)
+DRIFT = replace(
+    LOCKED,
+    verdict="fail",
+    reasons=(Reason("lock/drift", "The same address gives other bits than repro.lock records.", "See what changed outside the leaves."),),
+    lock=LockFinding(
+        "drift",
+        "the same address gives other bits than recorded",
+        unlike=("losses", "weights", "artifact out/model.pt"),
+        loss_gap=3.1e-5,
+        outside=("numpy: 2.1.0 -> 2.2.0", "kernel: 6.1.0 -> 6.8.0"),
+        recorded="2026-11-01T09:00:00Z",
+        remedy="bring the change into the address (a lockfile, an image digest), then run `repro-gate lock`",
+    ),
+)
+CHANGED = replace(
+    LOCKED,
+    lock=LockFinding(
+        "changed", "the recipe moved and so did the bits", MOVES, ("losses", "weights"), 0.25, recorded="2026-11-01T09:00:00Z"
+    ),
+    against=AgainstFinding("origin/main", COMMIT, "changed", "the recipe moved and so did the bits", MOVES[:1], FIRST, 0.25),
+)
+WEAKENED = replace(
+    LOCKED,
+    base=BaseFinding(
+        "origin/main",
+        COMMIT,
+        "head",
+        (
+            Weakening("determinism.allow", "cudnn.benchmark is left on now: `[]` before, `[cudnn.benchmark]` now", "repro.yml:12"),
+            Weakening("checklist.waive", "env/image-digest is waived now, and was not before", "repro.yml:31"),
+            Weakening("repro.lock", "the entry of platform 89abcdef was rewritten by hand"),
+        ),
+    ),
+)
+UNPROVEN = replace(LOCKED, content_address=replace(ADDRESS, proof=Proof(True, 10, 9)), lock=LockFinding("new-platform", "nothing recorded"))
+ALL = {
+    "locked": LOCKED,
+    "drift": DRIFT,
+    "changed": CHANGED,
+    "weakened": WEAKENED,
+    "unproven": UNPROVEN,
+    "pass": PASS,
+    "fail": FAIL,
+    "inconclusive": INCONCLUSIVE,
+    "tolerated": TOLERATED,
+    "nothing": NOTHING,
+    "faster": FASTER,
+}
+
+
+def hostile(text: str = HOSTILE) -> Report:
+    """A failing report in which every text that can come from outside is `text`."""
+    first = replace(FIRST, name=text, process=text, dtype=text, values=(text, text), detail=text)
+    pair = replace(DIFFERENT, first_divergence=first, weights=(first, first))
+    moves = (LeafMove("recipe", text, text, text), LeafMove("platform", text, None, text), LeafMove("platform", text, text, None))
+    return replace(
+        FAIL,
+        comparisons=(SeedResult(42, pair),),
+        settings={text: text},
+        reproduce=text,
+        reasons=(Reason(text, text, text),),
+        notes=(Reason(text, text, text),),
+        cost=replace(COST, suspicious=text),
+        tool_version=text,
+        started=text,
+        subject=Subject(text, text, None, (text,), (42,), {text: text}, text),
+        checklist=tuple(CheckResult(text, category, "fail", text, (text,), text) for category in ("code", "data")),
+        runs=(run("x", outcome=text, exit_code=1, log_tail=(text, text), settings={text: text}, condition=text), run(text)),
+        content_address=replace(
+            ADDRESS, recipe_leaves={text: text, "list": [text, {text: text}]}, platform_leaves={text: {text: [text, 1.0]}, "x": text}
+        ),
+        lock=LockFinding("drift", text, moves, (text, text), 1.0, (text, text), text, text),
+        against=AgainstFinding(text, COMMIT, "changed", text, moves, first, math.inf),
+        base=BaseFinding(text, COMMIT, "head", (Weakening(text, text, text), Weakening(text, text))),
+    )
+
+
+def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> Report:
+    """More than any comment holds: `tensors` weights, names of `name` characters, `reasons` reasons."""
+    long = "`|<@#" * (name // 5)
+    weights = tuple(replace(WEIGHTS[0], name=long) for _ in range(tensors))
+    moves = tuple(LeafMove("recipe", long, long, long) for _ in range(tensors))
+    return replace(
+        hostile(long),
+        content_address=replace(ADDRESS, recipe_leaves={f"data/{index}": long[:2_000] for index in range(tensors)}),
+        lock=LockFinding("drift", long, moves, (long,) * tensors, 1.0, (long,) * tensors, long, long),
+        against=AgainstFinding(long, COMMIT, "changed", long, moves),
+        base=BaseFinding(long, COMMIT, "head", tuple(Weakening(long, long, long) for _ in range(tensors))),
+        reasons=tuple(Reason(f"made/up-{index}", long, long) for index in range(reasons)),
+        comparisons=(SeedResult(42, replace(DIFFERENT, weights=weights, first_divergence=replace(FIRST, name=long))),),
+    )

@@ -1,0 +1,263 @@
+"""Claims about `report.escape`: whatever text comes in, nothing is live in the place it is printed in, and nothing is lost from sight."""
+
+from __future__ import annotations
+
+import re
+import time
+import unicodedata
+from collections.abc import Callable
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from repro_gate import escape
+from tests.support.reports import HOSTILE
+
+_PIECES = st.sampled_from(
+    (
+        "`",
+        "``",
+        "```",
+        "|",
+        "\\",
+        "<",
+        ">",
+        "<b>",
+        "</code>",
+        "<!--",
+        "&lt;",
+        "&#64;",
+        "[",
+        "](",
+        ")",
+        "![",
+        "@user",
+        "#12",
+        "GH-7",
+        ":tada:",
+        "https://e.vil",
+        "www.e.vil",
+        "a@b.co",
+        "*",
+        "_",
+        "~~",
+        "$",
+        "$$",
+        "^",
+        "#",
+        "-",
+        "+",
+        "1.",
+        "---",
+        "===",
+        "\n",
+        "\r\n",
+        "\t",
+        " ",
+        "    ",
+        "\x1b[31m",
+        "\x07",
+        "\u202e",
+        "\u2066",
+        "\u200b",
+        "\ufe0f",
+        "\ud800",
+        "::",
+        "::error::",
+        "##[error]",
+        "%",
+        "%0A",
+        ",",
+        '"',
+        "'",
+        "(",
+        ";",
+        "deadbeef",
+        "0123456789abcdef0123456789abcdef01234567",
+        "word",
+        "model.py",
+        "é",
+        "漢",
+    )
+)
+TEXTS = st.one_of(st.text(), st.lists(_PIECES, max_size=12).map("".join))
+_ACTIVE_IN_PROSE = re.compile(
+    r"[@#<>&`|\[\]{}*_~^$\\/=]|:\w|\bwww\.|(?<!\w)gh-\d|(?<![0-9A-Za-z])[0-9a-f]{7,40}(?![0-9A-Za-z])", re.IGNORECASE
+)
+
+
+def _inline(markdown: str) -> list[Token]:
+    """The inline tokens of a text that must be one paragraph, parsed as GitHub would: HTML on, tables and strikethrough too."""
+    blocks = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(markdown)
+    assert [block.type for block in blocks] in ([], ["paragraph_open", "inline", "paragraph_close"]), markdown
+    return list(blocks[1].children or []) if blocks else []
+
+
+def _cells(markdown: str) -> list[Token]:
+    """The inline blocks of the one body row of a table that holds `markdown` in its first cell."""
+    blocks = MarkdownIt("commonmark", {"html": True}).enable("table").parse(f"| a | b |\n| --- | --- |\n| {markdown} | end |\n")
+    return [block for block in blocks if block.type == "inline"][2:]
+
+
+def _only_own_tags(tokens: list[Token]) -> bool:
+    return all(token.content in ("<code>", "</code>") for token in tokens if token.type == "html_inline")
+
+
+@given(TEXTS)
+@example(HOSTILE)
+def test_prose_holds_nothing_but_plain_words_and_code(text: str) -> None:
+    tokens = _inline(escape.for_markdown(text))
+    assert {token.type for token in tokens} <= {"text", "code_inline", "html_inline"}
+    assert _only_own_tags(tokens)
+    between, inside_code = "", False
+    for token in tokens:
+        if token.type == "html_inline":
+            inside_code = token.content == "<code>"
+        elif token.type == "text" and not inside_code:
+            between += token.content
+    assert not _ACTIVE_IN_PROSE.search(between), between
+
+
+@given(TEXTS, st.booleans())
+@example(HOSTILE, False)
+@example("1. `", True)
+def test_neither_prose_nor_code_ever_breaks_out_of_a_table_cell(text: str, prose: bool) -> None:
+    safe = escape.for_markdown(text) if prose else escape.for_code_span(text)
+    cells = _cells(safe)
+    assert len(cells) == 2 and cells[1].content == "end"
+    assert _only_own_tags(list(cells[0].children or []))
+
+
+@given(TEXTS)
+@example(HOSTILE)
+@example("`")
+@example(" ` ")
+@example("|")
+def test_a_code_span_shows_the_text_itself(text: str) -> None:
+    tokens = _inline("x" + escape.for_code_span(text) + "x")
+    assert {token.type for token in tokens} <= {"text", "code_inline", "html_inline"} and _only_own_tags(tokens)
+    shown = "".join(token.content for token in tokens if token.type in ("text", "code_inline"))[1:-1]
+    assert shown == (escape.for_terminal(text) or " ")
+
+
+@given(TEXTS)
+@example(HOSTILE)
+@example("~~~\n```\n````")
+def test_a_code_block_ends_where_we_end_it(text: str) -> None:
+    blocks = MarkdownIt("commonmark", {"html": True}).parse(f"before\n\n{escape.for_code_block(text, 'text')}\n\nafter\n")
+    assert [block.type for block in blocks] == [
+        "paragraph_open",
+        "inline",
+        "paragraph_close",
+        "fence",
+        "paragraph_open",
+        "inline",
+        "paragraph_close",
+    ]
+    assert blocks[3].info == "text"
+
+
+@given(TEXTS)
+@example(HOSTILE)
+@pytest.mark.parametrize("function", [escape.for_terminal, escape.for_code_span, escape.for_markdown, escape.for_workflow_property])
+def test_every_character_that_is_printed_is_seen(function: Callable[[str], str], text: str) -> None:
+    for char in function(text):
+        assert char.isprintable() and char not in "\u034f\u115f\u3164\ufe0f\u2800", f"U+{ord(char):04X}"
+        assert unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+_BIDI_AND_ZERO_WIDTH = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c\u200b\u200c\u200d\u2060\ufeff\x9b\x7f"
+
+
+@pytest.mark.parametrize("char", _BIDI_AND_ZERO_WIDTH)
+def test_bidi_and_zero_width_characters_are_spelled_out(char: str) -> None:
+    shown = escape.for_terminal(f"a{char}b")
+    assert shown.isascii() and f"{ord(char):02x}" in shown
+
+
+@pytest.mark.parametrize("text", ["layer1.weight", "Größe 漢字 😀", "C:\\data\\x", "loss = 0x1.8p+0"])
+def test_an_honest_name_is_printed_as_it_is(text: str) -> None:
+    assert escape.for_terminal(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the gradient of blocks.3.attn.weight parts at step 3.", "the gradient of `blocks.3.attn.weight` parts at step 3."),
+        ("set CUBLAS_WORKSPACE_CONFIG=:4096:8, then start", "set `CUBLAS_WORKSPACE_CONFIG=:4096:8`, then start"),
+        ("call `torch.seed()` (model.py:41), e.g. twice", "call `torch.seed()` (`model.py:41`), e.g. twice"),
+        ("12.4% slower: 3 ULP, 1.2e-07 and UTF-8", "12.4% slower: 3 ULP, 1.2e-07 and UTF-8"),
+        ("<img src=x> hurts", "`<img src=x>` hurts"),
+        ("1. not a list", "`1`. not a list"),
+    ],
+)
+def test_prose_stays_readable(text: str, expected: str) -> None:
+    assert escape.for_markdown(text) == expected
+
+
+@given(TEXTS)
+@example(HOSTILE)
+def test_a_workflow_message_is_one_line_and_decodes_to_what_was_meant(text: str) -> None:
+    data = escape.for_workflow_data(text)
+    assert "\n" not in data and "\r" not in data
+    assert re.fullmatch(r"(?:[^%]|%25|%0A)*", data)
+    decoded = data.replace("%0A", "\n").replace("%25", "%")
+    assert decoded.split("\n") == [escape.for_terminal(line) for line in text.replace("\r\n", "\n").split("\n")]
+
+
+@given(TEXTS)
+@example(HOSTILE)
+def test_a_workflow_property_cannot_start_another_property_or_end_the_command(text: str) -> None:
+    value = escape.for_workflow_property(text)
+    assert not set(value) & {"\n", "\r", ",", ":"}
+    assert value.replace("%3A", ":").replace("%2C", ",").replace("%25", "%") == escape.for_terminal(text)
+
+
+@given(st.lists(TEXTS))
+@example([HOSTILE, "::error::x", "  ::set-output::y", "a ##[error]b"])
+def test_no_line_of_a_guarded_log_is_a_command_but_our_own_two(lines: list[str]) -> None:
+    token = "0f" * 16
+    out = escape.stop_commands(token, lines)
+    assert (out[0], out[-1]) == (f"::stop-commands::{token}", f"::{token}::")
+    assert len(out) == len(lines) + 2
+    for line in out[1:-1]:
+        assert not line.lstrip().startswith("::") and "##[" not in line and len(line.splitlines()) <= 1
+
+
+@pytest.mark.parametrize(("token", "line"), [("short", "x"), ("a" * 15 + ":", "x"), ("a" * 32, f"::{'a' * 32}::")])
+def test_a_token_that_does_not_guard_is_refused(token: str, line: str) -> None:
+    with pytest.raises(ValueError, match="token"):
+        escape.stop_commands(token, [line])
+
+
+@given(TEXTS)
+@example('"]}; %%{init: {}}%% #quot; end\n')
+def test_mermaid_text_cannot_leave_its_quotes(text: str) -> None:
+    assert all(char.isalnum() or char in " .,()+-/_" for char in escape.for_mermaid(text))
+
+
+@given(st.text(), st.integers(1, 50))
+def test_a_clipped_text_fits_and_keeps_both_ends(text: str, limit: int) -> None:
+    short = escape.clip(text, limit)
+    assert len(short) <= limit
+    assert short == text if len(text) <= limit else "…" in short
+    if len(text) > limit >= 4:
+        assert short[0] == text[0] and short[-1] == text[-1]
+
+
+@given(TEXTS, st.sampled_from(["ascii", "latin-1", "cp1252", "utf-8"]))
+def test_every_stream_can_hold_what_is_printed(text: str, encoding: str) -> None:
+    escape.for_encoding(escape.for_terminal(text), encoding).encode(encoding)
+
+
+@pytest.mark.parametrize("text", ["`", ")(", ")", "(", "a", "a.", "` ", "-a", "`a "])
+def test_a_long_hostile_name_takes_no_long_time(text: str) -> None:
+    long = text * (200_000 // len(text)) + "("
+    begin = time.perf_counter()
+    escape.for_markdown(long)
+    escape.for_code_span(long)
+    escape.for_code_block(long)
+    assert time.perf_counter() - begin < 5  # a quadratic step over 200,000 characters takes minutes

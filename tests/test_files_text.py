@@ -1,0 +1,60 @@
+"""Files of a checkout are read with care: inside it, regular, bounded, UTF-8."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from repro_gate.files import Unreadable, is_inside, parse_toml, read_text
+
+
+def test_text_is_read_and_a_byte_order_mark_dropped(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbfgr\xc3\xbc\xc3\x9fe")
+    assert read_text(tmp_path / "a", tmp_path, 100) == "grüße"
+
+
+def test_what_is_no_file_of_the_checkout_is_refused(tmp_path: Path) -> None:
+    inside = tmp_path / "in"
+    inside.mkdir()
+    (tmp_path / "secret").write_text("s")
+    (inside / "link").symlink_to("../secret")
+    (inside / "loop").symlink_to("loop")
+    (inside / ".git").mkdir()
+    (inside / ".git" / "config").write_text("extraheader = secret")
+    (inside / "credential").symlink_to(".git/config")
+    os.mkfifo(inside / "pipe")
+    (inside / "large").write_text("x" * 101)
+    (inside / "bytes").write_bytes(b"a\xff")
+    for name, said in {
+        "link": "lies outside the checkout",
+        "../secret": "lies outside the checkout",
+        ".git/config": "belongs to git itself",
+        "credential": "belongs to git itself",
+        "gone": "is not there",
+        "pipe": "is no regular file",
+        ".": "cannot be read|no regular file",
+        "large": "is larger than 100 bytes",
+        "bytes": r"is no UTF-8 text \(byte 1\)",
+        "loop": "cannot be read",
+        "nul\0": "cannot be read",
+    }.items():
+        with pytest.raises(Unreadable, match=said):
+            read_text(inside / name, inside, 100)
+
+
+def test_a_neighbour_with_the_same_beginning_is_not_inside(tmp_path: Path) -> None:
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "repo-2").mkdir()
+    assert is_inside(tmp_path / "repo" / "x", tmp_path / "repo") and is_inside(tmp_path / "repo", tmp_path / "repo")
+    assert not is_inside(tmp_path / "repo-2", tmp_path / "repo")
+    assert is_inside(tmp_path, Path("/"))
+
+
+def test_toml_is_parsed_or_refused_with_its_line() -> None:
+    assert parse_toml("a = [1]\n") == {"a": [1]}
+    with pytest.raises(Unreadable, match=r"is no TOML: .*line 2"):
+        parse_toml("a = 1\nb = \n")
+    with pytest.raises(Unreadable, match="is no TOML"):
+        parse_toml("a = " + "[" * 100_000)
