@@ -35,7 +35,7 @@ if "--silent" not in given:
 
 def proposed(folder: Path, *, branch: bool, pulls: int) -> list[tuple[str, list[str], Any]]:
     """What the job asked of GitHub: path, arguments, body."""
-    (folder / "repro.lock").write_text(LOCK, encoding="utf-8")
+    (folder / "repro.baseline.yml").write_text(LOCK, encoding="utf-8")
     gh, log = folder / "bin/gh", folder / "log"
     gh.parent.mkdir()
     gh.write_text(GH.format(python=sys.executable, log=str(log)))
@@ -62,11 +62,11 @@ def proposed(folder: Path, *, branch: bool, pulls: int) -> list[tuple[str, list[
 def test_the_lock_is_one_commit_on_top_of_the_one_that_was_gated(tmp_path: Path) -> None:
     asked = proposed(tmp_path, branch=False, pulls=0)
     (tree,) = [body for path, _, body in asked if path == "repos/o/r/git/trees"]
-    assert tree == {"base_tree": "d" * 40, "tree": [{"path": "repro.lock", "mode": "100644", "type": "blob", "content": LOCK}]}
+    assert tree == {"base_tree": "d" * 40, "tree": [{"path": "repro.baseline.yml", "mode": "100644", "type": "blob", "content": LOCK}]}
     (commit,) = [body for path, _, body in asked if path == "repos/o/r/git/commits"]
     assert (commit["tree"], commit["parents"]) == ("d" * 40, [SHA])
     (opened,) = [given for path, given, _ in asked if path == "repos/o/r/pulls"]
-    assert {"head=repro-gate/lock", "base=main", "title=Refresh repro.lock"} <= set(opened)
+    assert {"head=repro-gate/lock", "base=main", "title=Refresh repro.baseline.yml"} <= set(opened)
 
 
 @pytest.mark.parametrize(("branch", "path"), [(False, "repos/o/r/git/refs"), (True, "repos/o/r/git/refs/heads/repro-gate/lock")])

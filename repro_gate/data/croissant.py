@@ -1,6 +1,5 @@
 """Croissant metadata (JSON-LD) as declarations of data: the local FileObjects of a `distribution`.
-
-Called by `declarations`. Follows Croissant 1.0 as https://docs.mlcommons.org/croissant describes it: `contentUrl` relative to the
+ Follows Croissant 1.0 as https://docs.mlcommons.org/croissant describes it: `contentUrl` relative to the
 metadata's folder, `sha256`, `md5`, `contentSize`. A file that is fetched from the web counts if it lies beside the metadata under its own
 name; what is `containedIn` another file is covered by that one's digest. Looks whether files are there, reads none.
 """

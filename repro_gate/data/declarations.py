@@ -1,6 +1,5 @@
 """Declared items that stand for others: `.dvc` files and Croissant metadata, turned into the items that these declare.
-
-Called by `gate` and `check` right after the spec is loaded; everything later sees only files and folders. Declaration files come from a
+ Declaration files come from a
 stranger's checkout: limits on size, depth and count, no path out of the checkout, every fault a problem with its line.
 """
 
@@ -62,7 +61,7 @@ def expand_items(
 ) -> tuple[tuple[DataItem, ...], tuple[DataProblem, ...]]:
     """The items with every `.dvc` file and Croissant metadata replaced by what it declares, and what is wrong with the declarations.
 
-    An item without a digest takes it from the `.dvc` file beside it. A sha256 that the spec states for a declaration file is held against
+    An item without a digest takes it from the `.dvc` file beside it. A sha256 that the spec states for a declaration file is compared with
     that file's own bytes. `root` is the checkout's; by default the nearest folder above the spec that holds `.git`, or the spec's own.
     Raises UsageError for an item whose path is none.
     """

@@ -1,6 +1,5 @@
 """The digests of declared paths: listed, looked up in the cache, and read where that does not know them.
-
-Called by `declared.verify_data`. A folder is remembered as a whole, and each of its large files on its own, so that one new file among
+ A folder is remembered as a whole, and each of its large files on its own, so that one new file among
 many does not cost reading all of them; small ones are read again faster than looked up.
 """
 

@@ -1,6 +1,5 @@
 """`.dvc` files as declarations of data: the paths, md5 and sizes of their `outs`.
-
-Called by `declarations`. The format is DVC's own (dvc/schema.py, dvc/output.py); an md5 without `hash: md5` beside it is one that DVC
+ The format is DVC's own (dvc/schema.py, dvc/output.py); an md5 without `hash: md5` beside it is one that DVC
 took before its version 3, of text with its line ends turned into LF. YAML is read by the spec's reader, with its limits. No I/O.
 """
 

@@ -1,6 +1,5 @@
 """Digests of all files of several listings, on all processors, in flat memory.
-
-Called by `declared`. Large files are read by threads (hashing releases the interpreter's lock); small ones cost more interpreter than
+ Large files are read by threads (hashing releases the interpreter's lock); small ones cost more interpreter than
 hashing, so from a few thousand on, one thread keeps them to itself and up to two others hand them to child processes that run
 `reader`. A child is a fresh program (never a fork of this one); where none can be started, the work is done here.
 """

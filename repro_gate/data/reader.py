@@ -1,7 +1,5 @@
 """Reads files and digests them: a large one in pieces, or a batch of small ones in one go.
-
-Called by `hashing`, in the gate's own process and, for very many small files, as a program of its own in child processes that it
-starts as `python -I -S reader.py`. So this file imports the standard library and nothing of the package.
+So this file imports the standard library and nothing of the package.
 """
 
 from __future__ import annotations

@@ -63,5 +63,5 @@ def wrong_digest(algorithm: str, value: str) -> str:
 
 
 def quoted(value: object) -> str:
-    """A stranger's text as a message shows it: cut short, with what does not print written out."""
+    """An untrusted text as a message shows it: cut short, with what does not print written out."""
     return shortened(escaped(str(value)))

@@ -1,6 +1,5 @@
 """The files below a declared path, and the one digest that stands for all of them: Repro Gate's own, or DVC's.
-
-Called by `declared` and `hashing`. Reads folders and inodes, never contents. A listing is kept as one bytes object a file, so
+ Reads folders and inodes, never contents. A listing is kept as one bytes object a file, so
 that 100,000 files take ten megabytes.
 """
 
