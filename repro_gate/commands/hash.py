@@ -12,7 +12,6 @@ from repro_gate.baseline.build import config_hash_of_spec
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash
 from repro_gate.baseline.document import from_json, to_json
 from repro_gate.baseline.file import read_baseline
-from repro_gate.baseline.model import FILE_NAME
 from repro_gate.baseline.tree import hash_inputs
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.data.declared import resolve_data
@@ -54,7 +53,7 @@ def load_config_hash(path: Path) -> ConfigHash:
     neither, no config hash in it, or a forged one."""
     name = for_terminal(str(path), 200)
     raw = read_json(path)
-    document = raw if isinstance(raw, dict) and "config_hash" in raw else load(path).get("config_hash")
+    document = raw if isinstance(raw, dict) and isinstance(raw.get("config_hash"), str) else load(path).get("config_hash")
     if document is None:
         raise UsageError(
             f"{name}: this report carries no config hash: no run of it came to its end",

@@ -79,14 +79,14 @@ def at(ref: str, commit: str) -> Phrase:
     return (("name", ref), ("say", " at "), ("name", short(commit)))
 
 
-def judge(base: BaseFinding) -> Phrase:
+def base_policy(base: BaseFinding) -> Phrase:
     """The base, and whose spec judged."""
     return (("say", "The base is "), *at(base.ref, base.commit), ("say", f"; {_whose(base)}"))
 
 
 def nothing_less(base: BaseFinding) -> Phrase:
     """The one line where a base is known and nothing is weakened."""
-    return (*at(base.ref, base.commit), ("say", f": this change asks for nothing less; {_whose(base)}"))
+    return (*at(base.ref, base.commit), ("say", f": no weakened checks; {_whose(base)}"))
 
 
 def weakening(item: WeakenedCheck) -> Phrase:

@@ -32,7 +32,7 @@ def context(report: Report, form: Form) -> dict[str, object]:
         "weakened": weakened[:seen],
         "weakened_besides": weakened[seen:],
         "more_weakened": 0 if base is None else max(len(base.weakened) - form.weakened, 0),
-        "judge": None if base is None else prose(comparisons.judge(base), form),
+        "judge": None if base is None else prose(comparisons.base_policy(base), form),
         "config_hash": None if report.config_hash is None else _config_hash(report.config_hash, form),
     }
 

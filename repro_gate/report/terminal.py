@@ -87,7 +87,7 @@ def _weakened(base: BaseFinding, encoding: str) -> Table:
         table.add_row(indented(text((("message", item.message),), encoding)))
     if len(base.weakened) > _ROWS:
         table.add_row(say(f"and {len(base.weakened) - _ROWS:,} more, all in the JSON report", encoding, "dim"))
-    table.add_row(text(comparisons.judge(base), encoding, "dim"))
+    table.add_row(text(comparisons.base_policy(base), encoding, "dim"))
     return table
 
 

@@ -80,7 +80,7 @@ def _differing_headline(report: Report) -> Phrase:
     where = "" if first is None else f" {moment(first, found.comparison.steps)}"
     seeds = sum(not item.comparison.identical for item in report.comparisons)
     of_seeds = f" ({numbers.of(seeds, len(report.comparisons))} seeds)" if len(report.comparisons) > 1 else ""
-    return (("say", f"two runs with seed {found.seed} part{where}{of_seeds}"),)
+    return (("say", f"two runs with seed {found.seed} diverge{where}{of_seeds}"),)
 
 
 def moment(divergence: Divergence, steps: int) -> str:
@@ -99,9 +99,11 @@ def few(evidence: Sequence[str], most: int) -> tuple[tuple[str, ...], int]:
 
 def place_of(divergence: Divergence, steps: int) -> str:
     """When and in what, as a clause: `at step 3 (gradient of fc.weight)`. The name is as the training gave it: the printer escapes it."""
-    when = "in artifacts" if divergence.kind == "artifact" else moment(divergence, steps)
-    named = divergence.kind if divergence.name == divergence.kind else f"{divergence.kind} of {divergence.name}"
-    return f"{when} ({named})"
+    if divergence.kind == "artifact":
+        return f"in artifact {divergence.name}"
+    word = _KIND_WORDS.get(divergence.kind, divergence.kind)
+    named = divergence.kind if divergence.name == divergence.kind else f"{word} {divergence.name}"
+    return f"{moment(divergence, steps)} ({named})"
 
 
 def where(divergence: Divergence) -> Phrase:

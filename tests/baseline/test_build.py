@@ -34,7 +34,7 @@ SPEC = """\
 version: 1
 train: {run: 'python train.py --seed {seed}', steps: 5, env: {MODE: a}}
 data: [{path: data/train.bin}, {path: more}]
-env: {lockfile: requirements.baseline}
+env: {lockfile: requirements.lock}
 """
 FACTS = {"python": "3.11.9", "torch": "2.13.0", "device": "cpu: AVX512", "cpu-isa": "AVX512", "threads": "2"}
 MACHINE = {"cpu-model": "AMD EPYC"}
@@ -290,7 +290,7 @@ def test_a_spec_that_moves_with_its_paths_changes_nothing(checkout: Path) -> Non
 
 def test_a_lockfile_that_git_ignores_counts(checkout: Path) -> None:
     git(checkout, "rm", "-q", "--cached", "requirements.lock")
-    (checkout / ".git/info/exclude").write_text("requirements.baseline\n")
+    (checkout / ".git/info/exclude").write_text("requirements.lock\n")
     before = of(checkout)
     assert before.recipe_inputs["lockfile"] is not None
     (checkout / "requirements.lock").write_text("other")

@@ -81,7 +81,7 @@ def test_the_tree_shows_each_hash_each_input_and_the_proof() -> None:
         "  HASH  platform",
         "    python   3.11.9",
         "    threads  2",
-        "hashed twice: equal; 5 of 5 inputs move it when changed",
+        "hashed twice: equal; 5 of 5 inputs affect it",
     ]
     assert lines[0].startswith(SAMPLE.config_hash) and SAMPLE.recipe in lines[1] and SAMPLE.platform in lines[5]
     assert tree_lines(SAMPLE) == lines[:-1]

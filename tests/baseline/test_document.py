@@ -27,7 +27,7 @@ def written() -> dict[str, Any]:
 
 
 @given(LEAVES, LEAVES)
-def test_an_config_hash_comes_back_whole_through_a_text(recipe: Inputs, platform: Inputs) -> None:
+def test_a_config_hash_comes_back_whole_through_a_text(recipe: Inputs, platform: Inputs) -> None:
     made = prove(hash_inputs(recipe, platform))
     document = to_json(made)
     text = json.dumps(document, allow_nan=False, sort_keys=True)
@@ -41,7 +41,7 @@ def test_inputs_stand_in_the_form_that_is_hashed() -> None:
     assert written()["inputs"]["recipe"] == {"code": "sha256:ab", "seeds": [{"int": "42"}], "steps": None}
 
 
-def test_an_config_hash_without_a_proof_is_read() -> None:
+def test_a_config_hash_without_a_proof_is_read() -> None:
     assert from_json({**written(), "self_check": None}).self_check is None
 
 
@@ -60,7 +60,7 @@ FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
-def test_an_config_hash_that_its_inputs_do_not_give_is_refused_in_one_line(forge: Callable[[dict[str, Any]], object]) -> None:
+def test_a_config_hash_that_its_inputs_do_not_give_is_refused_in_one_line(forge: Callable[[dict[str, Any]], object]) -> None:
     document = {**written(), "self_check": None}
     forge(document)
     with pytest.raises(UsageError, match=r"^config_hash\.\w+ is sha256:\w{64}, but what it is made of gives sha256:\w{64}$") as caught:

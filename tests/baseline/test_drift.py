@@ -60,7 +60,7 @@ def test_other_bits_at_the_same_config_hash_are_drift(part: str) -> None:
     assert (found.status, found.unlike, found.changed_inputs) == ("drift", (part,), ())
     assert found.message.startswith(f"same inputs, different results: {part}")
     assert "none of the 3 recorded facts outside the hashed inputs changed" in found.message
-    assert "`data` does not declare" in found.remedy and "`repro-gate baseline`" in found.remedy
+    assert "an undeclared data file" in found.remedy and "`repro-gate baseline`" in found.remedy
 
 
 def test_drift_of_an_artifact_alone_names_it() -> None:
@@ -99,7 +99,7 @@ def test_a_platform_that_is_not_recorded_is_new() -> None:
     found = judged({**REFACTORED}, GPU)
     assert (found.status, found.unknown_recipe) == ("new-platform", True)
     assert found.message.startswith(
-        "repro.baseline.yml holds nothing for this platform, nor this recipe for any other; the nearest one differs in "
+        "repro.baseline.yml holds nothing for this platform, and these inputs for no other platform; the nearest one differs in "
     )
     assert judged(held=Baseline({})).message == "repro.baseline.yml holds nothing for this platform"
     assert "records its result beside the others" in found.remedy
@@ -112,7 +112,10 @@ def test_a_new_platform_is_compared_with_the_nearest_one_with_the_same_recipe() 
     same, other = judged(RECIPE_INPUTS, newer, held=held), judged(RECIPE_INPUTS, newer, outcome(bits="second"), held=held)
     assert same.status == other.status == "new-platform"
     assert [(item.root, item.name, item.before, item.after) for item in same.changed_inputs] == [(PLATFORM, "torch", "2.13.0", "2.14.0")]
-    assert "the nearest platform has the same recipe and the same results, and differs in torch 2.13.0 -> 2.14.0" in same.message and not same.unlike
+    assert (
+        "the nearest platform has the same recipe and the same results, and differs in torch 2.13.0 -> 2.14.0" in same.message
+        and not same.unlike
+    )
     assert "has the same recipe and other results (losses, weights, optimizer and 1 more)" in other.message and other.unlike
 
 

@@ -18,7 +18,7 @@ SAMPLE = hash_inputs({"code": "sha256:ab", "seeds": [42], "steps": 50}, {"python
 
 
 @given(LEAVES, LEAVES)
-def test_an_config_hash_of_any_inputs_proves_itself(recipe: Inputs, platform: Inputs) -> None:
+def test_a_config_hash_of_any_inputs_proves_itself(recipe: Inputs, platform: Inputs) -> None:
     proved = prove(hash_inputs(recipe, platform))
     count = len(recipe) + len(platform)
     assert proved.self_check == SelfCheck(True, count, count) and proved.self_check.complete
@@ -30,13 +30,13 @@ def test_every_change_of_a_value_is_another_value(value: InputValue) -> None:
     assert others and exactly(value) not in others
 
 
-def test_an_config_hash_without_inputs_proves_nothing() -> None:
+def test_a_config_hash_without_inputs_proves_nothing() -> None:
     proved = prove(hash_inputs({}, {}))
     assert proved.self_check == SelfCheck(True, 0, 0) and not proved.self_check.complete
 
 
 @pytest.mark.parametrize("field", ["config_hash", "recipe", "platform"])
-def test_an_config_hash_whose_hashes_are_not_its_own_is_not_stable(field: str) -> None:
+def test_a_config_hash_whose_hashes_are_not_its_own_is_not_stable(field: str) -> None:
     proved = prove(replace(SAMPLE, **{field: "sha256:" + "0" * 64}))
     assert proved.self_check is not None and not proved.self_check.stable and not proved.self_check.complete
 

@@ -49,7 +49,7 @@ def edited(report: Path, **fields: Any) -> Path:
     return report
 
 
-def test_an_config_hash_survives_its_report(report: Path) -> None:
+def test_a_config_hash_survives_its_report(report: Path) -> None:
     found = load_config_hash(report)
     assert found == ADDRESS and changed_inputs(found, ADDRESS) == ()
 

@@ -39,8 +39,8 @@ def test_equal_runs_and_checks_that_pass_are_a_pass() -> None:
 def test_runs_that_diverge_are_a_fail_that_says_where() -> None:
     assert decided(comparisons=(SAME, PARTED)) == ("fail", ["determinism/diverged"], [])
     for divergence, says in (
-        (Divergence(-1, "parameter", "w"), "diverge before the first step, in parameter w"),
-        (Divergence(2, "artifact", "m.pt"), "diverge in artifacts, in artifact m.pt"),
+        (Divergence(-1, "parameter", "w"), "diverge before the first step (parameter w)"),
+        (Divergence(2, "artifact", "m.pt"), "diverge in artifact m.pt"),
         (Divergence(2, "loss", "l"), "at step 2"),
     ):
         item = SeedResult(7, replace(PARTED.comparison, first_divergence=divergence))
@@ -178,7 +178,7 @@ def test_another_refs_bits(status: str, notice: str, strict: str) -> None:
     assert decided(against=finding, comparisons=(PARTED,))[1] == ["determinism/diverged"], "what is known comes first"
 
 
-def test_an_config_hash_that_does_not_see_its_inputs_passes_nothing() -> None:
+def test_a_config_hash_that_does_not_see_its_inputs_passes_nothing() -> None:
     assert decided(unproven="3 of 4 inputs moved it") == ("inconclusive", ["config-hash/unproven"], [])
 
 

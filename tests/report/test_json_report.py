@@ -169,7 +169,7 @@ def test_a_report_of_the_former_version_is_still_read() -> None:
     assert found["verdict"] == "fail" and not {"baseline", "against", "base"} & found.keys()
 
 
-def test_an_config_hash_can_be_hashed_again_from_the_report(tmp_path: Path) -> None:
+def test_a_config_hash_can_be_hashed_again_from_the_report(tmp_path: Path) -> None:
     inputs: dict[str, InputValue] = {
         "one": 1,
         "one-float": 1.0,
@@ -179,7 +179,7 @@ def test_an_config_hash_can_be_hashed_again_from_the_report(tmp_path: Path) -> N
         "list": [1, [1.0]],
         "map": {"1": None},
     }
-    real = replace(tree.address({**inputs, "train/snippet": "x = 1\n" * 9_000}, {"torch": "2.13.0"}), self_check=SelfCheck(True, 9, 9))
+    real = replace(tree.hash_inputs({**inputs, "train/snippet": "x = 1\n" * 9_000}, {"torch": "2.13.0"}), self_check=SelfCheck(True, 9, 9))
     found = from_json(_loaded(json_report.dumps(replace(reports.LOCKED, config_hash=real)), tmp_path)["config_hash"])
     assert found == real and all(repr(found.recipe_inputs[name]) == repr(inputs[name]) for name in inputs)
 

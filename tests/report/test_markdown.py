@@ -174,11 +174,11 @@ def test_the_config_hash_and_its_inputs_are_folded_and_whole() -> None:
         reports.ADDRESS.config_hash,
         "| recipe | `seed` | `42` |",
         '| `{"loss": 1.0, "weights": 1e-05}` |',
-        "- every one of its 10",
+        "- covers 10",
     ):
         assert words in folded, words
     assert reports.ADDRESS.config_hash not in _unfolded(text)
-    assert "- ⚠️ only 9 of 10 inputs move it" in markdown.to_markdown(reports.UNPROVEN)
+    assert "- ⚠️ only 9 of 10 inputs affect it" in markdown.to_markdown(reports.UNPROVEN)
 
 
 def test_a_value_that_python_cannot_write_is_no_stack_trace() -> None:

@@ -124,7 +124,7 @@ def test_the_baseline_the_ref_and_the_base_stand_in_the_table() -> None:
         "⚠️ **changed**: inputs changed and so did the results (recorded `2026-11-01T09:00:00Z`)<br>differs in"
     )
     assert rows["Against"].startswith("`origin/main` at `89abcdef0123`, ⚠️ **changed**:")
-    assert rows["Base"] == "`origin/main` at `89abcdef0123`: this change asks for nothing less; the spec of the base judged"
+    assert rows["Base"] == "`origin/main` at `89abcdef0123`: no weakened checks; the spec of the base judged"
 
 
 def test_what_a_change_weakens_is_seen_without_a_click() -> None:

@@ -173,7 +173,7 @@ def test_what_a_change_weakens_stands_above_the_reasons_with_key_and_line() -> N
 
 def test_a_base_that_is_not_weakened_is_one_line_and_no_section() -> None:
     text = " ".join(_plain(reports.LOCKED).split())
-    assert "origin/main at 89abcdef0123: this change no weakened checks; the spec of the base judged" in text
+    assert "origin/main at 89abcdef0123: no weakened checks; the spec of the base judged" in text
     assert "Weakened checks" not in text and "no weakened checks" not in _plain(reports.PASS)
 
 

@@ -117,7 +117,7 @@ FAIL = replace(
     reasons=(
         Reason(
             "determinism/diverged",
-            "Two runs with seed 42 and all determinism flags on are not bitwise identical: the gradient of blocks.3.attn.weight diverges at step 3.",
+            "Two runs with seed 42 and all determinism flags on diverge at step 3 (gradient of blocks.3.attn.weight).",
             "See what feeds blocks.3.attn.weight: an unseeded generator, a custom kernel or the clock.",
         ),
         Reason("determinism/flag-undone", "train.py:17 sets `torch.backends.cudnn.benchmark` to True.", "Remove line 17 of train.py."),
