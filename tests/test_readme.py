@@ -29,7 +29,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
         "README.md",
         "CONTRIBUTING.md",
         "examples/workflows/README.md",
-        *(f"docs/{name}.md" for name in ("flags", "causes", "repro-yml", "trust-model", "content-address", "lock")),
+        *(f"docs/{name}.md" for name in ("flags", "causes", "repro-yml", "trust-model", "config-hash", "baseline", "glossary")),
         *(f"docs/{name}.md" for name in ("action", "preflight", "what-a-pass-does-not-cover", "checks/README")),
     ],
 )

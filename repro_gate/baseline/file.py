@@ -31,7 +31,7 @@ MAX_BYTES = 1 << 20
 
 _HEADER = f"""\
 # What this training ended with, on each platform that it was gated on. Written by `repro-gate lock`; how to read it:
-# {DOCS_URL}/lock.md
+# {DOCS_URL}/baseline.md
 # Review a change of it like code: where a digest moves, training gives other numbers. Leaves that were edited by hand are refused.
 """
 _REMEDY = "restore it from the base branch, or delete it and write it anew with `repro-gate lock`"

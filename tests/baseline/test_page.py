@@ -1,4 +1,4 @@
-"""Claims about docs/content-address.md: what it says of the hash can be run, and it names every leaf."""
+"""Claims about docs/config-hash.md: what it says of the hash can be run, and it names every leaf."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from repro_gate.spec.model import Spec
 from tests.support.reports import PASS
 from tests.support.repositories import write
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/content-address.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs/config-hash.md").read_text(encoding="utf-8")
 
 
 def block(language: str) -> str:
