@@ -1,4 +1,4 @@
-"""Claims about docs/config-hash.md: what it says of the hash can be run, and it names every leaf."""
+"""Claims about docs/config-hash.md: what it says of the hash can be run, and it names every input."""
 
 from __future__ import annotations
 
