@@ -85,7 +85,9 @@ def test_every_id_that_a_report_can_name_is_explained() -> None:
             texts.add(f"probe/{named[name.id] if isinstance(name, ast.Name) else name.value}")
     ids = {text for text in texts if re.fullmatch(r"[a-z]+(-[a-z]+)*/[a-z]+(-[a-z]+)*", text)} - NO_IDS - set(IDS)
     assert ids - set(reasons()) == set(), "docs/reasons.md has no line on these"
-    assert set(reasons()) - ids <= {"baseline/drift", "baseline/changed", "baseline/new-platform"} | {i for i in reasons() if i.startswith("probe/")}
+    assert set(reasons()) - ids <= {"baseline/drift", "baseline/changed", "baseline/new-platform"} | {
+        i for i in reasons() if i.startswith("probe/")
+    }
     assert not set(reasons()) & set(IDS)
 
 
