@@ -13,7 +13,7 @@ from repro_gate.checks.pages import page, reasons
 from repro_gate.checks.table import END, START, placed, table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "checks"
-HEADINGS = ["What it looks at", "Why", "How to mend it", "Before and after"]
+HEADINGS = ["What it looks at", "Why", "How to fix it", "Before and after"]
 IDS = [check.id for check in ALL]
 
 
