@@ -58,7 +58,7 @@ def like_the_quickstart() -> Report:
     undeclared = [CheckResult(f"env/{name}", "env", "skip", "") for name in ("lockfile", "image-digest")]
     return replace(
         reports.LOCKED,
-        lock=None,
+        baseline=None,
         base=None,
         comparisons=(SeedResult(42, pair),),
         noise_floor=replace(reports.NOISE, first_divergence=reports.FIRST),

@@ -227,7 +227,7 @@ def test_preflight_notes_are_notices(stage: Stage) -> None:
 
 def test_what_was_not_measured_is_empty() -> None:
     told = outputs_of(signed(reports.NOTHING), Inputs(), Posted("skipped"))
-    assert told["determinism_cost_pct"] == "" and told["first_divergence"] == "" and told["lock"] == "" and told["cause"] == ""
+    assert told["determinism_cost_pct"] == "" and told["first_divergence"] == "" and told["baseline"] == "" and told["cause"] == ""
 
 
 def test_every_output_of_the_action_is_told_and_no_other() -> None:
@@ -271,5 +271,5 @@ def test_files_for_the_runner_belong_to_the_workspaces_owner(stage: Stage) -> No
 
 def test_the_log_holds_the_report_and_where_else_it_is(stage: Stage) -> None:
     _, log = stage.publish(signed(reports.FAIL))
-    assert "diverges at     step 3, gradient of blocks.3.attn.weight" in log
+    assert "diverges at  step 3, gradient of blocks.3.attn.weight" in log
     assert f"repro-gate: fail; comment created: {stage.github.comments(7)[0]['html_url']}; report: repro-gate-report" in log.splitlines()
