@@ -84,7 +84,7 @@ def _run(options: argparse.Namespace) -> int:
         and options.keep_traces.exists()
         and (not options.keep_traces.is_dir() or any(options.keep_traces.iterdir()))
     ):
-        raise UsageError(f"--keep-traces {options.keep_traces}: is there already and is not empty", remedy="name a new folder")
+        raise UsageError(f"--keep-traces {options.keep_traces}: already exists and is not empty", remedy="name a new folder")
     spec = load_spec(Path(options.spec), options.overrides, seed=options.seed, steps=options.steps)
     chosen = Options(
         options.spec,
@@ -257,7 +257,7 @@ def _init(options: argparse.Namespace) -> int:
     from repro_gate.commands.init.command import init
 
     if not options.folder.is_dir():
-        raise UsageError(f"{options.folder}: is no folder", remedy="name the folder of the checkout")
+        raise UsageError(f"{options.folder}: is not a folder", remedy="name the folder of the checkout")
     return init(options.folder, options.script, to_stdout=options.stdout, force=options.force)
 
 

@@ -38,11 +38,11 @@ _KEPT_MODE = 0o777  # set-user-id and its kin are not copied
 
 
 class NotRegular(OSError):
-    """What should be copied or read is no regular file."""
+    """What should be copied or read is not a regular file."""
 
 
 class Unreadable(Exception):
-    """A file that cannot be used. The message is a clause that follows its name: `is no UTF-8 text`."""
+    """A file that cannot be used. The message is a clause that follows its name: `is not UTF-8 text`."""
 
 
 def read_start(path: Path, most: int) -> bytes:
@@ -50,7 +50,7 @@ def read_start(path: Path, most: int) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise NotRegular(f"{path} is no regular file")
+            raise NotRegular(f"{path} is not a regular file")
         return file.read(most)
 
 
@@ -82,7 +82,7 @@ def read_text(path: Path, within: Path, most: int) -> str:
     except FileNotFoundError:
         raise Unreadable("is not there") from None
     except NotRegular:
-        raise Unreadable("is no regular file") from None
+        raise Unreadable("is not a regular file") from None
     except (OSError, ValueError) as error:
         raise Unreadable(f"cannot be read: {error}") from None
     if len(content) > most:
@@ -90,7 +90,7 @@ def read_text(path: Path, within: Path, most: int) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise Unreadable(f"is no UTF-8 text (byte {error.start})") from None
+        raise Unreadable(f"is not UTF-8 text (byte {error.start})") from None
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def parse_toml(text: str) -> dict[str, Any]:
         document: dict[str, Any] = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         said = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise Unreadable(f"is no TOML: {said}") from None
+        raise Unreadable(f"is not TOML: {said}") from None
     return document
 
 
@@ -111,12 +111,12 @@ def copy_file(source: Path, target: Path, sight: Callable[[], AbstractContextMan
     """
     with sight():
         if not stat.S_ISREG(os.lstat(source).st_mode):
-            raise NotRegular(f"{source} is no regular file")
+            raise NotRegular(f"{source} is not a regular file")
         reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0))
     try:
         status = os.fstat(reader)
         if not stat.S_ISREG(status.st_mode):
-            raise NotRegular(f"{source} is no regular file")
+            raise NotRegular(f"{source} is not a regular file")
         writer = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | _NOFOLLOW, 0o600)
         try:
             _copy_bytes(reader, writer)

@@ -179,7 +179,7 @@ def test_what_is_planted_beside_the_package_is_not_imported_where_the_token_is(n
         twin = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False)
         assert "planted" in twin.stderr and (tmp_path / "mark").read_text() == "ran"  # with the checkout on the path it is imported
         (tmp_path / "mark").unlink()
-        assert native.run("native", "verify", {}).returncode == 0  # it is no part of what runs
+        assert native.run("native", "verify", {}).returncode == 0  # it is not part of what runs
         assert native.run("native", "publish", {"token": TOKEN}).returncode == 0
     finally:
         planted.unlink()

@@ -75,7 +75,7 @@ def test_init_writes_a_spec_once(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "train.py").write_text("import torch\nloss.backward()\n")
     assert main(["init", str(tmp_path)]) == 0
     assert "python train.py" in (tmp_path / "repro.yml").read_text()
-    assert main(["init", str(tmp_path)]) == 2 and "is there already" in capsys.readouterr().err
+    assert main(["init", str(tmp_path)]) == 2 and "already exists" in capsys.readouterr().err
     assert main(["init", "--stdout", str(tmp_path)]) == 0
     assert main(["init", str(tmp_path / "none")]) == 2
 

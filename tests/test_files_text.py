@@ -33,10 +33,10 @@ def test_what_is_no_file_of_the_checkout_is_refused(tmp_path: Path) -> None:
         ".git/config": "belongs to git itself",
         "credential": "belongs to git itself",
         "gone": "is not there",
-        "pipe": "is no regular file",
+        "pipe": "is not a regular file",
         ".": "cannot be read|no regular file",
         "large": "is larger than 100 bytes",
-        "bytes": r"is no UTF-8 text \(byte 1\)",
+        "bytes": r"is not UTF-8 text \(byte 1\)",
         "loop": "cannot be read",
         "nul\0": "cannot be read",
     }.items():
@@ -54,7 +54,7 @@ def test_a_neighbour_with_the_same_beginning_is_not_inside(tmp_path: Path) -> No
 
 def test_toml_is_parsed_or_refused_with_its_line() -> None:
     assert parse_toml("a = [1]\n") == {"a": [1]}
-    with pytest.raises(Unreadable, match=r"is no TOML: .*line 2"):
+    with pytest.raises(Unreadable, match=r"is not TOML: .*line 2"):
         parse_toml("a = 1\nb = \n")
-    with pytest.raises(Unreadable, match="is no TOML"):
+    with pytest.raises(Unreadable, match="is not TOML"):
         parse_toml("a = " + "[" * 100_000)

@@ -64,7 +64,8 @@ def code_files(root: Path) -> Iterator[str]:
 
 
 def file_digest(path: Path | bytes) -> str:
-    """The SHA-256 of a regular file in hex, links followed. Raises OSError, also for what is no regular file (which is not waited for)."""
+    """The SHA-256 of a regular file in hex, links followed. Raises OSError, also for what is not a regular file (which is not waited
+    for)."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(handle, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -60,7 +60,7 @@ def entry_of(hashed: ConfigHash, outcomes: Sequence[Outcome], outside: Mapping[s
 def unlike(recorded: Sequence[Outcome], now: Sequence[Outcome]) -> tuple[str, ...]:
     """The parts whose bits differ, over all seeds that both sides have: `steps`, `losses`, `weights`, `optimizer`, `artifact out/a.pt`.
 
-    An artifact counts where both sides have it (which ones are captured is no part of the config hash). Sides without a common seed differ
+    An artifact counts where both sides have it (which ones are captured is not part of the config hash). Sides without a common seed differ
     in all: `seeds`.
     """
     pairs = _pairs(recorded, now)

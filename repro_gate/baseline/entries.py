@@ -213,7 +213,7 @@ def _fields(value: object, path: KeyPath, names: tuple[str, ...]) -> Mapping[str
     found = _mapping(value, path)
     for name in found:
         if name not in names:
-            raise Wrong((*path, name), f"is no key of a baseline, wanted {', '.join(names)}", about_key=True)
+            raise Wrong((*path, name), f"is not a key of a baseline, wanted {', '.join(names)}", about_key=True)
     for name in names:
         if name not in found:
             raise Wrong(path, f"`{name}` is missing", about_key=True)

@@ -56,7 +56,7 @@ def read_baseline(path: Path) -> Baseline | None:
         raise _refusal(f"{escaped(path.name)}: cannot be read: {reason}") from None
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise _refusal(f"{escaped(path.name)}: cannot be read: it is no regular file")
+        raise _refusal(f"{escaped(path.name)}: cannot be read: it is not a regular file")
     with os.fdopen(handle, "rb") as file:
         return read_lock_text(file.read(MAX_BYTES + 1), path.name)
 

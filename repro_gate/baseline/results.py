@@ -1,6 +1,6 @@
 """The bits that a deterministic run ended with, as one digest for each kind.
 
-The digests do not depend on `capture.every`, which is no part of the config hash: losses are recorded at every step whatever it says, and
+The digests do not depend on `capture.every`, which is not part of the config hash: losses are recorded at every step whatever it says, and
 of weights and optimizer state only what was digested last of all counts, which the probe does at the end of every run.
 """
 

@@ -50,10 +50,10 @@ class Tracked:
 
 
 def inspect_checkout(directory: Path) -> Checkout:
-    """What stands at `directory`. Raises UsageError if it is no folder, or git fails on a repository that is there."""
+    """What stands at `directory`. Raises UsageError if it is not a folder, or git fails on a repository that is there."""
     directory = Path(os.path.realpath(directory))
     if not directory.is_dir():
-        raise UsageError(f"{directory} is no folder", reason_id="workspace/no-folder")
+        raise UsageError(f"{directory} is not a folder", reason_id="workspace/no-folder")
     marked = next((folder for folder in (directory, *directory.parents) if os.path.lexists(folder / ".git")), None)
     if marked is None:
         return Checkout(directory)

@@ -1,7 +1,7 @@
 """What stands in another commit of the checkout's repository: its spec and lock, and its whole tree as a snapshot that can be trained from.
  The export is what a clean checkout of the commit has in its work tree, line ends and encodings included,
 because git writes it: with an index of its own, into a folder that is apart from the checkout. Nothing in the repository or in the checkout
-is written. The names come from a tree that a stranger made: what no checkout may hold, or what lies below a file or a link, is left out.
+is written. The names come from an untrusted tree: what no checkout may hold, or what lies below a file or a link, is left out.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class _Export:
             if path in files or path in folders:
                 self.notes.append(f"{path!r} stands twice in the tree: the second is left out")
             elif any(folder in files for folder in above):
-                self.notes.append(f"{path!r} lies below what is no folder in the tree: it is left out")
+                self.notes.append(f"{path!r} lies below what is not a folder in the tree: it is left out")
             elif self._is_too_long(path):
                 self.notes.append(f"{path[:60]!r}… is longer than a path may be here: it is left out")
             else:
@@ -185,7 +185,7 @@ class _Export:
             if not os.path.lexists(place):
                 place.mkdir()
             if not stat.S_ISDIR(os.lstat(place).st_mode):
-                self.notes.append(f"{prefix!r} lies below what is no folder in the tree: it is left out")
+                self.notes.append(f"{prefix!r} lies below what is not a folder in the tree: it is left out")
                 return False
         return True
 
@@ -245,7 +245,7 @@ class _Export:
             return None
 
     def _refuse(self, path: str, commit: str) -> None:
-        self.notes.append(f"{path!r} in {commit[:12]} is no path that a checkout may hold: left out")
+        self.notes.append(f"{path!r} in {commit[:12]} is not a path that a checkout may hold: left out")
 
 
 def _entries(root: Path, commit: str, path: str | None = None) -> Iterator[_Entry]:

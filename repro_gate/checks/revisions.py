@@ -124,7 +124,7 @@ def _read(path: Path) -> bytes | str:
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            return "is no regular file"
+            return "is not a regular file"
         if status.st_size > MAX_FILE_BYTES:
             return f"is larger than {MAX_FILE_BYTES >> 20} MiB"
         try:

@@ -93,7 +93,7 @@ def _uses(root: Path, path: str, problems: list[str]) -> list[Use]:
     except Unreadable as error:
         problems.append(f"{path}: {error}")
     except YamlFault as error:
-        problems.append(f"{path}:{error.line}: is no YAML: {error}")
+        problems.append(f"{path}:{error.line}: is not YAML: {error}")
     return found
 
 

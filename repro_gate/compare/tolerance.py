@@ -19,7 +19,7 @@ def outside_tolerance(comparison: Comparison, tolerance: Tolerance) -> tuple[str
     bad = [(gap, step) for step, gap in comparison.loss_gaps if gap > tolerance.loss]
     if bad:
         gap, step = max(bad)
-        far = f"{gap:.3g}" if gap < math.inf else "an amount that is no number"
+        far = f"{gap:.3g}" if gap < math.inf else "an amount that is not a number"
         found.append(f"the loss differs by {far} at step {step}, {tolerance.loss:g} is allowed")
     parameters = [item for item in comparison.weights if item.kind == "parameter"]
     if comparison.unmeasured:
@@ -27,7 +27,9 @@ def outside_tolerance(comparison: Comparison, tolerance: Tolerance) -> tuple[str
     for item in parameters:
         if item.distance is None or item.distance.max_abs is None or not item.distance.max_abs <= tolerance.weights:
             far = (
-                "an amount that is no number" if item.distance is None or item.distance.max_abs is None else f"{item.distance.max_abs:.3g}"
+                "an amount that is not a number"
+                if item.distance is None or item.distance.max_abs is None
+                else f"{item.distance.max_abs:.3g}"
             )
             found.append(f"{item.name} differs by {far} at the end, {tolerance.weights:g} is allowed")
     missing = comparison.unmatched

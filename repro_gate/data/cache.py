@@ -146,7 +146,7 @@ def _require_private(path: Path, status: os.stat_result, is_kind: Callable[[int]
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """A connection with room for so much and no more. Raises sqlite3.Error for what is no database, locked or of another layout."""
+    """A connection with room for so much and no more. Raises sqlite3.Error for what is not a database, locked or of another layout."""
     connection = sqlite3.connect(path, timeout=_WAIT)
     try:
         size = connection.execute("PRAGMA page_size").fetchone()[0]

@@ -195,7 +195,7 @@ def _lines(text: str) -> Lines:
 
 
 def _entry_place(path: list[str | int | None]) -> int | None:
-    """Which entry of the distribution a path is; a distribution that is no list is its own first entry."""
+    """Which entry of the distribution a path is; a distribution that is not a list is its own first entry."""
     if path == ["distribution"]:
         return 0
     return path[1] if len(path) == 2 and path[0] == "distribution" and isinstance(path[1], int) else None

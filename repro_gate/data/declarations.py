@@ -120,7 +120,7 @@ def _item(stated: Stated, name: str, file: Path, expansion: _Expansion) -> DataI
     """The item for what a declaration file (at `file`, called `name` by the spec) states; None where its path is refused."""
     where = f"{escaped(name)}:{stated.line}"
     if "\0" in stated.path or any("\ud800" <= character <= "\udfff" for character in stated.path):
-        expansion.problems.append(DataProblem(where, f"{quoted(stated.path)} is no path", "mend the path"))
+        expansion.problems.append(DataProblem(where, f"{quoted(stated.path)} is not a path", "mend the path"))
         return None
     absolute = Path(os.path.normpath(file.parent / stated.path))
     bounds = expansion.root if file.is_relative_to(expansion.root) else file.parent
@@ -203,7 +203,7 @@ def _bytes(path: Path, limit: int) -> bytes:
     except FileNotFoundError:
         raise _Unreadable("does not exist") from None
     except NotRegular:
-        raise _Unreadable("is no regular file") from None
+        raise _Unreadable("is not a regular file") from None
     except OSError as error:
         raise _Unreadable(f"cannot be read: {error.strerror or error}") from None
     if len(raw) > limit:

@@ -85,7 +85,7 @@ DataState = Mapping[str, Fingerprint]
 def data_path(item: DataItem, spec_dir: Path) -> Path:
     """Where the item lies: absolute, `..` taken out, links left as they are."""
     if "\0" in item.path or not item.path:
-        raise UsageError(f"data: {item.path!r} is no path", reason_id="data/path")
+        raise UsageError(f"data: {item.path!r} is not a path", reason_id="data/path")
     return Path(os.path.normpath(os.path.join(os.path.abspath(spec_dir), item.path)))
 
 

@@ -34,7 +34,7 @@ class _Reading:
         return (place.line if place is not None else None) or 1
 
     def text(self, at: KeyPath) -> str:
-        """The literal text of a scalar: an md5 of digits alone is no number. Empty where there is none."""
+        """The literal text of a scalar: an md5 of digits alone is not a number. Empty where there is none."""
         return self.document.literals.get(at, "")
 
 

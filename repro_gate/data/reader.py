@@ -108,7 +108,7 @@ def _digests(data: bytes, kinds: tuple[str, ...]) -> list[bytes]:
 
 def _streamed(descriptor: int, size: int, kinds: tuple[str, ...], advance: Callable[[int], None]) -> tuple[int, list[bytes]]:
     hashes: list[Any] = [hashlib.sha256() if kind == "sha256" else hashlib.md5(usedforsecurity=False) for kind in kinds]
-    with contextlib.suppress(AttributeError, OSError):  # a hint: not on macOS, and not for what is no file
+    with contextlib.suppress(AttributeError, OSError):  # a hint: not on macOS, and not for what is not a file
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
     legacy = "md5-dos2unix" in kinds
     buffer = memoryview(bytearray(_LEGACY_PIECE if legacy else _PIECE))

@@ -54,7 +54,7 @@ def is_digest_name(name: str) -> bool:
 def wrong_digest(algorithm: str, value: str) -> str:
     """What is wrong with a digest, in a sentence; empty: nothing. A `.dir` that DVC puts behind an md5 has to be cut off before."""
     if algorithm not in DIGITS:
-        return f"`{quoted(algorithm)}` is no digest that is known here, wanted one of {', '.join(DIGITS)}"
+        return f"`{quoted(algorithm)}` is not a digest that is known here, wanted one of {', '.join(DIGITS)}"
     if len(value) != DIGITS[algorithm]:
         return f"{algorithm} has {len(value)} characters, wanted {DIGITS[algorithm]} hex digits: {quoted(value)}"
     if not re.fullmatch(r"[0-9a-fA-F]*", value):

@@ -51,7 +51,7 @@ def other_ref(spec: Spec, checkout: Checkout, options: Options) -> Other | None:
     if ref is None:
         return None
     if not checkout.is_git:
-        raise UsageError(f"--against {ref}: {checkout.root} is no git checkout", remedy="leave --against out")
+        raise UsageError(f"--against {ref}: {checkout.root} is not a git checkout", remedy="leave --against out")
     commit = commit_of(checkout.root, ref, "--against")
     name = os.path.relpath(os.path.realpath(spec.path), checkout.root)
     raw = file_at(checkout.root, commit, name, MAX_BYTES)

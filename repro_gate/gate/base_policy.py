@@ -50,7 +50,7 @@ def judging(head: Spec, checkout: Checkout, options: Options) -> EffectivePolicy
         return EffectivePolicy(head, read_baseline(head.path.parent / LOCK_NAME))
     try:
         if not checkout.is_git:
-            raise UsageError(f"--base {ref}: {checkout.root} is no git checkout", remedy="leave --base out")
+            raise UsageError(f"--base {ref}: {checkout.root} is not a git checkout", remedy="leave --base out")
         root = outermost(checkout.root)
         tip = _commit_of(root, ref)
     except UsageError as error:
@@ -84,7 +84,7 @@ def _name_in(root: Path, path: Path) -> str:
     if home is None or links:
         through = f"through the link {links[0]}" if links else f"from outside {root}"
         raise UsageError(
-            f"{path} is reached {through}, so the base's own spec cannot be told",
+            f"{path} is reached {through}, so the base's own spec cannot be found",
             remedy="name the spec by its own path, without links",
             reason_id="base/link",
         )
@@ -154,7 +154,7 @@ class Side:
 
 
 def _weakened(base: Side, path: Path) -> tuple[tuple[WeakenedCheck, ...], tuple[str, ...]]:
-    """What the files in the checkout ask less than the base's do, and what could not be compared with each other."""
+    """The checks that the checkout's files weaken compared with the base's, and what could not be compared."""
     try:
         before = base.spec()
         if before is None:

@@ -172,7 +172,7 @@ def _summary(run: Run, artifacts: int) -> RunSummary:
 
 
 def _reproduce(options: Options, report: Report) -> str:
-    """One command that shows the finding again: the spec, and where runs part, just the seed and the steps that it takes."""
+    """One command that shows the finding again: the spec, and where runs diverge, just the seed and the steps that it takes."""
     command = ["repro-gate", "run", options.spec_as_given, *(part for item in options.overrides for part in ("--set", item))]
     item = report.determinism
     first = item.comparison.first_divergence if item else None

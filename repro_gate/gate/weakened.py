@@ -216,7 +216,7 @@ def _checklist(base: Spec, head: Spec) -> Iterator[_Less]:
         if old.get(check) != new.get(check) and any(
             after < before for before, after in zip(_worth(base, check), _worth(head, check), strict=True)
         ):
-            message = f"{check} is worth less: {old.get(check, 'as its profile says')} -> {new.get(check, 'as its profile says')}"
+            message = f"{check} has a lower severity: {old.get(check, 'as its profile says')} -> {new.get(check, 'as its profile says')}"
             yield _Less(("checklist", "severity", check), message)
 
 

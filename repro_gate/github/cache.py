@@ -58,7 +58,7 @@ def _make(cache: Path, workspace: Path) -> None:
 def _unusable(cache: str | os.PathLike[str], why: str) -> UsageError:
     return UsageError(
         f"cache: {os.fspath(cache)!r} cannot be used: {why}",
-        remedy="name a folder that is no part of the checkout: `with: {cache: .repro-gate-cache}`",
+        remedy="name a folder that is not part of the checkout: `with: {cache: .repro-gate-cache}`",
         reason_id="action/cache-folder",
     )
 

@@ -122,7 +122,7 @@ def message_of(body: bytes) -> str:
 
 
 def json_of(body: bytes) -> object:
-    """The document in `body`; `...` where it is no JSON (null is JSON)."""
+    """The document in `body`; `...` where it is not JSON (null is JSON)."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):

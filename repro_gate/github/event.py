@@ -31,7 +31,7 @@ _Found = TypeVar("_Found")
 def read_event(path: Path | None) -> Mapping[str, object] | None:
     """The payload at `path`; None where there is no such file.
 
-    Raises UsageError for what is no regular file, over MAX_BYTES, no JSON object, or nested deeper than MAX_DEPTH.
+    Raises UsageError for what is not a regular file, over MAX_BYTES, no JSON object, or nested deeper than MAX_DEPTH.
     """
     if path is None:
         return None

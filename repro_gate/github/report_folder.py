@@ -104,7 +104,7 @@ def _below(parent: int, part: str, owner: tuple[int, int], name: str) -> int:
     except OSError as error:
         raise UsageError(
             f"report: {name!r} cannot be used: at {part!r}: {error.strerror}" + (", or a link" if _exists(parent, part) else ""),
-            remedy="name a folder that is no part of the checkout: `with: {report: repro-gate-report}`",
+            remedy="name a folder that is not part of the checkout: `with: {report: repro-gate-report}`",
             reason_id="action/report-folder",
         ) from None
     if made:
@@ -137,7 +137,7 @@ def find_report(workspace: Path, name: str, *, one_file: bool = False) -> Path:
         if place == workspace:
             break
         if os.path.islink(place):
-            remedy = "name a folder that is no part of the checkout: `with: {report: repro-gate-report}`"
+            remedy = "name a folder that is not part of the checkout: `with: {report: repro-gate-report}`"
             raise ReportError(f"{_shown(place)}: is a link", remedy=remedy, reason_id="action/report-folder")
     return path
 
@@ -147,7 +147,7 @@ def read_problem(folder: Path) -> Problem | None:
     path = folder / PROBLEM
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
-            raise ReportError(f"{_shown(path)}: is no regular file")
+            raise ReportError(f"{_shown(path)}: is not a regular file")
     except OSError:
         return None
     document = read_json(path)

@@ -16,7 +16,7 @@ def server(url: str, name: str) -> str:
     """`url` without a slash at its end. Raises UsageError, naming the setting `name`, for one that a token must not be sent to."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # raises for one that is no number
+        _ = parts.port  # raises for one that is not a number
         host = parts.hostname or ""
     except ValueError:
         parts, host = urlsplit(""), ""
@@ -45,7 +45,7 @@ def same_origin(asked: str, target: str, request: str) -> str:
     try:
         parts = urlsplit(target)
         same = origin_of(parts) == origin_of(urlsplit(asked)) and not parts.username and parts.password is None
-    except ValueError:  # a port that is no number
+    except ValueError:  # a port that is not a number
         same = False
     if not same:
         raise ApiError(
@@ -57,7 +57,7 @@ def same_origin(asked: str, target: str, request: str) -> str:
 
 
 def origin_of(parts: SplitResult) -> str:
-    """Scheme, host and port, with the port that the scheme stands for. Raises ValueError for a port that is no number."""
+    """Scheme, host and port, with the port that the scheme stands for. Raises ValueError for a port that is not a number."""
     port = parts.port or {"https": 443, "http": 80}.get(parts.scheme, 0)
     host = parts.hostname or ""
     return f"{parts.scheme}://[{host}]:{port}" if ":" in host else f"{parts.scheme}://{host}:{port}"

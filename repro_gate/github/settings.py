@@ -164,7 +164,7 @@ def clean_token(value: str) -> Secret | None:
     """The token for the API, hidden; None: nothing is posted. Its value stands in no error."""
     if value and not (value.isascii() and value.isprintable() and " " not in value):
         raise UsageError(
-            "token: its value is no token: it has blanks, line ends or characters that a header cannot carry",
+            "token: its value is not a token: it has blanks, line ends or characters that a header cannot carry",
             remedy="`with: {token: ${{ github.token }}}`, or a secret without a line end in it",
             reason_id="action/input",
         )

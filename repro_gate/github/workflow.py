@@ -91,7 +91,7 @@ def select(annotations: Iterable[Annotation]) -> tuple[Annotation, ...]:
 
 def _heredoc(name: str, value: str) -> str:
     if _OUTPUT.fullmatch(name) is None:
-        raise ValueError(f"{for_terminal(name, 60)}: is no name for an output")
+        raise ValueError(f"{for_terminal(name, 60)}: is not a name for an output")
     delimiter = f"end-{secrets.token_hex(16)}"
     while delimiter in value:
         delimiter = f"end-{secrets.token_hex(16)}"
@@ -117,7 +117,7 @@ def _appending(path: Path, variable: str) -> Iterator[int]:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-                raise _not_the_runners(path, variable, "is no regular file, or has a second name")
+                raise _not_the_runners(path, variable, "is not a regular file, or has a second name")
             yield descriptor
         finally:
             os.close(descriptor)

@@ -20,7 +20,7 @@ YamlPath = tuple[str | int, ...]
 
 
 class YamlFault(Exception):
-    """A text that is no YAML, or too large or deep. `line` counts from 1."""
+    """A text that is not YAML, or too large or deep. `line` counts from 1."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)

@@ -19,7 +19,7 @@ def start(workspace: str) -> None:
 
 
 def inside(filename: str) -> str:
-    """The path relative to the workspace of a code object's file; empty where it lies outside, or is no file."""
+    """The path relative to the workspace of a code object's file; empty where it lies outside, or is not a file."""
     known = _KNOWN.get(filename)
     if known is None:
         if len(_KNOWN) > 100_000:

@@ -72,5 +72,5 @@ def mapped_files() -> List[str]:
 
 
 def printable(text: str) -> str:
-    """Text that can be printed anywhere: a file name that is no UTF-8 shows its bytes."""
+    """Text that can be printed anywhere: a file name that is not UTF-8 shows its bytes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -90,7 +90,7 @@ def digest_leaves(items: List[Tuple[str, Any]]) -> Tuple[Tuple[Row, ...], bytes]
 
 
 def hex_values(items: List[Tuple[str, Any]]) -> Optional[List[str]]:
-    """The values of numbers as hex floats, for the report to show; None where one of them is no number."""
+    """The values of numbers as hex floats, for the report to show; None where one of them is not a number."""
     try:
         return [float(value).hex() for _, value in items] if all(isinstance(value, (int, float)) for _, value in items) else None
     except OverflowError:  # an integer beyond any float

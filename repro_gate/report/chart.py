@@ -46,7 +46,8 @@ def noise_chart(floor: NoiseFloor | None) -> str | None:
 
 
 def _gaps(losses: Sequence[tuple[int, float, float]]) -> Series:
-    """(step, |difference|) of the losses, the last of several of one step counting; a gap that is no number is as large as the largest."""
+    """(step, |difference|) of the losses, the last of several of one step counting; a gap that is not a number is as large as the
+    largest."""
     by_step: dict[int, float] = {}
     for step, one, other in losses:
         same = one == other or (math.isnan(one) and math.isnan(other))

@@ -81,7 +81,7 @@ def _parts(glob: str) -> tuple[str, ...]:
     path = PurePosixPath(glob)
     if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in glob:
         raise UsageError(
-            f"capture.artifacts: {glob!r} is no path below the working directory",
+            f"capture.artifacts: {glob!r} is not a path below the working directory",
             reason_id="spec/invalid",
             remedy="write it relative to train.working-directory, without `..`: `out/*.pt`",
         )
@@ -99,7 +99,7 @@ def _copied(search: _Search, name: str, destination: Path, place: int, sight: Si
     try:
         return CollectedArtifact(name, target, copy_file(source, target, sight))
     except NotRegular:
-        return CollectedArtifact(name, target, note="it is no regular file")
+        return CollectedArtifact(name, target, note="it is not a regular file")
     except OSError as error:
         target.unlink(missing_ok=True)
         return CollectedArtifact(name, target, note=f"it could not be kept: {error.strerror or error}")

@@ -25,7 +25,7 @@ def variables(temporary: Path) -> Mapping[str, str]:
 
 def copy_cache(source: Path, target: Path, sight: Callable[[], AbstractContextManager[None]] = nullcontext) -> bool:
     """Copy a cache's folders and regular files to `target`, which must not exist. `source` is looked at inside `sight()`, with the rights
-    of whoever wrote it, once nothing writes to it any more. False, and nothing at `target`, where it is no folder or too large."""
+    of whoever wrote it, once nothing writes to it any more. False, and nothing at `target`, where it is not a folder or too large."""
     entries, size, waiting = 0, 0, [(source, target, 0)]
     try:
         while waiting:

@@ -1,7 +1,7 @@
 """The series of runs of one gate run: in which order they are done, what is compared as soon as it can be, and what is kept of each.
 
 Deterministic, default, deterministic, default, so that the machine's drift falls on both arms; then the reseeded control; where the two
-deterministic runs part, two short witness runs that keep the tensors of that step, to say how far they are apart.
+deterministic runs diverge, two short replay runs that keep the tensors of that step, to say how far they are apart.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ class Series:
         return tuple(replace(item, step=max(steps - 1, -1)) for item in found), sum(len(artifact.leaves) for artifact in a.values())
 
     def _measure_divergences(self) -> None:
-        """Witness runs for each seed whose first divergence is a tensor that was not kept: again up to that step, keeping it."""
+        """Replay runs for each seed whose first divergence is a tensor that was not kept: again up to that step, keeping it."""
         for seed, comparison in list(self.comparisons.items()):
             first = comparison.first_divergence
             if first is None or first.distance is not None or first.detail or first.kind not in MEASURED_KINDS or self.fail_fast:
@@ -295,8 +295,8 @@ class Series:
             if first.step >= comparison.steps or self.interrupted:
                 continue
             arm = arms.deterministic(seed, self._allow, max(first.step, 0) + 1)
-            a = self._run(Plan(f"witness-1-seed{seed}", arm, keep_step=first.step), record=False)
-            b = self._run(Plan(f"witness-2-seed{seed}", arm, keep_step=first.step, reference=a.traces), record=False) if a.good else a
+            a = self._run(Plan(f"replay-1-seed{seed}", arm, keep_step=first.step), record=False)
+            b = self._run(Plan(f"replay-2-seed{seed}", arm, keep_step=first.step, reference=a.traces), record=False) if a.good else a
             if not b.good:
                 continue
             measured = {

@@ -53,7 +53,7 @@ def open_written(path: Path, isolation: Isolation) -> int:
         handle = os.open(path, _FLAGS)
     state = os.fstat(handle)
     if not stat.S_ISREG(state.st_mode):
-        problem = "is no regular file"
+        problem = "is not a regular file"
     elif isolation.own_user and state.st_uid != isolation.uid:
         problem = "is not the training's own file"
     elif isolation.own_user and state.st_nlink != 1:

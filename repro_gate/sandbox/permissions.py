@@ -131,7 +131,7 @@ class _Closing:
                 failed.append(f"{item.path} (mode {item.mode:o}): {error.strerror}")
         if failed:
             raise Inconclusive(
-                f"what was closed to the training cannot be given back: {'; '.join(failed[:5])}",
+                f"permissions cannot be restored: {'; '.join(failed[:5])}",
                 remedy="set these modes by hand (`chmod`)",
                 reason_id="isolation/not-restored",
             )
@@ -205,7 +205,7 @@ def _open_to_others(path: Path) -> bool:
 
 def _not_closed(path: Path, why: str) -> Inconclusive:
     return Inconclusive(
-        f"{path} cannot be closed to the training's user: {why}",
+        f"{path} cannot be made unreadable for the training user: {why}",
         remedy="put declared data in a folder of its own, and mount the runner's folders from a file system that keeps modes",
         reason_id="isolation/not-closed",
     )

@@ -33,14 +33,14 @@ def choose(environment: Mapping[str, str], want: str = "") -> Isolation:
     wanted = want or environment.get(VARIABLE, "") or SAME_USER
     if wanted not in (SAME_USER, OWN_USER):
         raise UsageError(
-            f"{VARIABLE}={wanted[:100]!r} is no isolation", remedy=f"`{OWN_USER}` or `{SAME_USER}`", reason_id="isolation/unknown"
+            f"{VARIABLE}={wanted[:100]!r} is not an isolation level", remedy=f"`{OWN_USER}` or `{SAME_USER}`", reason_id="isolation/unknown"
         )
     if wanted == SAME_USER:
         return Isolation(notes=_weaker(environment))
     missing = _missing()
     if missing:
         raise Inconclusive(
-            f"the training was to run as a user of its own, and cannot: {missing}",
+            f"the training cannot run as a separate user: {missing}",
             remedy=f"run the container as root with Docker's default capabilities, or accept less: {VARIABLE}={SAME_USER}",
             reason_id="isolation/own-user",
         )

@@ -54,7 +54,7 @@ def prove(isolation: Isolation, exposure: Exposure, environment: Mapping[str, st
     succeeded, missing = answer["succeeded"], answer["missing"]
     if succeeded:
         raise Inconclusive(
-            f"the training's user is not kept apart: it can {'; it can '.join(map(str, succeeded[:10]))}"
+            f"sandbox self-test failed: the training user can {'; it can '.join(map(str, succeeded[:10]))}"
             + (f"; and {len(succeeded) - 10} more" if len(succeeded) > 10 else ""),
             remedy="run the image as the workflow's documentation shows, without more capabilities or mounts; nothing was trained",
             reason_id="isolation/breached",
@@ -67,7 +67,7 @@ def prove(isolation: Isolation, exposure: Exposure, environment: Mapping[str, st
         if barrier is not None:
             why += f"; {barrier} is closed to other users (mode {stat.S_IMODE(os.stat(barrier).st_mode):03o}), and the gate opens nothing"
             remedy = f"move it to where every user may go (a virtual environment in /opt, say), or grant it yourself: `chmod o+x {barrier}`"
-        raise Inconclusive(f"the training's own user cannot use {path}: {why}{more}", remedy=remedy, reason_id="isolation/out-of-reach")
+        raise Inconclusive(f"the training user cannot use {path}: {why}{more}", remedy=remedy, reason_id="isolation/out-of-reach")
 
 
 def _barrier(isolation: Isolation, path: Path) -> Path | None:
@@ -115,7 +115,7 @@ def _answer(isolation: Isolation, exposure: Exposure, environment: Mapping[str, 
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         why = f"{python}: {said[-1][:300] if said else f'it ended with status {done.returncode}'}"
     raise Inconclusive(
-        f"whether the training is kept apart could not be tried: no Python of the system's can be started by its user ({why})",
+        f"the sandbox self-test could not run: no Python of the system's can be started by its user ({why})",
         remedy="install the gate where every user can read it (/opt, /usr/local), or a system-wide python3",
         reason_id="isolation/not-tried",
     )

@@ -245,7 +245,9 @@ def _place(mark: yaml.Mark | None, origin: str | None) -> Place:
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, origin: str | None) -> Problem:
-    return _place(error.problem_mark or error.context_mark, origin).problem((), _short(error.problem or error.context or "this is no YAML"))
+    return _place(error.problem_mark or error.context_mark, origin).problem(
+        (), _short(error.problem or error.context or "this is not YAML")
+    )
 
 
 def _short(message: str) -> str:

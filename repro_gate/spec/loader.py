@@ -97,14 +97,14 @@ def _loaded(text: str, source: str, path: Path, overrides: Sequence[str], seed: 
 
 
 def _text(file: Path) -> str:
-    """The file's text. Never reads more than a spec may be, nor from what is no file (a pipe would hang, a device would not end)."""
+    """The file's text. Never reads more than a spec may be, nor from what is not a file (a pipe would hang, a device would not end)."""
     try:
         if why := leads_out(file, _checkout_of(file)):
             raise Refused(Problem(None, None, "", f"a link leads to a file that {why}: it is not read"), remedy=_LINKED)
         if not file.exists():
             raise Refused(Problem(None, None, "", _missing(file)), remedy=_START_ONE)
         if not file.is_file():
-            raise Refused(Problem(None, None, "", "this is no regular file, wanted a YAML file"), remedy=_START_ONE)
+            raise Refused(Problem(None, None, "", "this is not a regular file, wanted a YAML file"), remedy=_START_ONE)
         with file.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:

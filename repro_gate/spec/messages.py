@@ -30,7 +30,7 @@ def problems_of(error: ValidationError, document: Document, base: KeyPath = ()) 
     value: Any = error.validator_value
     said: Schema = error.schema if isinstance(error.schema, dict) else {}
     if rule in ("oneOf", "not") and said.get("type") == "object" and not isinstance(found, dict):
-        return  # a rule about the keys of a mapping; that this is no mapping at all is said by `type`
+        return  # a rule about the keys of a mapping; that this is not a mapping at all is said by `type`
     if rule == "additionalProperties":
         for key in _extra(found, said):
             at = (*path, key)

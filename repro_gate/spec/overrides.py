@@ -93,7 +93,7 @@ def _enterable(here: Any, part: str | int, path: KeyPath, origin: str) -> None:
     if isinstance(here, dict):
         return
     if not isinstance(here, list):
-        said = "is no mapping and has no keys of its own"
+        said = "is not a mapping and has no keys of its own"
     elif not isinstance(part, int):
         said = f"is a list, name the entry by its number: `{dotted((*path, 0))}`"
     elif part > len(here):

@@ -85,7 +85,7 @@ def _validator() -> Validator:
             yield ValidationError("pattern")
 
     def unique(_validator: Any, wanted: bool, found: object, _schema: Mapping[str, Any]) -> Iterator[ValidationError]:
-        """In linear time; only seeds carry it, and what is no number is said by `items`."""
+        """In linear time; only seeds carry it, and what is not a number is said by `items`."""
         numbers = [item for item in found if isinstance(item, (int, float))] if isinstance(found, list) else []
         if wanted and len(set(numbers)) < len(numbers):
             yield ValidationError("unique")

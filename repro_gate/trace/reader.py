@@ -64,7 +64,7 @@ class TraceFollower:
         state = os.fstat(handle)
         if not stat.S_ISREG(state.st_mode):
             os.close(handle)
-            raise self._wrong("is no regular file")
+            raise self._wrong("is not a regular file")
         with os.fdopen(handle, "rb") as file:
             if state.st_size > fmt.MAX_FILE_BYTES:
                 raise self._wrong(f"is larger than {fmt.MAX_FILE_BYTES} bytes; raise `capture.every`")
@@ -79,9 +79,9 @@ class TraceFollower:
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):
-            raise self._wrong("is no JSON") from None
+            raise self._wrong("is not JSON") from None
         if not isinstance(event, dict):
-            raise self._wrong("is no JSON object")
+            raise self._wrong("is not a JSON object")
         name = event.get("e")
         if (self._line == 1) != (name == "hello"):
             raise self._wrong("`hello` must be the first line and no other")

@@ -46,7 +46,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "a link to elsewhere": lambda root: [(root / "link").unlink(), (root / "link").symlink_to("data")],
     "a link that became a file": lambda root: [(root / "link").unlink(), (root / "link").write_text("pkg")],
     "a name in another Unicode form": lambda root: (root / "train.py").rename(root / "e\u0301.py"),
-    "a name that is no UTF-8": lambda root: (root / "train.py").rename(root / "\udcff.py"),
+    "a name that is not UTF-8": lambda root: (root / "train.py").rename(root / "\udcff.py"),
 }
 
 

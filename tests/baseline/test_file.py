@@ -130,11 +130,11 @@ def test_the_same_data_written_by_another_library_is_the_same_lock() -> None:
         (lambda data: data.pop("version"), r"`version` is missing"),
         (lambda data: data.update(version=True), r"version: found true, wanted 1"),
         (lambda data: data.update(version=0), r"version: found 0, wanted 1"),
-        (lambda data: data.update(extra=1), r"extra: is no key of a baseline, wanted version, entries"),
+        (lambda data: data.update(extra=1), r"extra: is not a key of a baseline, wanted version, entries"),
         (lambda data: data.update(entries=[]), r"entries: found an empty list, wanted a mapping"),
         (lambda data: data["entries"].update(x=1), r"entries\.x: found no platform root"),
         (lambda data: first(data).pop("outside"), r"`outside` is missing"),
-        (lambda data: first(data).update(losses=1), r"losses: is no key of a baseline"),
+        (lambda data: first(data).update(losses=1), r"losses: is not a key of a baseline"),
         (lambda data: first(data).update(recorded="yesterday"), r'recorded: found "yesterday", wanted a time'),
         (lambda data: first(data).update({"tool-version": 2}), r"tool-version: found 2, wanted text"),
         (

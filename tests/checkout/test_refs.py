@@ -170,7 +170,7 @@ def test_nothing_is_written_through_a_link(checkout: Path, tmp_path: Path) -> No
     out = exported(checkout, forged(checkout, ("120000", "a", target), ("40000", "a", inner)), tmp_path / "out")
     assert not list((tmp_path / "outside").iterdir())
     assert os.readlink(out.root / "a") == str(tmp_path / "outside"), "a link on its own is what the commit says"
-    assert out.files == 1 and out.notes == ("'a/b' lies below what is no folder in the tree: it is left out",)
+    assert out.files == 1 and out.notes == ("'a/b' lies below what is not a folder in the tree: it is left out",)
 
 
 def test_clashes_and_names_that_are_too_long_are_notes(checkout: Path, tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_images_must_be_pinned_by_digest(repo: Path) -> None:
 def test_a_workflow_that_cannot_be_read_is_said(repo: Path) -> None:
     commit(repo, _dot_github__workflows__ci_dot_yml="jobs: [\n")
     found = actions_pinned(of(repo))
-    assert found.status == "warn" and found.evidence[0].startswith(".github/workflows/ci.yml:2: is no YAML")
+    assert found.status == "warn" and found.evidence[0].startswith(".github/workflows/ci.yml:2: is not YAML")
     assert found.remedy == "mend the line that is named"
     commit(repo, _dot_github__workflows__ci_dot_yml="jobs: {}\n")
     assert actions_pinned(of(repo)).status == "skip"

@@ -64,7 +64,7 @@ def test_a_declared_lockfile_must_be_there_and_be_a_lock(tmp_path: Path) -> None
         ("requirements.lock", "", "pins nothing"),
         ("requirements.lock", "import torch\n", "requirements.lock:1: `import torch` is no requirement"),
         ("environment.yml", "dependencies: []\n", "is of no kind"),
-        ("uv.lock", "[", "is no TOML"),
+        ("uv.lock", "[", "is not TOML"),
         ("../uv.lock", UV, "lies outside the checkout"),
     ):
         (tmp_path / "repo").mkdir(exist_ok=True)

@@ -41,14 +41,14 @@ def test_the_losses_of_every_process_are_judged() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_on_one_side_is_outside(value: float) -> None:
-    assert outside(A, with_loss(A, 1, value)) == ("the loss differs by an amount that is no number at step 1, 0.001 is allowed",)
+    assert outside(A, with_loss(A, 1, value)) == ("the loss differs by an amount that is not a number at step 1, 0.001 is allowed",)
     assert outside(with_loss(A, 1, value), with_loss(A, 1, value)) == ()
 
 
 def test_weights_are_judged_at_the_end() -> None:
     assert outside(A, apart(PARTED, 1.0, 9e-3)) == ()
     assert outside(A, apart(PARTED, 1.0, 0.02)) == ("fc.weight differs by 0.02 at the end, 0.01 is allowed",)
-    assert outside(A, apart(PARTED, None, None)) == ("fc.weight differs by an amount that is no number at the end, 0.01 is allowed",)
+    assert outside(A, apart(PARTED, None, None)) == ("fc.weight differs by an amount that is not a number at the end, 0.01 is allowed",)
 
 
 def test_optimizer_state_is_not_judged() -> None:

@@ -142,7 +142,7 @@ def test_what_is_no_readable_file_is_a_problem_not_a_hang(tmp_path: Path) -> Non
     items, problems = expanded(tmp_path, "pipe.dvc", "large.dvc", "gone.dvc", "folder.dvc")
     assert items == (DataItem("folder.dvc"),)
     assert [(problem.where, problem.message.partition(",")[0]) for problem in problems] == [
-        ("pipe.dvc", "is no regular file"),
+        ("pipe.dvc", "is not a regular file"),
         ("large.dvc", "is larger than 1 MiB"),
         ("gone.dvc", "does not exist"),
     ]
@@ -196,15 +196,15 @@ def test_croissant_stands_for_its_local_files(tmp_path: Path) -> None:
             "digest",
             "sha256 has 48 characters",
         ),
-        ({"contentUrl": "a.csv", "blake3": ABC_SHA}, "blake3", "digest", "`blake3` is no digest that is known"),
+        ({"contentUrl": "a.csv", "blake3": ABC_SHA}, "blake3", "digest", "`blake3` is not a digest that is known"),
         ({"contentUrl": "a.csv", "sha1": "a" * 40}, "sha1", "declaration", "has only sha1"),
         ({"contentUrl": "https://example.com/gone.csv", "sha256": ABC_SHA}, "contentUrl", "declaration", "is not on this machine"),
         ({"contentUrl": "s3://bucket/a.csv", "sha256": ABC_SHA}, "contentUrl", "declaration", "is not on this machine"),
         ({"contentUrl": "file:///etc/passwd", "sha256": ABC_SHA}, "contentUrl", "declaration", "is not on this machine"),
         ({"contentUrl": "/etc/passwd", "sha256": ABC_SHA}, "sha256", "declaration", "leads out of the checkout"),
         ({"contentUrl": "../../a.csv", "sha256": ABC_SHA}, "sha256", "declaration", "leads out of the checkout"),
-        ({"contentUrl": "a\0.csv", "sha256": ABC_SHA}, "sha256", "declaration", "is no path"),
-        ({"contentUrl": "\ud800", "sha256": ABC_SHA}, "sha256", "declaration", "is no path"),
+        ({"contentUrl": "a\0.csv", "sha256": ABC_SHA}, "sha256", "declaration", "is not a path"),
+        ({"contentUrl": "\ud800", "sha256": ABC_SHA}, "sha256", "declaration", "is not a path"),
         ({"sha256": ABC_SHA}, "@type", "declaration", "has no contentUrl"),
         ({"contentUrl": "a.csv", "contentSize": "some"}, "contentSize", "declaration", 'contentSize is "some"'),
         ({"contentUrl": "a.csv", "contentSize": "1.5 B"}, "contentSize", "declaration", 'contentSize is "1.5 B"'),

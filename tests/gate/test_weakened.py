@@ -128,9 +128,9 @@ LESS = [
     ),
     (severities(data_splits="fail"), severities(data_splits="warn"), "checklist.severity.data/splits", "fail -> warn"),
     (severities(data_splits="fail"), severities(), "checklist.severity.data/splits", "fail -> as its profile says"),
-    (severities("strict", data_splits="fail"), severities("strict"), "checklist.severity.data/splits", "worth less"),
+    (severities("strict", data_splits="fail"), severities("strict"), "checklist.severity.data/splits", "has a lower severity"),
     (severities("strict"), severities("strict", data_splits="warn"), "checklist.severity.data/splits", "as its profile says -> warn"),
-    (severities(), severities(data_splits="warn"), "checklist.severity.data/splits", "worth less"),
+    (severities(), severities(data_splits="warn"), "checklist.severity.data/splits", "has a lower severity"),
     ({"baseline": BaselineRule("fail")}, {}, "baseline.on-change", "fail -> notice"),
     ({"policy": "base"}, {}, "policy", "base -> head"),
 ]

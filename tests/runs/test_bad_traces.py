@@ -41,10 +41,10 @@ def untraced(run: Run) -> str:
 FORGERIES = {
     "an unknown event": ("event(e='reward', amount=1)", "names no known event"),
     "no event at all": ("event(step=3)", "names no known event"),
-    "no object": ("append(b'[1, 2]\\n')", "is no JSON object"),
-    "no JSON": ("append(b'hello\\n')", "is no JSON"),
-    "bytes that are no text": ("append(b'\\xff\\xfe\\x00\\n')", "is no JSON"),
-    "deep nesting": ("append(b'[' * 1_000_000 + b'\\n')", "is no JSON"),
+    "no object": ("append(b'[1, 2]\\n')", "is not a JSON object"),
+    "no JSON": ("append(b'hello\\n')", "is not JSON"),
+    "bytes that are no text": ("append(b'\\xff\\xfe\\x00\\n')", "is not JSON"),
+    "deep nesting": ("append(b'[' * 1_000_000 + b'\\n')", "is not JSON"),
     "a second hello of another run": (
         "event(e='hello', format='repro-gate/trace/v1', nonce='other', pid=1, key='main', argv=[])",
         "`hello` must be the first line",
@@ -63,7 +63,7 @@ FORGERIES = {
     ),
     "an end before the end": ("event(e='end', reason='steps', steps=1)", "a line follows `end`"),
     "a kept file elsewhere": ("event(e='kept', step=0, file='../../etc/passwd')", "lies beside its trace"),
-    "a number with too many digits": ("append(b'{\"e\":\"note\",\"id\":' + b'9' * 5000 + b'}\\n')", "is no JSON"),
+    "a number with too many digits": ("append(b'{\"e\":\"note\",\"id\":' + b'9' * 5000 + b'}\\n')", "is not JSON"),
 }
 
 
@@ -88,11 +88,11 @@ def test_a_giant_line_is_refused_without_reading_it_whole(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("os.truncate(path, os.path.getsize(path) - 5)", "is no JSON"),
+        ("os.truncate(path, os.path.getsize(path) - 5)", "is not JSON"),
         ("os.truncate(path, 0)", "`hello` must be the first line"),
         ("time.sleep(1); os.remove(path)", "was removed during the run"),
         ("os.remove(path); os.symlink('/dev/zero', path)", "cannot be opened"),
-        ("os.remove(path); os.mkfifo(path)", "is no regular file"),
+        ("os.remove(path); os.mkfifo(path)", "is not a regular file"),
         ("time.sleep(1); os.truncate(path, 10)", "was cut back while it was read"),
     ],
 )

@@ -43,7 +43,7 @@ def test_what_is_asked_for_goes_before_what_the_environment_says() -> None:
 
 
 def test_an_unknown_word_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="'root' is no isolation"):
+    with pytest.raises(UsageError, match="'root' is not an isolation"):
         choose({"REPRO_GATE_ISOLATION": "root"})
 
 

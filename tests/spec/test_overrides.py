@@ -69,7 +69,7 @@ def test_the_steps_option_wins_over_the_file_and_over_set(tmp_path: Path) -> Non
         ("train.steps=ten", '--set train.steps=ten: found "ten", wanted a whole number, 1 or more'),
         ("train.steps=", "--set train.steps=: has no value, wanted a whole number, 1 or more"),
         ("steps=10", "--set steps=10: unknown key here, `steps` belongs under `train`"),
-        ("train.run.x=3", "--set train.run.x=3: `train.run` is no mapping and has no keys of its own"),
+        ("train.run.x=3", "--set train.run.x=3: `train.run` is not a mapping and has no keys of its own"),
         ("data.2.path=y", "--set data.2.path=y: `data` has no such entry, the next one to add is `data.0`"),
         ("data.path=y", "--set data.path=y: `data` is a list, name the entry by its number: `data.0`"),
         ("nokey", "--set nokey: wanted `key=value`, such as `--set train.steps=10`"),

@@ -100,10 +100,10 @@ def test_bytes_that_trickle_in_are_read_as_the_whole_is(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "no JSON": (b"{\n", "1: is no JSON"),
+    "no JSON": (b"{\n", "1: is not JSON"),
     "deep": (b"[" * 100_000 + b"\n", "no JSON"),
     "no object": (b"[]\n", "no JSON object"),
-    "blank line": (lines(HELLO) + b"\n", "2: is no JSON"),
+    "blank line": (lines(HELLO) + b"\n", "2: is not JSON"),
     "not UTF-8": (b'{"e": "\xff"}\n', "no JSON"),
     "no hello": (lines(TABLE), "`hello` must be the first line"),
     "hello twice": (lines(HELLO, HELLO), "`hello` must be the first line"),
@@ -116,7 +116,7 @@ WRONG = {
     "event of another type": (lines(HELLO, {"e": ["end"]}), "no known event"),
 }
 MALFORMED: Mapping[str, tuple[tuple[Mapping[str, Any], ...], Mapping[str, Any]]] = {
-    "pid is no number": ((), {**HELLO, "pid": True}),
+    "pid is not a number": ((), {**HELLO, "pid": True}),
     "argv of numbers": ((), {**HELLO, "argv": [1]}),
     "argv too long": ((), {**HELLO, "argv": [""] * 1001}),
     "key too long": ((), {**HELLO, "key": "k" * 201}),
@@ -148,7 +148,7 @@ MALFORMED: Mapping[str, tuple[tuple[Mapping[str, Any], ...], Mapping[str, Any]]]
     "flags out of order": ((HELLO,), {**FLAGS, "id": 1}),
     "flags are a list": ((HELLO,), {**FLAGS, "settings": []}),
     "a flag is a list": ((HELLO,), {**FLAGS, "settings": {"a": []}}),
-    "a flag is no number": ((HELLO,), {**FLAGS, "settings": {"a": float("nan")}}),
+    "a flag is not a number": ((HELLO,), {**FLAGS, "settings": {"a": float("nan")}}),
     "a flag is endless": ((HELLO,), {**FLAGS, "settings": {"a": 1 << 70}}),
     "step without flags": ((HELLO,), STEP),
     "step skipped": ((HELLO, FLAGS), {**STEP, "step": 1}),
@@ -200,7 +200,7 @@ MALFORMED: Mapping[str, tuple[tuple[Mapping[str, Any], ...], Mapping[str, Any]]]
     "loader with half a worker": ((HELLO,), {**LOADER, "workers": 0.5}),
     "loader with too large a seed": ((HELLO,), {**LOADER, "base_seed": 1 << 64}),
     "loader with a true seed": ((HELLO,), {**LOADER, "base_seed": True}),
-    "loader with a data set that is no number": ((HELLO,), {**LOADER, "dataset": "x"}),
+    "loader with a data set that is not a number": ((HELLO,), {**LOADER, "dataset": "x"}),
     "loader with a negative data set": ((HELLO,), {**LOADER, "dataset": -1}),
     "loader without a seed": ((HELLO,), {"e": "loader", "number": 0, "workers": 0}),
     "records of no loader": ((HELLO,), RECORDS),

@@ -29,7 +29,7 @@ def init(folder: Path, script: Path | None, *, to_stdout: bool, force: bool) -> 
     """Write `repro.yml` for the checkout at `folder`, or print it. Returns the exit code; raises UsageError."""
     target = folder / "repro.yml"
     if not to_stdout and target.exists() and not force:
-        raise UsageError(f"{target}: is there already", remedy="write it anew with --force, or see a draft with `repro-gate init --stdout`")
+        raise UsageError(f"{target}: already exists", remedy="write it anew with --force, or see a draft with `repro-gate init --stdout`")
     tree = walk(folder)
     scripts = training_scripts(folder, tree, _inside(folder, script) if script is not None else None)
     if script is None and not to_stdout and len(scripts) > 1 and sys.stdin.isatty() and sys.stdout.isatty():
@@ -56,7 +56,7 @@ def _inside(folder: Path, script: Path) -> str:
         found = Path(os.path.normpath(path.absolute()))
         if found.is_file() and found.suffix == ".py" and found.is_relative_to(Path(os.path.normpath(folder.absolute()))):
             return found.relative_to(Path(os.path.normpath(folder.absolute()))).as_posix()
-    raise UsageError(f"--script {script}: is no Python file in {folder}", remedy="name one, or write another command under `train.run`")
+    raise UsageError(f"--script {script}: is not a Python file in {folder}", remedy="name one, or write another command under `train.run`")
 
 
 def _choose(scripts: list[TrainingScript]) -> list[TrainingScript]:

@@ -32,7 +32,7 @@ def read(path: Path, root: Path) -> Lock:
     except Unreadable as error:
         raise LockfileError(f"{shown}: {error}") from None
     except YamlFault as error:
-        raise LockfileError(f"{shown}:{error.line}: is no YAML: {error}") from None
+        raise LockfileError(f"{shown}:{error.line}: is not YAML: {error}") from None
     return build_lock("conda-lock", packages, [shown], path.parent, root, conda=True)
 
 

@@ -99,4 +99,4 @@ def _fault(package: Package, base: Path, root: Path) -> str:
     weak = next((digest for digest in package.hashes if not strong(digest)), None)
     if weak is None:
         return ""
-    return f"{weak[:80]} is no digest that pins a file" if weak else "a file of it has no hash"
+    return f"{weak[:80]} is not a digest that pins a file" if weak else "a file of it has no hash"

@@ -24,7 +24,7 @@ def read(path: Path, root: Path) -> Lock:
     except Unreadable as error:
         raise LockfileError(f"{shown}: {error}") from None
     except (ValueError, RecursionError) as error:
-        raise LockfileError(f"{shown}: is no JSON: {error}") from None
+        raise LockfileError(f"{shown}: is not JSON: {error}") from None
     if not isinstance(document, dict) or not isinstance(document.get("_meta"), dict):
         raise LockfileError(f"{shown}: has no `_meta`, so pipenv did not write it")
     return build_lock("Pipfile.lock", _packages(document, text, shown), [shown], path.parent, root)

@@ -62,7 +62,7 @@ def _tables(path: Path, root: Path, key: str) -> tuple[Entry, list[tuple[Entry, 
         raise LockfileError(f"{shown}: {error}") from None
     entries = document.get(key, [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise LockfileError(f"{shown}: `{key}` is no list of tables")
+        raise LockfileError(f"{shown}: `{key}` is not a list of tables")
     header = re.compile(rf"\s*\[\[\s*{key}\s*\]\]")
     lines = [number for number, line in enumerate(text.split("\n"), 1) if header.match(line)]
     places = [f"{shown}:{line}" for line in lines] if len(lines) == len(entries) else [shown] * len(entries)

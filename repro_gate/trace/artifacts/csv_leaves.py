@@ -44,7 +44,7 @@ def _read(file: BinaryIO, delimiter: str) -> Contents:
             for place, cell in enumerate(row):
                 tree.add(f"row {number}, column {names[place] if place < len(names) else place + 1}", text(cell, "cell"))
     except UnicodeDecodeError as error:
-        raise Unreadable("it is no UTF-8") from error
+        raise Unreadable("it is not UTF-8") from error
     except csv.Error as error:
         raise Unreadable(f"it is no valid table ({error})") from error
     return tree.contents()

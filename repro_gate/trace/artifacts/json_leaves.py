@@ -60,7 +60,7 @@ def _text(file: BinaryIO) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise Unreadable("it is no UTF-8") from error
+        raise Unreadable("it is not UTF-8") from error
 
 
 def _parsed(document: str) -> Any:

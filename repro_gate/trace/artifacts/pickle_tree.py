@@ -175,7 +175,7 @@ def _global(machine: _Machine, argument: str) -> None:
 def _stack_global(machine: _Machine, _: Node) -> None:
     name, module = machine.stack.pop(), machine.stack.pop()
     if not isinstance(name, str) or not isinstance(module, str):
-        raise Unreadable("its pickle names a class by something that is no text")
+        raise Unreadable("its pickle names a class by something that is not text")
     machine.stack.append(Global(module, name))
 
 
@@ -213,7 +213,7 @@ def _extend(machine: _Machine, taken: list[Node]) -> None:
     elif isinstance(target, list) and not isinstance(target, Pairs):
         target.extend(taken)
     else:
-        raise Unreadable("its pickle appends to something that is no list")
+        raise Unreadable("its pickle appends to something that is not a list")
 
 
 def _append(machine: _Machine, _: Node) -> None:

@@ -33,7 +33,7 @@ def read_leaves(path: Path, seconds: float = MAX_SECONDS) -> Artifact:
     """Read `path` by the member for its suffix, in at most `seconds` besides one pass over its bytes.
 
     Never raises for what a file holds: a malformed file, or one above the limits of `interface`, comes back as `opaque` with a `note`.
-    What is no regular file, or cannot be opened, comes back as `refused` with a `note` and no leaves.
+    What is not a regular file, or cannot be opened, comes back as `refused` with a `note` and no leaves.
     """
     try:
         mode = os.lstat(path).st_mode

@@ -65,9 +65,9 @@ def _header(data: bytes) -> dict[str, Any]:
     try:
         header = json.loads(data.decode("utf-8"), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
-        raise Unreadable("its header is no JSON") from error
+        raise Unreadable("its header is not JSON") from error
     if not isinstance(header, dict):
-        raise Unreadable("its header is no JSON object")
+        raise Unreadable("its header is not a JSON object")
     return header
 
 

@@ -24,7 +24,7 @@ def read(file: BinaryIO) -> Contents:
     """The leaves of a checkpoint. Raises Unreadable for another kind of file, legacy torch files included."""
     file.seek(0)
     if file.read(4) != b"PK\x03\x04":
-        raise Unreadable("it is no zip file (a legacy torch file, or none at all)")
+        raise Unreadable("it is not a zip file (a legacy torch file, or none at all)")
     found = entries(file)
     root = _root(found)
     inner = {name.removeprefix(root): entry for name, entry in found.items()}

@@ -44,7 +44,7 @@ class _Bounded(io.FileIO):
 
 
 def entries(file: BinaryIO) -> dict[str, Entry]:
-    """Entries by name. Raises Unreadable for what is no zip file, has two entries of one name, or unpacks to far more than its size."""
+    """Entries by name. Raises Unreadable for what is not a zip file, has two entries of one name, or unpacks to far more than its size."""
     size = os.fstat(file.fileno()).st_size
     try:
         with _Bounded(file.fileno(), "rb", closefd=False) as bounded, zipfile.ZipFile(bounded) as archive:

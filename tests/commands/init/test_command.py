@@ -41,7 +41,7 @@ def test_the_script_can_be_named(checkout: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_script_outside_the_checkout_is_refused(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", str(checkout / "b"), "--script", "../train.py"]) == 2
     assert main(["init", str(checkout), "--script", "none.py"]) == 2
-    assert "is no Python file in" in capsys.readouterr().err
+    assert "is not a Python file in" in capsys.readouterr().err
 
 
 def test_a_spec_is_written_anew_only_by_force(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,7 +84,7 @@ def test_a_package_without_a_name_or_of_the_wrong_type_is_a_fault(tmp_path: Path
     lock = read(tmp_path, "uv.lock", UV.replace('name = "idna"\nversion', "name = 3\nversion").replace("wheels = [\n", "wheels = [3,\n"))
     assert "uv.lock:13: a package without a name" in lock.faults
     assert "uv.lock:5: colorama: a file of it has no hash" in lock.faults
-    with pytest.raises(LockfileError, match="`package` is no list of tables"):
+    with pytest.raises(LockfileError, match="`package` is not a list of tables"):
         read(tmp_path, "uv.lock", "package = [1]\n")
 
 
@@ -92,7 +92,7 @@ def test_conda_names_are_those_of_python_where_they_are_known(tmp_path: Path) ->
     lock = read(tmp_path, "conda-lock.yml", CONDA)
     assert lock.conda and [(pin.name, pin.version) for pin in lock.pins] == [("torch", "2.13.0"), ("idna", "3.10")]
     only_md5 = read(tmp_path, "conda-lock.yml", CONDA.replace(f"    sha256: {SIX[0]}\n", ""))
-    assert only_md5.faults == ("conda-lock.yml:14: torch: md5:d7c89558ba9fa0495403155b64376d81 is no digest that pins a file",)
+    assert only_md5.faults == ("conda-lock.yml:14: torch: md5:d7c89558ba9fa0495403155b64376d81 is not a digest that pins a file",)
 
 
 def test_a_header_inside_a_text_moves_no_line(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_a_file_without_its_hash_is_named_with_its_line(name: str, tmp_path: Pat
     lock = read(tmp_path, name, wrong)
     assert len(lock.faults) == 1
     weak = f"md5:{'0' * 32}" if name == "pylock.toml" else "sha256:946d195a"
-    assert lock.faults[0].startswith(f"{name}:") and f": idna: {weak} is no digest that pins a file" in lock.faults[0]
+    assert lock.faults[0].startswith(f"{name}:") and f": idna: {weak} is not a digest that pins a file" in lock.faults[0]
 
 
 @pytest.mark.parametrize("name", ["uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "Pipfile.lock"])
@@ -69,7 +69,7 @@ def test_what_is_no_lock_is_refused_with_its_name(name: str, text: str, tmp_path
 def test_bytes_size_and_kind_of_file_are_checked_before_it_is_read(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(b"# \xff\n")
-    with pytest.raises(LockfileError, match=r"is no UTF-8 text \(byte 2\)"):
+    with pytest.raises(LockfileError, match=r"is not UTF-8 text \(byte 2\)"):
         read_lock(path, tmp_path)
     with path.open("wb") as file:
         file.truncate(MAX_BYTES + 1)

@@ -29,7 +29,7 @@ def read(folder: Path, text: str, **others: str) -> Lock:
         (f"torch==2.* --hash={A}", "torch: `==2.*` is no one version"),
         (f"torch==2,>1 --hash={A}", "is no one version"),
         (f"torch==2.13.0 --hash=md5:{'a' * 32}", "torch: md5:"),
-        (f"torch==2.13.0 --hash={A[:-1]}", "is no digest that pins a file"),
+        (f"torch==2.13.0 --hash={A[:-1]}", "is not a digest that pins a file"),
         ("-e .", ". is editable"),
         ("--editable=git+https://example.com/x.git", "is editable"),
         ("x @ git+https://example.com/x.git@main", "x: git+https://example.com/x.git@main is a repository"),

@@ -115,9 +115,9 @@ def document_of(request: Request) -> dict[str, Any]:
     try:
         document = json.loads(request.body)
     except ValueError:
-        raise Refused(400, "Problems parsing JSON", "a body that is no JSON") from None
+        raise Refused(400, "Problems parsing JSON", "a body that is not JSON") from None
     if not isinstance(document, dict):
-        raise Refused(400, "Body should be a JSON object", "a body that is no JSON object")
+        raise Refused(400, "Body should be a JSON object", "a body that is not a JSON object")
     return document
 
 
