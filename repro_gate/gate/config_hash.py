@@ -51,7 +51,8 @@ def record_of(series: Series, address: ContentAddress, machine: Mapping[str, str
     outcomes: list[Outcome] = []
     for seed in seeds:
         run = series.pair(seed)[0]
-        outcomes.append(outcome_of(run, series.artifacts.get(run.plan.name, {})))
+        files = series.artifacts.get(run.plan.name, {})
+        outcomes.append(outcome_of(run, dict(zip(files, series.contents([*files.values()]), strict=True))))
     return entry_of(address, outcomes, outside_facts(series.pair()[0], machine), now.strftime("%Y-%m-%dT%H:%M:%SZ"), __version__)
 
 

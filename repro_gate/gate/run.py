@@ -81,7 +81,8 @@ def gate(spec: Spec, options: Options, watch: Watch) -> Gating:
         )
         address = address_of_series(evidence, series)
         sound = not unsound(evidence, series.runs)
-        entry = record_of(series, address, evidence.machine, started) if address is not None and sound else None
+        recorded = sound and (options.locking or judged.lock is not None)  # else nobody asks for it, and artifacts need not be read
+        entry = record_of(series, address, evidence.machine, started) if address is not None and recorded else None
         against = None if other is None else hold_against(other, checkout, evidence, series, address, options)
         found = Found(judged, evidence, address, entry, against, _worth_knowing(found_before, facts, series.runs))
         return Gating(make_report(options, series, found, started, monotonic() - clock), entry)

@@ -76,7 +76,10 @@ open("out/huge.npy", "wb").write(b"\\x93NUMPY\\x01\\x00" + len(header).to_bytes(
 def test_artifacts_that_break_a_reader_still_give_a_report(tmp_path: Path) -> None:
     spec = "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\ncapture: {artifacts: [out/*]}\n"
     gated = gate(training(tmp_path / "code", HOSTILE, spec), out=tmp_path)
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    assert gated.exit_code == 0, gated.stdout + gated.stderr  # the same bytes need no look inside
+    noisy = HOSTILE + 'for name in ("empty.pt", "huge.npy"):\n    open("out/" + name, "ab").write(os.urandom(8))\n'
+    gated = gate(training(tmp_path / "noisy", noisy, spec), out=tmp_path)
+    assert gated.exit_code == 1, gated.stdout + gated.stderr
     notes = " ".join(item["message"] for item in gated.report["notes"])
     assert "artifact out/huge.npy: compared as a whole" in notes and "artifact out/empty.pt: compared as a whole" in notes
     assert [run["artifacts"] for run in gated.report["runs"][:2]] == [4, 4]

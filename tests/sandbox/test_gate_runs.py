@@ -99,6 +99,15 @@ def logs(report: Mapping[str, Any]) -> str:
     return "\n".join(line for run in report["runs"] for line in run.get("log_tail", ()))
 
 
+def test_artifacts_that_differ_are_read_as_the_trainings_user(tmp_path: Path) -> None:
+    """The reader lies in the gate's own temporary folder: it says value by value what differs, and nothing of it is left."""
+    checkout = project(tmp_path / "p", RECORDED.replace('{"loss": 0.5}', '{"loss": 0.5, "at": os.urandom(8).hex()}'))
+    report = gate(checkout, "own-user")
+    assert report["verdict"] == "fail", report
+    assert report["determinism"]["first_divergence"]["name"] == "out/metrics.json: at"
+    assert list((tmp_path / "p" / "tmp").iterdir()) == [] and processes_of(UID) == []
+
+
 def tree(folder: Path) -> Mapping[str, tuple[int, int, int]]:
     states = {str(path): os.lstat(path) for path in sorted(folder.rglob("*"))}
     return {path: (state.st_mode, state.st_uid, state.st_mtime_ns) for path, state in states.items()}
