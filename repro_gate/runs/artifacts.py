@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from fnmatch import translate
 from pathlib import Path, PurePosixPath
-from time import monotonic
 from typing import Annotated, Literal
 
 import msgspec
@@ -35,7 +34,6 @@ MAX_FILES = 1_000
 MAX_VISITED = 200_000  # folder entries looked at for one run
 MAX_SECONDS = 600.0  # for looking inside all artifacts of a gate run; what is not read by then is compared by its bytes
 MAX_ANSWER = 128 * 2**20  # bytes that the training's interpreter may say of the files of one start
-_STARTS = 3  # a file that ends the interpreter costs one; the files behind it are read by the next
 _CHUNK = 4 * 2**20
 _WILD = re.compile(r"[*?\[]")
 _INDEX = re.compile(r"(.*)\.(safetensors|bin)\.index\.json")  # of a sharded model of transformers
@@ -303,24 +301,14 @@ def read(
             known.found[place] = Artifact(format="refused", note=item.note)
         elif program.kind_of(str(item.path)) not in program.READERS:
             known.found[place] = _opaque(item)
-    until = monotonic() + seconds
-    for _ in range(_STARTS):
-        waiting = [place for place in range(len(items)) if place not in known.found]
-        if not waiting:
-            break
-        known.asked = -1
-        why = _start(items, waiting, python, until - monotonic(), known, pairs)
-        if known.asked < 0 or why.startswith("the time"):
-            known.found |= {place: _opaque(items[place], why) for place in waiting if place not in known.found}
-            break
-        known.found.setdefault(known.asked, _opaque(items[known.asked], why))
-    rest = {place: _opaque(item, "files before it ended the program that reads it") for place, item in enumerate(items)}
-    found = {**rest, **known.found}
+    waiting = [place for place in range(len(items)) if place not in known.found]
+    why = _start(items, waiting, python, seconds, known, pairs) if waiting else ""
+    found = {**{place: _opaque(items[place], why) for place in waiting}, **known.found}
     return [found[place] for place in range(len(items))], known.distances
 
 
 def _start(items: Sequence[Collected], waiting: list[int], python: Interpreter, seconds: float, known: _Answers, pairs: bool) -> str:
-    """Start the interpreter once for the waiting items, and take what it answered. Why the one that it was at has no answer."""
+    """Start the interpreter once for the waiting items, and take what it answered. Why there is no answer for the rest."""
     request, answer = python.place / "request.json", python.place / "tmp" / "answer.jsonl"
     files = [[place, os.fspath(items[place].path)] for place in waiting]
     request.write_text(json.dumps({"files": files, "answer": os.fspath(answer), "pairs": pairs, "most": MAX_ANSWER}), encoding="ascii")
@@ -347,7 +335,8 @@ def _start(items: Sequence[Collected], waiting: list[int], python: Interpreter, 
     if broken:
         return "what the training's Python says of it cannot be read"
     last = next((line.strip()[:200] for line in reversed(ended.tail) if line.strip()), "")
-    return f"the training's Python ended while it read it (status {ended.exit_code})" + (f": {last}" if last else "")
+    name = items[known.asked].name if known.asked >= 0 else "anything"
+    return f"the training's Python ended before it had read {name} (status {ended.exit_code})" + (f": {last}" if last else "")
 
 
 def _take(said: bytes, items: Sequence[Collected], waiting: list[int], known: _Answers) -> bool:

@@ -211,23 +211,13 @@ def test_a_file_that_hangs_costs_the_time_and_what_was_read_before_it_stays(tmp_
     assert "time" in read_files(tmp_path / "a.json", seconds=0)[0].note
 
 
-def test_a_file_that_ends_the_reader_is_compared_by_its_bytes_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_a_file_that_ends_the_reader_is_named_and_what_was_read_before_it_stays(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / f"{name}.json").write_text("[1]")
-    python = saying(
-        tmp_path,
-        f"""
-with open(answer, "w") as file:
-    for number, path in request["files"]:
-        file.write(json.dumps(["file", number]) + chr(10))
-        file.flush()
-        if path.endswith("b.json"):
-            os.abort()
-        file.write({LEAF + chr(10) + END + chr(10)!r})
-""",
-    )
+    said = "\n".join([line("file", 0), LEAF, END, line("file", 1)]) + "\n"
+    python = saying(tmp_path, f"open(answer, 'w').write({said!r}); os.abort()")
     a, b, c = read_files(*(tmp_path / f"{name}.json" for name in "abc"), python=python)
-    assert (a.format, b.format, c.format) == ("torch", "opaque", "torch") and "ended while it read it" in b.note
+    assert (a.format, b.format, c.format) == ("torch", "opaque", "opaque") and "ended before it had read b.json" in b.note
 
 
 def test_a_file_that_asks_for_memory_is_refused_by_itself(tmp_path: Path) -> None:
