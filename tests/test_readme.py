@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import date
 from pathlib import Path
 
 import pytest
 import yaml
 
-from repro_gate.checkout.inspection import inspect_checkout
-from repro_gate.checks import run_static
 from repro_gate.checks.interface import CATEGORIES
 from repro_gate.checks.table import placed
 from repro_gate.cli import main
-from repro_gate.gate.evidence import gather
-from repro_gate.runs.progress import Silent
-from repro_gate.spec.loader import load_spec
-from tests.support.repositories import git, repository
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -62,19 +55,11 @@ def test_every_command_and_option_it_names_exists(capsys: pytest.CaptureFixture[
         assert all(option in shown for option in re.findall(r"--[a-z-]+", rest))
 
 
-def test_its_workflow_is_what_the_gate_asks_of_one(tmp_path: Path) -> None:
+def test_its_workflow_pins_every_action_but_the_gates_own() -> None:
     (workflow,) = [block for block in re.findall(r"^```yaml\n(.*?)^```", README, re.MULTILINE | re.DOTALL) if "jobs:" in block]
-    root = repository(tmp_path / "work")
-    (root / ".github/workflows").mkdir(parents=True)
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
-    pinned = re.sub(r"(repro-gate/repro-gate)@v1", rf"\1@{'0' * 40}", workflow)  # the release's commit, once there is one
-    (root / ".github/workflows/repro.yml").write_text(pinned)
-    git(root, "add", "-A")
-    git(root, "commit", "-qm", "workflow")
-    (root / "repro.yml").write_text("version: 1\ntrain: {run: python train.py}\n")
-    evidence = gather(load_spec(root), inspect_checkout(root), Silent(), {}, cached=False)
-    result = next(item for item in run_static(evidence, date(2026, 11, 21)) if item.id == "code/actions-pinned")
-    assert result.status == "pass", result
+    used = re.findall(r"uses: (\S+)", workflow)
+    assert all(re.fullmatch(r"repro-gate/repro-gate@v1|\S+@[0-9a-f]{40}", name) for name in used)
     (job,) = yaml.safe_load(workflow)["jobs"].values()
     step = job["steps"][-1]
     assert step["uses"].startswith("repro-gate/repro-gate@")

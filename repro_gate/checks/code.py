@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from repro_gate.checkout.contents import lfs_pointers, submodules
@@ -22,7 +22,6 @@ from repro_gate.checks.opened import (
     opened,
     unlisted,
 )
-from repro_gate.checks.workflows import Use, read_workflows
 from repro_gate.files import Unreadable, parse_toml, read_text
 from repro_gate.runs.launch import SNIPPET
 from repro_gate.trace.model import Opened
@@ -128,37 +127,6 @@ def licence(evidence: Evidence) -> Outcome:
     remedy = "add a LICENSE file at the root, or `license` to pyproject.toml"
     looked = [f"{folder}: neither a licence file nor `license` in pyproject.toml" for folder in folders]
     return missing("there is no licence file, and pyproject.toml names none", looked, remedy)
-
-
-@check(
-    "code/actions-pinned",
-    "GitHub workflows name every action and reusable workflow by commit, and every image of a job's container and services by digest.",
-    CHECKOUT,
-)
-def actions_pinned(evidence: Evidence) -> Outcome:
-    """A tag of somebody else's action or image can be moved to other code, which is then the environment that trains."""
-    workflows = read_workflows(evidence.root)
-    if not workflows.files:
-        return skipped("there are no GitHub workflows or actions")
-    loose = [use for use in workflows.uses if not use.pinned]
-    if loose:
-        message = f"{len(loose)} of {len(workflows.uses)} uses of an action or image can come to mean something else"
-        return missing(message, shortened([*(str(use) for use in loose), *workflows.problems]), _how_to_pin(loose))
-    if workflows.problems:
-        message = f"{len(workflows.problems)} workflows could not be read, so their actions are unknown"
-        return missing(message, shortened(workflows.problems), "mend the line that is named")
-    if not workflows.uses:
-        return skipped(f"none of {len(workflows.files)} workflows uses an action or image")
-    message = f"{len(workflows.uses)} uses of actions and images in {len(workflows.files)} files are pinned by commit or digest"
-    return passed(message, shortened(workflows.files))
-
-
-def _how_to_pin(loose: Sequence[Use]) -> str:
-    """What to write instead, for the kinds that there are."""
-    images, actions = [use for use in loose if use.is_image], [use for use in loose if not use.is_image]
-    said = ["write an action as `owner/name@<40 hex digits>  # v4`"] if actions else []
-    said += ["write an image as `name@sha256:<64 hex digits>`"] if images else []
-    return f"{', '.join(said)}; Dependabot and Renovate keep such pins up to date"
 
 
 @check("code/pristine-workspace", "The command ran to its end from a fresh copy of the checkout, so nothing that git ignores was needed.")
@@ -290,7 +258,6 @@ CHECKS: tuple[Check, ...] = (
     lfs_resolved,
     spec_tracked,
     licence,
-    actions_pinned,
     pristine_workspace,
     imports_checkout,
     opened_files,

@@ -85,7 +85,6 @@ FAILING: dict[str, Callable[[Path], Evidence]] = {
     "code/lfs": lambda folder: committed(folder, pointer_dot_txt=POINTER),
     "code/spec-tracked": committed,
     "code/licence": committed,
-    "code/actions-pinned": lambda folder: committed(folder, _dot_github__workflows__a_dot_yml="jobs: {a: {uses: a/b/c.yml@v1}}"),
     "code/pristine-workspace": lambda folder: replace(committed(folder, build__vocab_dot_json="{}"), runs=(CRASH,)),
     "code/imports-checkout": lambda _: one(imports=[Imported("pkg", "/venv/site-packages/pkg/__init__.py", "pkg")]),
     "code/opened-files": lambda _: one(opened=[Opened("/opt/x.py", False)]),
