@@ -25,8 +25,7 @@ from repro_gate.checks.interface import (
     undeclared,
 )
 from repro_gate.compare.traces import processes
-from repro_gate.install.lockfiles import kind_of, read_lock
-from repro_gate.install.lockfiles.model import Lock, LockfileError
+from repro_gate.install.lockfiles import Lock, LockfileError, kind_of, read_lock
 from repro_gate.spec.errors import escaped
 from repro_gate.trace.model import Trace
 
@@ -92,9 +91,6 @@ def installed(evidence: Evidence) -> Outcome:
         return missing(
             f"{declared} names {len(held.open)} imported distributions without a version", shortened(held.open), "pin them by =="
         )
-    if held.unnamed:
-        message = f"{len(held.unnamed)} imported distributions are not in {declared} under their Python names, so they could not be held"
-        return noticed(message, shortened(held.unnamed), "nothing, where conda names them otherwise; else add them and lock again")
     return passed(f"{len(held.equal)} imported distributions have the version of {declared}", shortened(held.equal))
 
 

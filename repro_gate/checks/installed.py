@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from repro_gate.files import Unreadable, parse_toml, read_text
-from repro_gate.install.lockfiles.model import Lock, Pin
+from repro_gate.install.lockfiles import Lock, Pin
 
 # What sets an environment up is often outside its lock, and the gate's own package may be imported for `record` and `step`.
 _TOOLS = frozenset({"pip", "setuptools", "wheel", "pkg-resources", "repro-gate"})
@@ -29,14 +29,12 @@ _MAX_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class Held:
-    """Imported distributions against a lock, as lines of evidence. `open` are those that the lock names without pinning them, `unnamed`
-    those that a conda lock does not hold under this name."""
+    """Imported distributions against a lock, as lines of evidence. `open` are those that the lock names without pinning them."""
 
     equal: tuple[str, ...]
     differing: tuple[str, ...]
     absent: tuple[str, ...]
     open: tuple[str, ...]
-    unnamed: tuple[str, ...]
 
 
 def hold(imported: Mapping[str, frozenset[str]], lock: Lock, own: frozenset[str], python: str | None) -> Held:
@@ -44,7 +42,7 @@ def hold(imported: Mapping[str, frozenset[str]], lock: Lock, own: frozenset[str]
     pins: dict[str, list[Pin]] = {}
     for pin in lock.pins:
         pins.setdefault(pin.name, []).append(pin)
-    equal, differing, absent, loose, unnamed = list[str](), list[str](), list[str](), list[str](), list[str]()
+    equal, differing, absent, loose = list[str](), list[str](), list[str](), list[str]()
     for given, versions in sorted(imported.items()):
         name = str(canonicalize_name(given))
         here = [pin for pin in pins.get(name, ()) if applies(pin.marker, python)]
@@ -53,14 +51,14 @@ def hold(imported: Mapping[str, frozenset[str]], lock: Lock, own: frozenset[str]
         for version in sorted(versions):
             if not here:
                 elsewhere = " (for other machines alone)" if name in pins else ""
-                (unnamed if lock.conda else absent).append(f"{given} {version}{elsewhere}")
+                absent.append(f"{given} {version}{elsewhere}")
             elif match := next((pin for pin in here if pin.version is not None and same_version(pin.version, version)), None):
                 equal.append(f"{given} {version}" + (f" ({match.version} in the lock)" if match.version != version else ""))
             elif bare := next((pin for pin in here if pin.version is None), None):
                 (loose if bare.open else equal).append(f"{given} {version}: {bare.place} names no version")
             else:
                 differing.append(f"{given} {version}: {', '.join(sorted({str(pin.version) for pin in here}))} at {here[0].place}")
-    return Held(tuple(equal), tuple(differing), tuple(absent), tuple(loose), tuple(unnamed))
+    return Held(tuple(equal), tuple(differing), tuple(absent), tuple(loose))
 
 
 def same_version(locked: str, installed: str) -> bool:

@@ -14,8 +14,7 @@ from pathlib import Path
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
 from repro_gate.files import Unreadable, read_text
-from repro_gate.install.lockfiles import read_lock
-from repro_gate.install.lockfiles.model import MAX_BYTES, LockfileError
+from repro_gate.install.lockfiles import MAX_BYTES, LockfileError, read_lock
 from repro_gate.spec.model import Spec
 
 _HASHED = "lock with hashes: `uv pip compile --generate-hashes pyproject.toml -o requirements.lock`"
@@ -23,7 +22,6 @@ _EXPORT = {
     "uv.lock": "`uv export --format requirements-txt --no-emit-project -o requirements.lock`",
     "poetry.lock": "`poetry export --format requirements.txt -o requirements.lock` (plugin poetry-plugin-export)",
     "pdm.lock": "`pdm export --format requirements -o requirements.lock`",
-    "Pipfile.lock": "`pipenv requirements --hash > requirements.lock`",
     "pylock.toml": "`uv pip compile --generate-hashes pyproject.toml -o requirements.lock`",
 }
 _CONSTRAINTS = re.compile(r"\s*(?:-c|--constraint)(?:[\s=]|$)")

@@ -69,7 +69,6 @@ def test_a_lock_that_would_send_variables_somewhere_is_refused(tmp_path: Path, l
     [
         ("uv.lock", 'version = 1\n[[package]]\nname = "six"\nversion = "1.17.0"\nsource = { registry = "x" }\n', "uv export"),
         ("poetry.lock", '[[package]]\nname = "six"\nversion = "1.17.0"\nfiles = []\n', "poetry export"),
-        ("Pipfile.lock", '{"_meta": {}, "default": {"six": {"version": "==1.17.0"}}}', "pipenv requirements --hash"),
     ],
 )
 def test_a_lock_of_another_tool_is_told_the_command_that_exports_it(tmp_path: Path, name: str, text: str, piece: str) -> None:
