@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 from repro_gate.checks.interface import (
     CHECKOUT,
@@ -19,13 +20,15 @@ from repro_gate.checks.interface import (
     skipped,
 )
 from repro_gate.checks.opened import declared_paths, folded, is_source, left_over, misplaced, opened, unlisted, with_line
-from repro_gate.checks.revisions import Found, find_revisions
+from repro_gate.checks.revisions import LOOSE, MAX_FILE_BYTES, MAX_FILES, PINNED, UNRESOLVED, HubCall, find_revisions
 from repro_gate.checks.splits import splits_disjoint
 from repro_gate.data.declared import LEGACY, DataFinding
 from repro_gate.data.stated import quoted, wrong_digest
+from repro_gate.files import Unreadable, read_text
 from repro_gate.spec.model import DataItem
 
 _HUB_CACHE = re.compile(r"/(?:models|datasets|spaces)--([^/]+)/snapshots/([0-9a-f]{40})/")
+_ELSEWHERE = "calls that are not pinned stand in files that these runs did not open"
 _TAKE_AGAIN = "take the digest again: `sha256sum FILE`"
 _PIN = (
     'name the commit: `revision="<40 digits>"` (`git ls-remote https://huggingface.co/OWNER/NAME HEAD` prints it, for a dataset with '
@@ -166,62 +169,59 @@ def no_network(evidence: Evidence) -> Outcome:
 
 @check("data/revisions", "Every remote dataset and model that the code names is pinned to a commit.", CHECKOUT)
 def revisions_pinned(evidence: Evidence) -> Outcome:
-    """The calls that fetch from a hub in tracked Python files: in those that the runs opened, or in all where nothing has run.
-
-    Where the runs had a snapshot of the hub's cache open, the evidence names its commit.
-    """
+    """The calls that fetch from a hub, in the tracked Python files that the runs opened, or in all where nothing has run. And what the runs
+    read from Hugging Face's cache, whose paths carry the commit: a file that they opened, or the spec, has to name it."""
     if evidence.checkout is None or evidence.tracked is None:
         return skipped("git tracks no files here")
-    root = evidence.checkout.root
-    ran = _opened_code(evidence)
-    found = find_revisions(root, evidence.tracked, declared_paths(evidence), first=ran)
-    loose, pinned, unresolved = (
-        [item for item in group if not ran or item.path in ran] for group in (found.loose, found.pinned, found.unresolved)
-    )
-    remarks = _remarks(unresolved, [item for item in found.loose if item not in loose], found.unread)
-    if loose:
-        used = _snapshots(evidence)
-        return missing(
-            f"{len(loose)} of {len(loose) + len(pinned)} calls fetch a remote dataset or model that can change under its name",
-            (*shortened([_with_commit(item, used) for item in loose]), *remarks),
-            _PIN,
+    ran = frozenset(item.path for item in opened(evidence).values() if item.inside) if not unlisted(evidence) else frozenset()
+    code = {path for path in ran if path.endswith(".py")}
+    found = find_revisions(evidence.checkout.root, evidence.tracked, declared_paths(evidence), first=ran)
+    judged = [call for call in found.calls if not code or call.path in code]
+    loose, pinned, unresolved = ([call for call in judged if call.state == state] for state in (LOOSE, PINNED, UNRESOLVED))
+    read = _hub_commits(evidence)
+    named = {call.repository.lower() for call in (*loose, *pinned)}
+    others = {(name, commit): _is_written(evidence, commit, ran) for name, commit in sorted(read) if name.lower() not in named}
+    lines = [_with_commit(call, read) for call in loose]
+    lines += [
+        f"{name}: the runs read commit {commit}, which no file that they opened names" for (name, commit), ok in others.items() if not ok
+    ]
+    remarks = [
+        f"{len(group)} {text} ({group[0].path}:{group[0].line}: {group[0].text})"
+        for group, text in (
+            (unresolved, "calls take the name or the revision from a variable, which is not followed"),
+            ([item for item in found.calls if item.state == LOOSE and item not in judged], _ELSEWHERE),
         )
-    if pinned:
-        lines = (*shortened([str(item) for item in pinned]), *remarks)
-        return passed(f"{len(pinned)} remote datasets and models are pinned to a commit", lines)
-    where = f"{len(ran)} Python files that the runs opened" if ran else f"{found.files} Python files"
+        if group
+    ]
+    remarks += shortened([f"not read: {line}" for line in found.unread], 3)
+    good = [str(call) for call in pinned] + [f"{name}: the runs read commit {commit}" for (name, commit), ok in others.items() if ok]
+    if lines:
+        message = f"{len(lines)} of {len(lines) + len(good)} remote datasets and models can change under their names"
+        return missing(message, (*shortened(lines), *remarks), _PIN)
+    if good:
+        return passed(f"{len(good)} remote datasets and models are pinned to a commit", (*shortened(good), *remarks))
+    where = f"{len(code)} Python files that the runs opened" if code else f"{found.files} Python files"
     return skipped(f"no call in {where} names a remote dataset or model", remarks)
 
 
-def _remarks(unresolved: Sequence[Found], elsewhere: Sequence[Found], unread: Sequence[str]) -> tuple[str, ...]:
-    """What the check did not judge, and why."""
-    groups = (
-        (unresolved, "calls take the name or the revision from a variable, which is not followed"),
-        (elsewhere, "calls that are not pinned stand in files that these runs did not open"),
-    )
-    lines = [f"{len(group)} {text} ({group[0].path}:{group[0].call.line}: {group[0].call.text})" for group, text in groups if group]
-    return (*lines, *shortened([f"not read: {line}" for line in unread], 3))
+def _hub_commits(evidence: Evidence) -> set[tuple[str, str]]:
+    """(repository, commit) of the files in Hugging Face's cache that the runs opened."""
+    return {(name.replace("--", "/"), commit) for path in opened(evidence) for name, commit in _HUB_CACHE.findall(path)}
 
 
-def _opened_code(evidence: Evidence) -> frozenset[str]:
-    """The workspace's Python files that the runs opened; empty where none ran, or where they opened more than is listed."""
-    if unlisted(evidence):
-        return frozenset()
-    return frozenset(item.path for item in opened(evidence).values() if item.inside and item.path.endswith(".py"))
+def _is_written(evidence: Evidence, commit: str, ran: Collection[str]) -> bool:
+    """Whether the spec, or a tracked file that the runs opened (any, where that is not known), names the commit."""
+    paths = [evidence.root / path for path in (ran or evidence.tracked or ()) if path in (evidence.tracked or ())][:MAX_FILES]
+    for path in (evidence.spec.path, *paths):
+        with contextlib.suppress(Unreadable):
+            if commit in read_text(path, evidence.root, MAX_FILE_BYTES).lower():
+                return True
+    return False
 
 
-def _snapshots(evidence: Evidence) -> dict[str, set[str]]:
-    """Repository -> commits, of the files in Hugging Face's cache that the runs had open."""
-    used: dict[str, set[str]] = {}
-    for path in opened(evidence):
-        for name, commit in _HUB_CACHE.findall(path):
-            used.setdefault(name.replace("--", "/").lower(), set()).add(commit)
-    return used
-
-
-def _with_commit(item: Found, used: dict[str, set[str]]) -> str:
-    commits = used.get(item.call.repository.lower(), set())
-    return f"{item} (these runs read commit {min(commits)})" if len(commits) == 1 else str(item)
+def _with_commit(call: HubCall, read: Collection[tuple[str, str]]) -> str:
+    commits = [commit for name, commit in read if name.lower() == call.repository.lower()]
+    return f"{call} (these runs read commit {commits[0]})" if len(commits) == 1 else str(call)
 
 
 @check("data/batches", "Every batch that a DataLoader handed out had the same bytes in both runs, in the same order.")

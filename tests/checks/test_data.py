@@ -216,7 +216,7 @@ TRAIN = 'from transformers import AutoModel\nmodel = AutoModel.from_pretrained("
 def test_a_model_without_a_commit_is_named_with_its_line(tmp_path: Path, profile: str, status: str) -> None:
     loose = code(tmp_path, train=TRAIN.format(""))
     found = revisions_pinned(replace(loose, spec=spec(tmp_path, profile=profile)))
-    assert (found.status, found.message) == (status, "1 of 1 calls fetch a remote dataset or model that can change under its name")
+    assert (found.status, found.message) == (status, "1 of 1 remote datasets and models can change under their names")
     assert found.evidence == ('train.py:2: AutoModel.from_pretrained("bert-base-cased"): it takes the branch `main` as it is today',)
     assert 'revision="<40 digits>"' in found.remedy
     pinned = revisions_pinned(code(tmp_path, train=TRAIN.format(f', revision="{SHA}"')))
@@ -230,6 +230,24 @@ def test_the_commit_that_the_runs_read_is_told(tmp_path: Path) -> None:
     assert revisions_pinned(replace(loose, runs=(ran,))).evidence[0].endswith(f"(these runs read commit {SHA})")
     two = opening(*(Opened(f"{cache}/{commit}/model.safetensors", False) for commit in (SHA, "0" * 40)))
     assert "these runs" not in revisions_pinned(replace(loose, runs=(two,))).evidence[0]
+
+
+def test_a_commit_that_the_runs_read_is_pinned_where_a_file_that_they_opened_names_it(tmp_path: Path) -> None:
+    """The name and the revision come from a settings file, so the code alone does not tell."""
+    source = "from transformers import AutoModel\nAutoModel.from_pretrained(settings.name, revision=settings.revision)\n"
+    found = code(tmp_path, train=source)
+    found = replace(found, tracked=frozenset({"train.py", "settings.yaml", "other.yaml"}))
+    assert revisions_pinned(found).status == "skip"
+    cache = f"/home/me/.cache/huggingface/hub/models--org--net/snapshots/{SHA}/config.json"
+    found = replace(found, runs=(opening(Opened("train.py", True), Opened("settings.yaml", True), Opened(cache, False)),))
+    (tmp_path / "settings.yaml").write_text("revision: main\n")
+    (tmp_path / "other.yaml").write_text(f"revision: {SHA}\n")  # nobody opened it
+    loose = revisions_pinned(found)
+    assert loose.status == "warn"
+    assert loose.evidence[0] == f"org/net: the runs read commit {SHA}, which no file that they opened names"
+    (tmp_path / "settings.yaml").write_text(f"revision: {SHA}\n")
+    pinned = revisions_pinned(found)
+    assert (pinned.status, pinned.evidence[0]) == ("pass", f"org/net: the runs read commit {SHA}")
 
 
 def test_only_files_that_the_runs_opened_are_judged(tmp_path: Path) -> None:
