@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import ast
 import configparser
-import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
 
 from repro_gate.files import Unreadable, parse_toml, read_text
-from repro_gate.install.lockfiles import Lock, Pin
+from repro_gate.install.lockfiles import Lock, Pin, applies, same_version
 
 # What sets an environment up is often outside its lock, and the gate's own package may be imported for `record` and `step`.
 _TOOLS = frozenset({"pip", "setuptools", "wheel", "pkg-resources", "repro-gate"})
-_CHOSEN = re.compile(r"\b(?:extra|extras|dependency_groups)\b")  # markers that a person's choice decides, not the machine
 _MAX_BYTES = 1024 * 1024
 
 
@@ -59,26 +55,6 @@ def hold(imported: Mapping[str, frozenset[str]], lock: Lock, own: frozenset[str]
             else:
                 differing.append(f"{given} {version}: {', '.join(sorted({str(pin.version) for pin in here}))} at {here[0].place}")
     return Held(tuple(equal), tuple(differing), tuple(absent), tuple(loose))
-
-
-def same_version(locked: str, installed: str) -> bool:
-    """Whether two versions are the same release; the local label of the installed one counts where the locked one has a label."""
-    try:
-        wanted, found = Version(locked), Version(installed)
-    except InvalidVersion:
-        return locked.strip().lower() == installed.strip().lower()
-    return wanted == found if wanted.local else wanted == Version(found.public)
-
-
-def applies(marker: str, python: str | None) -> bool:
-    """Whether a lock's marker holds on this machine under the training's Python (`3.12.7`). What cannot be judged holds."""
-    if not marker or _CHOSEN.search(marker):
-        return True
-    environment = {} if python is None else {"python_full_version": python, "python_version": ".".join(python.split(".")[:2])}
-    try:
-        return Marker(marker).evaluate(environment)
-    except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName, ValueError, RecursionError):
-        return True
 
 
 def own_names(*folders: Path, root: Path) -> frozenset[str]:

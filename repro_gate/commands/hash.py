@@ -19,8 +19,7 @@ from repro_gate.data.declared import resolve_data
 from repro_gate.errors import UsageError, obeyed
 from repro_gate.escape import for_terminal
 from repro_gate.gate.evidence import IMAGE_VARIABLE, declared
-from repro_gate.install.install import installed
-from repro_gate.install.store import environments_root
+from repro_gate.install.install import environments_root, installed
 from repro_gate.report.json_reader import load, read_json
 from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.confinement import confined

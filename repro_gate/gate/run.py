@@ -25,8 +25,7 @@ from repro_gate.gate.evidence import gather
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import Facts, Finding, explains, look, notes, preflight, require
 from repro_gate.gate.reporting import Found, make_report
-from repro_gate.install.install import installed
-from repro_gate.install.store import environments_root
+from repro_gate.install.install import environments_root, installed
 from repro_gate.report.model import Reason, Report
 from repro_gate.runs.launch import Run
 from repro_gate.runs.progress import Watch

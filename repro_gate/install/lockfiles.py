@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, canonicalize_name, parse_sdist_filename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
 
 from repro_gate.files import Unreadable, is_inside, parse_toml, read_text
 
@@ -38,6 +40,7 @@ _EDITABLE = re.compile(r"(?:-e|--editable)(?:\s+|=)(.+)")
 _REPOSITORY = re.compile(r"(?:git|hg|svn|bzr)\+", re.IGNORECASE)
 _EGG = re.compile(r"#(?:.*&)?egg=([A-Za-z0-9._-]+)")
 _HASH = re.compile(r"--hash(?:=|\s+)(\S+)")
+_CHOSEN = re.compile(r"\b(?:extra|extras|dependency_groups)\b")  # markers that a person's choice decides, not the machine
 Table = Mapping[str, Any]
 
 
@@ -126,6 +129,26 @@ def strong(digest: str) -> bool:
     """Whether `algorithm:hex` is a digest that pins a file."""
     algorithm, _, figure = digest.partition(":")
     return bool(re.fullmatch(f"[0-9a-fA-F]{{{_DIGITS.get(algorithm.lower(), 1)}}}", figure)) and algorithm.lower() in _DIGITS
+
+
+def same_version(locked: str, installed: str) -> bool:
+    """Whether two versions are the same release; the local label of the installed one counts where the locked one has a label."""
+    try:
+        wanted, found = Version(locked), Version(installed)
+    except InvalidVersion:
+        return locked.strip().lower() == installed.strip().lower()
+    return wanted == found if wanted.local else wanted == Version(found.public)
+
+
+def applies(marker: str, python: str | None) -> bool:
+    """Whether a lock's marker holds on this machine under the training's Python (`3.12.7`). What cannot be judged holds."""
+    if not marker or _CHOSEN.search(marker):
+        return True
+    environment = {} if python is None else {"python_full_version": python, "python_version": ".".join(python.split(".")[:2])}
+    try:
+        return Marker(marker).evaluate(environment)
+    except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName, ValueError, RecursionError):
+        return True
 
 
 def _fault(entry: _Entry, base: Path, root: Path) -> str:

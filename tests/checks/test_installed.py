@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repro_gate.checks.installed import applies, hold, own_names, same_version
-from repro_gate.install.lockfiles import Lock, Pin
+from repro_gate.checks.installed import hold, own_names
+from repro_gate.install.lockfiles import Lock, Pin, applies, same_version
 
 VERSIONS = st.from_regex(r"[0-9]{1,2}(\.[0-9]{1,2}){0,3}((a|b|rc)[0-9])?(\.post[0-9])?(\.dev[0-9])?", fullmatch=True)
 
