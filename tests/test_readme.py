@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from repro_gate.checks.interface import CATEGORIES
-from repro_gate.checks.table import placed
+from repro_gate.checks.pages import placed
 from repro_gate.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,7 +40,7 @@ def test_the_demo_is_a_report_as_it_was_printed() -> None:
 
 
 def test_the_table_of_checks_is_current() -> None:
-    assert placed(README, "docs/checks/") == README, "run `python -m repro_gate.checks.table`"
+    assert placed(README, "docs/checks/") == README, "run `python -m repro_gate.checks.pages`"
 
 
 def test_every_command_and_option_it_names_exists(capsys: pytest.CaptureFixture[str]) -> None:

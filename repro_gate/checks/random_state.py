@@ -5,8 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from repro_gate.checks.interface import Check, Evidence, Outcome, check, failed, missing, noticed, parted_before, passed, shortened, skipped
-from repro_gate.checks.loaders import by_loader
+from repro_gate.checks.interface import (
+    Check,
+    Evidence,
+    Outcome,
+    by_loader,
+    check,
+    diverged_before,
+    failed,
+    missing,
+    noticed,
+    passed,
+    shortened,
+    skipped,
+)
 from repro_gate.checks.opened import in_workspace
 from repro_gate.compare.traces import Key, first_difference, key_of, processes
 from repro_gate.runs.arms import WARN_ONLY, moot, not_effective, wanted
@@ -91,7 +103,7 @@ def generators_equal(evidence: Evidence) -> Outcome:
             "find what draws in the background (a thread, a signal handler), or give it a generator of its own",
         )
     if tally.differing:
-        return parted_before("generator states differ", "generators", tally, first)
+        return diverged_before("generator states differ", "generators", tally, first)
     return passed(f"{tally.tensors} generators were in the same state in both runs, at every step")
 
 

@@ -105,8 +105,8 @@ def test_generators_that_differ_first_fail_and_later_or_alone_warn() -> None:
     assert "the torch generator's state differs from step 1 on" in found["first"].message
     assert found["first"].evidence == ("step 1",) and "more than the seed" in found["first"].remedy
     assert found["alone"].evidence == ("torch: differs from step 1 on",) and "no recorded number depends" in found["alone"].message
-    assert found["later"].evidence == ("1 of 2 generators differ; first to part: gradient fc.weight at step 0",)
-    assert found["later"].remedy == "mend what parted first"
+    assert found["later"].evidence == ("1 of 2 generators differ; first divergence: gradient fc.weight at step 0",)
+    assert found["later"].remedy == "mend the first divergence"
     assert generators_equal(evidence()).status == "skip"
 
 
