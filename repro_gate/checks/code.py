@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from repro_gate.checkout.contents import lfs_pointers, submodules
-from repro_gate.checks.interface import CHECKOUT, Check, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
+from repro_gate.checks.interface import CHECKOUT, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
 from repro_gate.checks.opened import (
     ABSOLUTE,
     IGNORED,
@@ -321,16 +321,3 @@ def _of_module(place: Path, name: str) -> Iterator[Path]:
     except OSError:
         return
     yield from (folder / item for item in sorted(names) if item.startswith(f"{last}.") and item.endswith(".so"))
-
-
-CHECKS: tuple[Check, ...] = (
-    commit_known,
-    tree_clean,
-    submodules_present,
-    lfs_resolved,
-    spec_tracked,
-    licence,
-    pristine_workspace,
-    imports_checkout,
-    opened_files,
-)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from repro_gate.checks.interface import (
     CHECKOUT,
-    Check,
     Evidence,
     Outcome,
     by_loader,
@@ -318,16 +317,3 @@ def _evaluated(name: str, item: Records, trained: set[bytes]) -> _Evaluated:
 
 def _split(digests: bytes) -> Iterator[bytes]:
     return (digests[place : place + RECORD_BYTES] for place in range(0, len(digests) - RECORD_BYTES + 1, RECORD_BYTES))
-
-
-CHECKS: tuple[Check, ...] = (
-    checksums,
-    digest_length,
-    unchanged,
-    no_undeclared_reads,
-    no_leftovers,
-    no_network,
-    revisions_pinned,
-    batches_equal,
-    splits_disjoint,
-)

@@ -16,7 +16,6 @@ from packaging.utils import canonicalize_name
 
 from repro_gate.checks.interface import (
     CHECKOUT,
-    Check,
     Evidence,
     Outcome,
     bounded,
@@ -328,6 +327,3 @@ def _from_setup_py(text: str) -> Iterator[str]:
             for keyword in node.keywords:
                 if keyword.arg == "name" and isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str):
                     yield keyword.value.value
-
-
-CHECKS: tuple[Check, ...] = (lockfile, installed, image_digest, versions, cublas_workspace, variables)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from repro_gate.checks.interface import Check, Evidence, Outcome, bounded, check, failed, missing, noticed, passed, shortened, skipped
+from repro_gate.checks.interface import Evidence, Outcome, bounded, check, failed, missing, noticed, passed, shortened, skipped
 from repro_gate.trace.model import Trace
 
 SAME = ("device", "gpus", "gpu-model", "gpu-sm-count", "gpu-capability", "cpu-isa", "threads", "processors")
@@ -173,6 +173,3 @@ def _of_machine(machine: Mapping[str, str], on_gpu: bool) -> tuple[dict[str, Non
         for state in _GPU_STATES:
             known[f"gpu.{number}.{state} {machine.get(f'gpu.{number}.{state}', '(not reported)')}"] = None
     return known, gaps if numbers else {**gaps, **{f"{title} mode": None for title in _GPU_STATES.values()}}
-
-
-CHECKS: tuple[Check, ...] = (device, same_for_all, recorded, alone)
