@@ -40,9 +40,16 @@ def _looked(check: Check, evidence: Evidence) -> CheckResult:
     try:
         return check(evidence)
     except GateError as error:
-        return CheckResult(check.id, check.category, "fail", f"it could not look: {error.message}", (), error.remedy)
+        return CheckResult(
+            id=check.id,
+            category=check.category,
+            status="fail",
+            message=f"it could not look: {error.message}",
+            evidence=(),
+            remedy=error.remedy,
+        )
     except OSError as error:
-        return CheckResult(check.id, check.category, "fail", f"it could not look: {error}")
+        return CheckResult(id=check.id, category=check.category, status="fail", message=f"it could not look: {error}")
 
 
 def _waived(result: CheckResult, waivers: Sequence[Waiver], today: date) -> CheckResult:

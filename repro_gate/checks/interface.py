@@ -29,7 +29,7 @@ RECORDED = 500  # entries of evidence that are recorded in full; the renderers s
 CHECKOUT, RUNS = "checkout", "runs"  # what a check needs: files alone, or training that ran
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CheckResult:
     """One item of the checklist. `evidence` holds `path:line` or values that were read."""
 
@@ -41,7 +41,7 @@ class CheckResult:
     remedy: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """Everything that checks may look at. `pair` are the two deterministic runs of the first seed, `control` the reseeded one.
 
@@ -121,7 +121,9 @@ class Check:
         """Look, and say the outcome as a status under the spec's profile and severities (waivers come later)."""
         found = self.look(evidence)
         status = _status(found.kind, self.id, evidence.spec)
-        return CheckResult(self.id, self.category, status, found.message, tuple(found.evidence), found.remedy)
+        return CheckResult(
+            id=self.id, category=self.category, status=status, message=found.message, evidence=tuple(found.evidence), remedy=found.remedy
+        )
 
 
 def check(identifier: str, title: str, needs: str = RUNS) -> Callable[[Callable[[Evidence], Outcome]], Check]:

@@ -38,10 +38,10 @@ def gather(spec: Spec, checkout: Checkout, watch: Watch, environment: Mapping[st
     """The evidence of the checkout: what git says, declared data hashed, this machine. Its `spec.data` is what the declarations name."""
     data = declared(spec, watch, environment, cached=cached)
     return Evidence(
-        replace(spec, data=data.items),
-        checkout.commit,
-        checkout.uncommitted,
-        0,
+        spec=replace(spec, data=data.items),
+        commit=checkout.commit,
+        uncommitted=checkout.uncommitted,
+        files=0,
         data=data.findings,
         data_problems=data.problems,
         checkout=checkout,

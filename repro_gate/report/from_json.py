@@ -175,7 +175,14 @@ def _cost(given: Mapping[str, Any]) -> Cost:
 
 def _check(given: Mapping[str, Any]) -> CheckResult:
     evidence = tuple(given.get("evidence", ()))
-    return CheckResult(given["id"], given["category"], given["status"], given["message"], evidence, given.get("remedy", ""))
+    return CheckResult(
+        id=given["id"],
+        category=given["category"],
+        status=given["status"],
+        message=given["message"],
+        evidence=evidence,
+        remedy=given.get("remedy", ""),
+    )
 
 
 def _run(given: Mapping[str, Any]) -> RunSummary:

@@ -19,7 +19,7 @@ from tests.support.built_traces import changed, flip, place_of, run, spec, train
 A = training()
 SAME = SeedResult(42, compare_runs([A], [A]))
 PARTED = SeedResult(42, compare_runs([A], [changed(A, place_of(A, 1, "gradient"), flip(0))]))
-PASSED = tuple(CheckResult(f"{name}/x", name, "pass", "") for name in CATEGORIES)
+PASSED = tuple(CheckResult(id=f"{name}/x", category=name, status="pass", message="") for name in CATEGORIES)
 FAILED = replace(PASSED[1], status="fail", message="wrong sum", evidence=("train.bin",))
 CRASHED = run("default-1", outcome="crashed", problem="it exited with status 1", reason_id="run/crashed")
 COST = Cost(20.0, (15.0, 25.0), 12.0, 10.0, 90)

@@ -15,12 +15,12 @@ from repro_gate.report.model import BaseFinding, Reason, Report, Weakening
 from tests.support import reports
 
 _ENTROPY = CheckResult(
-    "random-state/os-entropy",
-    "random-state",
-    "fail",
-    "the runs parted, and training code drew from the operating system's entropy",
-    ("src/train.py:41: rng = default_rng()", "src/data.py:7: random.Random()"),
-    "seed it from the run's seed",
+    id="random-state/os-entropy",
+    category="random-state",
+    status="fail",
+    message="the runs parted, and training code drew from the operating system's entropy",
+    evidence=("src/train.py:41: rng = default_rng()", "src/data.py:7: random.Random()"),
+    remedy="seed it from the run's seed",
 )
 _REASON = Reason("random-state/os-entropy", "the same, with its evidence", "seed it")
 _PLAIN = replace(reports.FAIL, checklist=(), reasons=reports.FAIL.reasons[:1])

@@ -65,8 +65,8 @@ def test_no_line_is_wider_than_the_terminal_but_the_command_to_copy(report: Repo
 
 
 def test_checks_with_nothing_to_look_at_and_good_runs_are_shown_on_request() -> None:
-    skipped = CheckResult("data/checksums", "data", "skip", "no data is declared")
-    undeclared = CheckResult("env/image-digest", "env", "skip", "no container image is declared")
+    skipped = CheckResult(id="data/checksums", category="data", status="skip", message="no data is declared")
+    undeclared = CheckResult(id="env/image-digest", category="env", status="skip", message="no container image is declared")
     report = replace(reports.PASS, checklist=(*reports.PASS.checklist[:2], skipped, undeclared))
     quiet, whole = (" ".join(_plain(report, verbose=verbose).split()) for verbose in (False, True))
     assert "data/checksums" not in quiet and "deterministic-1" not in quiet and quiet.count("not declared: image (https://") == 1

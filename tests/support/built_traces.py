@@ -148,7 +148,7 @@ def spec(tmp_path: Path = Path("/nowhere"), *, profile: str = "basic", **section
 
 def evidence(**changes: Any) -> Evidence:
     """Evidence of a checkout at a clean commit, without runs unless given."""
-    return replace(Evidence(spec(), "0123456789abcdef" + "0" * 24, (), 12), **changes)
+    return replace(Evidence(spec=spec(), commit="0123456789abcdef" + "0" * 24, uncommitted=(), files=12), **changes)
 
 
 def records(loader: int, role: str, numbers: Iterable[int], *, whole: bool = True) -> Records:
