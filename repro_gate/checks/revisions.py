@@ -6,12 +6,13 @@ from __future__ import annotations
 import ast
 import os
 import re
-import stat
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from repro_gate.files import Unreadable, read_text
 
 PINNED, LOOSE, UNRESOLVED = "pinned", "loose", "unresolved"
 MAX_FILES = 20_000
@@ -24,10 +25,10 @@ _TEST = re.compile(r"(?:test_.*|.*_test|conftest)\.py")
 _PACKAGES = (
     "transformers|datasets|diffusers|tokenizers|peft|huggingface_hub|optimum|trl|adapters|setfit|unsloth|sentence_transformers|timm|torch"
 )
-_IMPORT = re.compile(rf"^\s*(?:from|import)\s[^\n#]*\b(?:{_PACKAGES})\b".encode(), re.MULTILINE)
+_IMPORT = re.compile(rf"^[ \t]*(?:from|import)[ \t][^\n#]*\b(?:{_PACKAGES})\b", re.MULTILINE)
 _CALL = re.compile(
-    rb"^[^#\n]*\b(?:from_pretrained|load_dataset|load_dataset_builder|snapshot_download|hf_hub_download|pipeline|SentenceTransformer|"
-    rb"CrossEncoder|hub\.load|load|create_model)\(",
+    r"^[^#\n]*\b(?:from_pretrained|load_dataset|load_dataset_builder|snapshot_download|hf_hub_download|pipeline|SentenceTransformer|"
+    r"CrossEncoder|hub\.load|load|create_model)\(",
     re.MULTILINE,
 )
 _COMMIT = re.compile(r"(?<![0-9a-fA-F])[0-9a-fA-F]{40}(?![0-9a-fA-F])")
@@ -89,31 +90,33 @@ def find_revisions(root: Path, tracked: Iterable[str], local: Iterable[str] = ()
     calls, beyond, parsed = list[HubCall](), list[str](), 0
     unread = [f"{len(paths) - MAX_FILES} files beyond the first {MAX_FILES}"] if len(paths) > MAX_FILES else []
     for path in paths[:MAX_FILES]:
-        source = _read(root / path)
-        if isinstance(source, str):
-            unread.append(f"{path}: {source}")
-        elif _IMPORT.search(source) and _CALL.search(source):
-            if parsed + len(source) > MAX_PARSED_BYTES:
-                beyond.append(path)
-                continue
-            parsed += len(source)
-            places = ("", path.rpartition("/")[0])
+        if os.path.islink(root / path) or not os.path.lexists(root / path):
+            continue  # what a link leads to is tracked itself, or elsewhere
+        places = ("", path.rpartition("/")[0])
 
-            def is_local(name: str, places: tuple[str, str] = places) -> bool:
-                return any(os.path.normpath(os.path.join(place, name)) in known or os.path.lexists(root / place / name) for place in places)
+        def is_local(name: str, places: tuple[str, str] = places) -> bool:
+            return any(os.path.normpath(os.path.join(place, name)) in known or os.path.lexists(root / place / name) for place in places)
 
-            try:
+        try:
+            source = read_text(root / path, root, MAX_FILE_BYTES)
+            if _IMPORT.search(source) and _CALL.search(source):
+                if parsed + len(source) > MAX_PARSED_BYTES:
+                    beyond.append(path)
+                    continue
+                parsed += len(source)
                 calls += hub_calls(path, source, is_local)
-            except SyntaxError as error:
-                unread.append(f"{path}: no Python of this version: {error.msg}, line {error.lineno}"[:300])
-            except (ValueError, RecursionError, MemoryError) as error:
-                unread.append(f"{path}: cannot be parsed: {type(error).__name__}")
+        except Unreadable as error:
+            unread.append(f"{path}: {error}")
+        except SyntaxError as error:
+            unread.append(f"{path}: no Python of this version: {error.msg}, line {error.lineno}"[:300])
+        except (ValueError, RecursionError, MemoryError) as error:
+            unread.append(f"{path}: cannot be parsed: {type(error).__name__}")
     if beyond:
         unread.insert(0, f"{len(beyond)} files with such calls beyond the first {MAX_PARSED_BYTES >> 20} MiB of code ({beyond[0]}, …)")
     return Revisions(len(paths), tuple(calls), tuple(unread))
 
 
-def hub_calls(path: str, source: bytes | str, is_local: Callable[[str], bool]) -> list[HubCall]:
+def hub_calls(path: str, source: str, is_local: Callable[[str], bool]) -> list[HubCall]:
     """The calls of one file that fetch a dataset or a model, by line; `is_local` says whether a name is a path of the checkout. Raises
     SyntaxError, ValueError, RecursionError or MemoryError where it cannot be parsed."""
     with warnings.catch_warnings():
@@ -276,18 +279,3 @@ def _with_parents(path: str) -> Iterator[str]:
     while path:
         yield path
         path = path.rpartition("/")[0]
-
-
-def _read(path: Path) -> bytes | str:
-    """The bytes of a regular file, or why they are not read. Links are not followed: what they lead to is tracked itself, or elsewhere."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return "is no regular file"
-            content = file.read(MAX_FILE_BYTES + 1)
-            return content if len(content) <= MAX_FILE_BYTES else f"is larger than {MAX_FILE_BYTES >> 20} MiB"
-    except FileNotFoundError:
-        return b""
-    except (OSError, ValueError) as error:
-        return b"" if os.path.islink(path) else f"cannot be read: {getattr(error, 'strerror', None) or error}"
