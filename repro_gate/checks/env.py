@@ -143,7 +143,7 @@ def versions(evidence: Evidence) -> Outcome:
     unknown = [key for key in (_ON_GPU if on_gpu else ("python",)) if not facts[0].get(key)]
     shown = tuple(f"{key} {facts[0][key]}" for key in _SAME if facts[0].get(key))
     if unknown:
-        message = f"the version of {', '.join(unknown)} could not be read, so a rerun cannot be held against it"
+        message = f"the version of {', '.join(unknown)} could not be read, so a rerun cannot be compared with it"
         return missing(message, shown, "run where it can be read: `nvidia-smi` on PATH names the driver, torch the others")
     return passed(f"all {len(facts)} training processes had the same versions", shown)
 

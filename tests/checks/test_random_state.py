@@ -254,13 +254,13 @@ def drawing(*drawn: Drawn, condition: str = "deterministic-1", identical: bool |
     return no_os_entropy(evidence(runs=runs, comparison=None if identical is None else compare_runs([a], [b])))
 
 
-def test_a_draw_from_the_operating_system_is_a_suspect_where_the_runs_parted() -> None:
+def test_a_draw_from_the_operating_system_is_a_suspect_where_the_runs_diverged() -> None:
     draw = Drawn("numpy.random.default_rng()", "augment.py", 9)
-    parted = drawing(draw, identical=False)
-    assert (parted.status, parted.evidence) == ("fail", ("augment.py:9: numpy.random.default_rng()",))
-    assert "default_rng(seed)" in parted.remedy
+    diverged = drawing(draw, identical=False)
+    assert (diverged.status, diverged.evidence) == ("fail", ("augment.py:9: numpy.random.default_rng()",))
+    assert "default_rng(seed)" in diverged.remedy
     equal = drawing(draw)
-    assert (equal.status, equal.evidence) == ("warn", parted.evidence)
+    assert (equal.status, equal.evidence) == ("warn", diverged.evidence)
     assert "no recorded number depended on it" in equal.message
     assert "no two runs could be compared" in drawing(draw, identical=None).message
 
