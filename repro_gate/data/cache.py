@@ -58,7 +58,7 @@ class DataCache:
         except (OSError, sqlite3.Error, ValueError) as error:
             self._give_up(error)
 
-    def find(self, kind: str, path: Path, identity: bytes) -> bytes | None:
+    def find(self, kind: str, path: Path, identity: bytes) -> str | None:
         """The digest of this kind that the file or folder at a real path had, if it is still the same one; None: read it."""
         if self._connection is None:
             return None
@@ -71,13 +71,13 @@ class DataCache:
         if row is None or not all(isinstance(part, bytes) for part in row) or row[0] != identity or row[2] != _proof(key, *row[:2]):
             return None
         self._used.add(key)
-        return bytes(row[1])
+        return bytes(row[1]).decode()
 
-    def keep(self, kind: str, path: Path, identity: bytes, digest: bytes, *, newest: int, read_at: int) -> None:
+    def keep(self, kind: str, path: Path, identity: bytes, digest: str, *, newest: int, read_at: int) -> None:
         """Remember a digest. `newest` is the latest time of change of what was read, `read_at` the time before reading, in nanoseconds."""
         if self._connection is not None and newest <= read_at - RACY_NS:
             key = _key(kind, path)
-            self._kept[key] = (key, identity, digest, _proof(key, identity, digest))
+            self._kept[key] = (key, identity, digest.encode(), _proof(key, identity, digest.encode()))
 
     def close(self) -> None:
         """Write what was kept and let go of the file. May be called twice."""

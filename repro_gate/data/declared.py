@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.data.cache import DataCache
-from repro_gate.data.digests import Reading, Wanted, read_digests
-from repro_gate.data.hashing import Progress
-from repro_gate.data.tree import changes_in, dvc_patterns, list_files
+from repro_gate.data.hashing import Progress, Reading, Wanted, read_digests
+from repro_gate.data.tree import dvc_patterns, entry_identity, entry_name, identity_fields, list_files
 from repro_gate.errors import UsageError
 from repro_gate.spec.model import DataItem
 
@@ -167,7 +166,8 @@ def _fingerprint(path: Path) -> Fingerprint:
         return Fingerprint(f"unreadable: {error.strerror or error}")
     named = len(listing.entries) <= _NAMED_FILES
     for entry in listing.entries:
-        name, *moved = changes_in(entry)
-        digest.update(repr((name, *moved)).encode("utf-8", "surrogatepass"))
-        files += [(name, moved[0], moved[1], moved[2])] if named else []
+        size, changed, _, inode, _ = identity_fields(entry_identity(entry))
+        found = (os.fsdecode(entry_name(entry)), size, changed, inode)
+        digest.update(repr(found).encode("utf-8", "surrogatepass"))
+        files += [found] if named else []
     return Fingerprint(digest.hexdigest(), tuple(files))
