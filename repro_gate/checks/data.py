@@ -21,8 +21,8 @@ from repro_gate.checks.interface import (
 from repro_gate.checks.opened import declared_paths, folded, is_source, left_over, misplaced, opened, unlisted, with_line
 from repro_gate.checks.revisions import Found, find_revisions
 from repro_gate.checks.splits import splits_disjoint
-from repro_gate.data.declared import LEGACY, DataFinding
-from repro_gate.data.stated import quoted, wrong_digest
+from repro_gate.data.declared import DataFinding
+from repro_gate.data.formats import LEGACY, quoted, wrong_digest
 from repro_gate.spec.model import DataItem
 
 _HUB_CACHE = re.compile(r"/(?:models|datasets|spaces)--([^/]+)/snapshots/([0-9a-f]{40})/")

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from repro_gate.checkout.inspection import Checkout
 from repro_gate.compare.model import Comparison, Divergence, Tally
-from repro_gate.data.declarations import DataProblem
 from repro_gate.data.declared import DataFinding
+from repro_gate.data.formats import DataProblem
 from repro_gate.runs.launch import Run
 from repro_gate.spec.model import Spec
 

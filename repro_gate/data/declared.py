@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.data.cache import DataCache
+from repro_gate.data.formats import LEGACY
 from repro_gate.data.hashing import Progress, Reading, Wanted, read_digests
 from repro_gate.data.tree import dvc_patterns, entry_identity, entry_name, identity_fields, list_files
 from repro_gate.errors import UsageError
 from repro_gate.spec.model import DataItem
-
-LEGACY = "dos2unix:"  # before an md5 that DVC took before its version 3, with the line ends of text turned into LF
 
 _NAMED_FILES = 10_000  # above this many files a fingerprint is only a digest, and a change names the item instead of its files
 

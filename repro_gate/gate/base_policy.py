@@ -18,7 +18,8 @@ from repro_gate.baseline.model import FILE_NAME as LOCK_NAME
 from repro_gate.baseline.model import LockFile
 from repro_gate.checkout.inspection import Checkout, outermost
 from repro_gate.checkout.refs import commit_of, file_at, merge_base
-from repro_gate.data.declarations import DECLARING, MAX_CROISSANT, DataProblem, expand_items
+from repro_gate.data.declarations import DECLARING, MAX_CROISSANT, expand_items
+from repro_gate.data.formats import DataProblem
 from repro_gate.errors import GateError, UsageError
 from repro_gate.files import scratch_folder
 from repro_gate.gate.options import Options

@@ -12,8 +12,9 @@ from repro_gate.checkout.inspection import Checkout, inspect_checkout
 from repro_gate.checks import ALL, run_static
 from repro_gate.checks.interface import RUNS, CheckResult, Evidence
 from repro_gate.data.cache import DataCache, default_cache_path
-from repro_gate.data.declarations import DataProblem, expand_items
+from repro_gate.data.declarations import expand_items
 from repro_gate.data.declared import DataFinding, verify_data
+from repro_gate.data.formats import DataProblem
 from repro_gate.machine import read_machine
 from repro_gate.runs.progress import Watch
 from repro_gate.spec.model import DataItem, Spec

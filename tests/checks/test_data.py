@@ -14,9 +14,8 @@ from repro_gate.checks.data import batches_equal, checksums, digest_length, no_n
 from repro_gate.checks.interface import CheckResult, Evidence
 from repro_gate.checks.opened import NOT_ALL
 from repro_gate.compare.traces import compare_runs
-from repro_gate.data.declarations import DataProblem
 from repro_gate.data.declared import DataFinding
-from repro_gate.data.stated import wrong_digest
+from repro_gate.data.formats import DataProblem, wrong_digest
 from repro_gate.runs.launch import Run
 from repro_gate.spec.model import DataItem
 from repro_gate.trace.model import Opened
