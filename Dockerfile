@@ -3,7 +3,7 @@
 #   docker build .                                       torch for CUDA
 #   docker build --build-arg TORCH=cpu .                 torch for the CPU: tests, and runners without a GPU
 #
-# Everything that pip installs is held against a hash in requirements/. Nothing is compiled, so there is nothing to remove afterwards. A release
+# Everything that pip installs is compared with a hash in requirements/. Nothing is compiled, so there is nothing to remove afterwards. A release
 # names its packages' day (DEBIAN_SNAPSHOT), its commit (REVISION, VERSION) and the commit's time (SOURCE_DATE_EPOCH).
 
 ARG BASE_NAME=docker.io/library/debian:bookworm-20260824-slim
@@ -43,7 +43,7 @@ WORKDIR /build
 COPY requirements/build.lock ./
 RUN python3 -m venv /build/venv && /build/venv/bin/pip install --quiet --require-hashes --only-binary :all: --requirement build.lock
 
-# --- the training's environment. Bytecode is compiled here, since nobody may write it later, and is never held against a file's time, which
+# --- the training's environment. Bytecode is compiled here, since nobody may write it later, and is never compared with a file's time, which
 #     a copy or a rewrite of the image may change. What changes least comes apart from the rest: NVIDIA's libraries are most of the bytes.
 
 FROM builder AS training

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figure import ROOT
-from repro_gate.runs.arms import Condition
+from repro_gate.runs.arms import Arm
 from repro_gate.runs.environment import training_environment
 from repro_gate.runs.launch import Plan, Run, Site, launch
 from repro_gate.spec.model import Spec, Train
@@ -55,7 +55,7 @@ def open_place(source: Path) -> Iterator[Place]:
         yield place
 
 
-def run_bare(place: Place, command: str, condition: Condition) -> None:
+def run_bare(place: Place, command: str, condition: Arm) -> None:
     """Run a shell command under a condition's environment, without the probe. Raises RunFailed."""
     environment = training_environment(OUTER, condition, {}, place.root)
     del environment[CONFIG_VARIABLE], environment["PYTHONPATH"]
@@ -75,9 +75,7 @@ def run_bare(place: Place, command: str, condition: Condition) -> None:
             raise RunFailed(f"{command}: exit status {done.returncode}\n" + output.read()[-4000:].decode("utf-8", "replace"))
 
 
-def run_probed(
-    place: Place, command: str, condition: Condition, name: str, *, keep_final: bool = False, reference: Sequence[Trace] = ()
-) -> Run:
+def run_probed(place: Place, command: str, condition: Arm, name: str, *, keep_final: bool = False, reference: Sequence[Trace] = ()) -> Run:
     """Run the same command under the probe; `name` is the folder of its traces. Raises RunFailed."""
     spec = Spec(place.root / "repro.yml", train=Train(run=command))
     site = Site(place.root, place.workspace, place.workspace, place.root / "runs", OUTER)

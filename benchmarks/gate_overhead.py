@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.arms import OUTER, Place, RunFailed, open_place, run_bare
 from benchmarks.figure import ROOT, Figure
 from repro_gate.runs import arms
-from repro_gate.runs.arms import Condition
+from repro_gate.runs.arms import Arm
 
 GOAL = 1.10
 SEED = 42
@@ -93,7 +93,7 @@ def _command(epochs: int, seed: str) -> str:
 
 
 def _gate(place: Place, spec: Path, gate: Sequence[str]) -> tuple[float, list[float]]:
-    """Wall time of one gating in seconds, and what the gate says that its runs took. Raises RunFailed where the verdict is not `pass`."""
+    """Wall time of one gate run in seconds, and what the gate says that its runs took. Raises RunFailed where the verdict is not `pass`."""
     report = place.root / "report.json"
     command = [*gate, "run", str(spec), "--quiet", "--json", str(report)]
     began = time.perf_counter()
@@ -115,7 +115,7 @@ def _bare_series(place: Place, epochs: int) -> float:
     return time.perf_counter() - began
 
 
-def _bare_command(place: Place, condition: Condition, epochs: int) -> str:
+def _bare_command(place: Place, condition: Arm, epochs: int) -> str:
     command = _command(epochs, str(condition.seed))
     if not condition.flags:
         return command

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from repro_gate.report.model import Report
     from repro_gate.runs.progress import Watch
 
-_STRANGERS = ("run", "lock", "hash", "compare")  # commands that start what the checkout names: they hold no secret while they do
+_UNTRUSTED = ("run", "baseline", "hash", "compare")  # commands that start what the checkout names: they hold no secret while they do
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             importlib.import_module("argcomplete").autocomplete(parser())
     end_cleanly()
     options = parser().parse_args(arguments)
-    if arguments is None and options.command in _STRANGERS:
+    if arguments is None and options.command in _UNTRUSTED:
         from repro_gate.sandbox.reexec import handed_over, start_anew
 
         start_anew(os.environ)
@@ -129,31 +129,31 @@ def _check(options: argparse.Namespace) -> int:
     return 1 if any(item.status == "fail" for item in results) else 0
 
 
-def _lock(options: argparse.Namespace) -> int:
-    from repro_gate.commands.baseline import lock
+def _baseline(options: argparse.Namespace) -> int:
+    from repro_gate.commands.baseline import baseline
     from repro_gate.report.model import EXIT_CODES
 
     with _watch(options) as watch:
-        gating, path = lock(Path(options.spec), options.spec, watch, cached=not options.no_cache)
+        result, path = baseline(Path(options.spec), options.spec, watch, cached=not options.no_cache)
     with plain_log(os.environ):
-        _render(gating.report, options.verbose)
-    code = EXIT_CODES[gating.report.verdict]
+        _render(result.report, options.verbose)
+    code = EXIT_CODES[result.report.verdict]
     if path is not None:
         print(_printable(f"wrote {path}: review it and commit it"))
         return code
-    why = "two runs are within the tolerance but not the same bits" if code == 0 else f"the verdict is {gating.report.verdict}"
+    why = "two runs are within the tolerance but not bitwise identical" if code == 0 else f"the verdict is {result.report.verdict}"
     print(f"repro-gate: nothing was recorded: {why}", file=sys.stderr)
     return code or EXIT_CODES["inconclusive"]
 
 
 def _hash(options: argparse.Namespace) -> int:
-    from repro_gate.baseline.changes import diff_lines, moved, tree_lines
+    from repro_gate.baseline.changes import changed_inputs, diff_lines, tree_lines
     from repro_gate.commands.hash import address_at, as_json, diff_as_json
 
     _writable(options.json)
     with _watch(options) as watch:
         found = [address_at(Path(name), watch, cached=not options.no_cache) for name in options.diff or [options.target]]
-    moves = moved(*found) if options.diff else ()
+    moves = changed_inputs(*found) if options.diff else ()
     if options.json is not None:
         _write(options.json, diff_as_json(moves) if options.diff else as_json(found[0]))
     with plain_log(os.environ):
@@ -271,7 +271,7 @@ def _schema(options: argparse.Namespace) -> int:
 _COMMANDS = {
     "run": _run,
     "check": _check,
-    "lock": _lock,
+    "baseline": _baseline,
     "hash": _hash,
     "explain": _explain,
     "compare": _compare,

@@ -1,7 +1,6 @@
 """Text from the training code made safe for the place it is printed in: one function for each place, no place without one.
 
-Names of tensors, log lines, paths and check messages are hostile until they have passed through here. Called by every face of the
-report, by `github` and by the progress lines of `runs`. Standard library only.
+Names of tensors, log lines, paths and check messages are hostile until they have passed through here. Standard library only.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def read_start(path: Path, most: int) -> bytes:
 def leads_out(path: Path, checkout: Path) -> str:
     """Why the file that `path` leads to, links followed, is no content of the checkout at `checkout`, as a clause; empty where it is.
 
-    A stranger's link may lead to what only the gate can read: the job's event, a process's environment, the credential in `.git/config`.
+    An untrusted link may lead to what only the gate can read: the job's event, a process's environment, the credential in `.git/config`.
     """
     real, top = os.path.realpath(path), os.path.realpath(checkout)
     if real != top and not real.startswith(top.rstrip(os.sep) + os.sep):

@@ -71,7 +71,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Job:
     for page in ("checks/a.md", "reasons.md"):
         (root / "docs" / page).write_text("a page\n")
     job = Job(tmp_path_factory.mktemp("job"), SYSTEM, root / "native")
-    # What a stranger's checkout may hold: it is the current folder of each step.
+    # What an untrusted checkout may hold: it is the current folder of each step.
     for name in ("venv", "pip", "sysconfig", "repro_gate"):
         (job.folder / f"workspace/{name}.py").write_text("raise SystemExit('the checkout was imported')\n")
     for step in ("token", "setup"):

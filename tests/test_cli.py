@@ -1,4 +1,4 @@
-"""The command line: what it prints, how it exits, and that it starts without what only a gating needs."""
+"""The command line: what it prints, how it exits, and that it starts without what only a gate run needs."""
 
 from __future__ import annotations
 

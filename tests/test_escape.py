@@ -186,7 +186,7 @@ def test_an_honest_name_is_printed_as_it_is(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("the gradient of blocks.3.attn.weight parts at step 3.", "the gradient of `blocks.3.attn.weight` parts at step 3."),
+        ("the gradient of blocks.3.attn.weight diverges at step 3.", "the gradient of `blocks.3.attn.weight` diverges at step 3."),
         ("set CUBLAS_WORKSPACE_CONFIG=:4096:8, then start", "set `CUBLAS_WORKSPACE_CONFIG=:4096:8`, then start"),
         ("call `torch.seed()` (model.py:41), e.g. twice", "call `torch.seed()` (`model.py:41`), e.g. twice"),
         ("12.4% slower: 3 ULP, 1.2e-07 and UTF-8", "12.4% slower: 3 ULP, 1.2e-07 and UTF-8"),

@@ -1,4 +1,4 @@
-"""Claims about removing what a stranger's process left behind."""
+"""Claims about removing what an untrusted process left behind."""
 
 from __future__ import annotations
 

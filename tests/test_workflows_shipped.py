@@ -30,7 +30,7 @@ WRITES = {
     ("pull-request.yml", "repro-gate"): {"pull-requests"},
     ("gpu-matrix.yml", "gate"): {"pull-requests"},
     ("fork-safe-comment.yml", "comment"): {"pull-requests"},
-    ("nightly-lock.yml", "propose"): {"contents", "pull-requests"},
+    ("nightly-baseline.yml", "propose"): {"contents", "pull-requests"},
 }
 
 each = pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
@@ -56,7 +56,7 @@ def test_there_are_workflows() -> None:
         "fork-safe-comment.yml",
         "fork-safe-gate.yml",
         "gpu-matrix.yml",
-        "nightly-lock.yml",
+        "nightly-baseline.yml",
         "pull-request.yml",
     ]
 
@@ -196,7 +196,7 @@ def test_each_cell_of_the_matrix_has_its_own_comment_and_artifact() -> None:
 
 
 def test_the_nightly_job_that_writes_runs_no_training_and_the_other_cannot_write() -> None:
-    jobs = example("nightly-lock.yml")["jobs"]
+    jobs = example("nightly-baseline.yml")["jobs"]
     assert jobs["gate"]["permissions"] == {"contents": "read"}
     used = [step.get("uses", "") for step in jobs["propose"]["steps"]]
     assert not any(name.partition("@")[0] in ACTIONS or "checkout" in name for name in used)

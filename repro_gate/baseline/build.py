@@ -1,6 +1,5 @@
-"""The address of one checkout, proved: from what a gating has at hand, or (`repro-gate hash`) from nothing but the spec.
-
-Called by `gate` and `cli`. Both ways end in `address_of`, so that they give one address for one checkout on one machine.
+"""The config hash of one checkout, proved: from what a gate run has at hand, or (`repro-gate hash`) from nothing but the spec.
+Both ways end in `config_hash_of`, so that they give one config hash for one checkout on one machine.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from repro_gate.baseline.code import code_digest, code_files, file_digest
-from repro_gate.baseline.config_hash import ContentAddress
-from repro_gate.baseline.inputs import platform_leaves, recipe_leaves
+from repro_gate.baseline.config_hash import ConfigHash
+from repro_gate.baseline.inputs import platform_inputs, recipe_inputs
 from repro_gate.baseline.model import FILE_NAME
 from repro_gate.baseline.self_check import prove
-from repro_gate.baseline.tree import address
+from repro_gate.baseline.tree import hash_inputs
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checkout.snapshot import Snapshot, take_snapshot
 from repro_gate.data.declarations import expand_items
@@ -30,35 +29,35 @@ from repro_gate.spec.model import Spec
 _SAME_USER = Isolation()
 
 
-def address_of(
+def config_hash_of(
     spec: Spec,
     snapshot: Snapshot,
     data: Sequence[DataFinding],
     facts: Mapping[str, str],
     machine: Mapping[str, str],
     image: str | None,
-) -> ContentAddress:
-    """The proved address of a snapshot. `data` are the declared items as found, `facts` those of the first process that trained.
+) -> ConfigHash:
+    """The proved config hash of a snapshot. `data` are the declared items as found, `facts` those of the first process that trained.
 
     Raises Inconclusive where the snapshot cannot be read.
     """
     folder = os.path.relpath(os.path.realpath(spec.path.parent), snapshot.source)
     code = code_digest(snapshot.root, code_files(snapshot.root), set(_no_code(spec, snapshot, data, folder)))
-    recipe = recipe_leaves(spec, code, data, _lockfile(spec, snapshot, folder), folder)
-    return prove(address(recipe, platform_leaves(facts, machine, image)))
+    recipe = recipe_inputs(spec, code, data, _lockfile(spec, snapshot, folder), folder)
+    return prove(hash_inputs(recipe, platform_inputs(facts, machine, image)))
 
 
-def address_of_spec(
+def config_hash_of_spec(
     spec: Spec,
     environment: Mapping[str, str],
     image: str | None = None,
     data: Sequence[DataFinding] | None = None,
     isolation: Isolation = _SAME_USER,
-) -> ContentAddress:
-    """The address of the checkout that holds the spec, without a run: the training's interpreter is asked what it would train with.
+) -> ConfigHash:
+    """The config hash of the checkout that holds the spec, without a run: the training's interpreter is asked what it would train with.
 
-    `environment` is the one the gate was started in; `data` spares reading the declared data again. Raises GateError: no address without
-    the data, without an interpreter that has torch, or of a checkout that cannot be read.
+    `environment` is the one the gate was started in; `data` spares reading the declared data again. Raises GateError: no config hash
+    without the data, without an interpreter that has torch, or of a checkout that cannot be read.
     """
     checkout = inspect_checkout(spec.path.parent)
     if data is None:
@@ -74,11 +73,11 @@ def address_of_spec(
     facts = {**interpreter_facts(spec, environment, isolation), "threads": thread_count(environment)}
     with scratch_folder() as place, obeyed():
         snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, spec.path.parent) for item in spec.data])
-        return address_of(spec, snapshot, found, facts, read_machine(), image)
+        return config_hash_of(spec, snapshot, found, facts, read_machine(), image)
 
 
 def _no_code(spec: Spec, snapshot: Snapshot, data: Sequence[DataFinding], folder: str) -> Iterator[str]:
-    """Paths in the snapshot that have leaves of their own, or must not count: the spec, the lock, the lockfile, declared data."""
+    """Paths in the snapshot that have inputs of their own, or must not count: the spec, the baseline, the lockfile, declared data."""
     yield os.path.normpath(os.path.join(folder, spec.path.name))
     yield os.path.normpath(os.path.join(folder, FILE_NAME))
     if spec.env.lockfile is not None:

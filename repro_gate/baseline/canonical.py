@@ -1,4 +1,4 @@
-"""Leaf values in a form that has one text: every value JSON can hold, and the ones it would fold, told apart.
+"""InputValue values in a form that has one text: every value JSON can hold, and the ones it would fold, told apart.
 
 Called by `tree` (which hashes the form) and `document` (which writes and reads it, so that what stands in report.json is what is hashed).
 RFC 8785 folds `1` and `1.0` and ends at 2**53, so numbers are objects of one key that names the type, and mappings are such objects too: no
@@ -12,9 +12,9 @@ import re
 
 import rfc8785
 
-from repro_gate.baseline.config_hash import Leaf
+from repro_gate.baseline.config_hash import InputValue
 
-Form = None | bool | str | list["Form"] | dict[str, "Form"]  # what JSON holds of a leaf: no numbers
+Form = None | bool | str | list["Form"] | dict[str, "Form"]  # what JSON holds of an input: no numbers
 
 MAX_DEPTH = 16
 MAX_DIGITS = 1_000  # of a whole number that is read
@@ -22,7 +22,7 @@ _TO_ESCAPE = re.compile("[\\\\\ud800-\udfff]")
 _ESCAPED = re.compile(r"\\(\\|u(d[89a-f][0-9a-f]{2}))")
 
 
-def to_form(value: Leaf) -> Form:
+def to_form(value: InputValue) -> Form:
     """`{"int": "42"}`, `{"float": "0x1.8p+0"}` (`nan` for every NaN, `inf`, `-inf`), `{"dict": {…}}`; the rest as it is, text escaped."""
     if value is None or isinstance(value, bool):
         return value
@@ -37,7 +37,7 @@ def to_form(value: Leaf) -> Form:
     return {"dict": {escape(name): to_form(item) for name, item in value.items()}}
 
 
-def from_form(form: object, depth: int = MAX_DEPTH) -> Leaf:
+def from_form(form: object, depth: int = MAX_DEPTH) -> InputValue:
     """The value of a form that somebody else wrote. Raises ValueError for what `to_form` never gives."""
     if depth == 0:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")

@@ -1,4 +1,4 @@
-"""One digest over the code: the files of a snapshot by path, kind and contents, and nothing else of them. Called by `build`.
+"""One digest over the code: the files of a snapshot by path, kind and contents, and nothing else of them.
 
 Neither the place of the checkout nor its user, times, permissions beyond the owner's right to execute, or the order of its folders counts.
 Empty folders do not either: git does not carry them.
@@ -35,7 +35,7 @@ def code_digest(root: Path, names: Iterable[str], leave_out: Collection[str]) ->
         except OSError as error:
             raise Inconclusive(
                 f"{os.fsdecode(name)} cannot be read from the snapshot of the checkout: {error.strerror or error}",
-                reason_id="address/code",
+                reason_id="config-hash/code",
                 remedy="let nothing else write to the temporary folder (TMPDIR) while the gate runs",
             ) from error
         tree.update(record + b"  " + name + b"\0")
@@ -58,7 +58,7 @@ def code_files(root: Path) -> Iterator[str]:
         except OSError as error:
             raise Inconclusive(
                 f"{root / folder} cannot be listed: {error.strerror or error}",
-                reason_id="address/code",
+                reason_id="config-hash/code",
                 remedy="let nothing else write to the temporary folder (TMPDIR) while the gate runs",
             ) from error
 

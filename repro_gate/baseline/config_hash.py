@@ -1,4 +1,4 @@
-"""The content address as data. Built by `address`, carried by the report, written into the lock. Imports nothing of the package."""
+"""The config hash as data. Carried by the report, written into the baseline. Imports nothing of the package."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 RECIPE, PLATFORM = "recipe", "platform"
 ROOTS = (RECIPE, PLATFORM)
-Leaf = None | bool | int | float | str | list["Leaf"] | dict[str, "Leaf"]  # the value of one leaf
-Leaves = Mapping[str, Leaf]  # name -> value, such as `data/train.bin` -> `sha256:…`
+InputValue = None | bool | int | float | str | list["InputValue"] | dict[str, "InputValue"]  # the value of one input
+Inputs = Mapping[str, InputValue]  # name -> value, such as `data/train.bin` -> `sha256:…`
 
 
 @dataclass(frozen=True)
-class LeafMove:
-    """One leaf in which two addresses differ. `before` and `after` are shown as text; None where the leaf is not there."""
+class ChangedInput:
+    """One input in which two config hashes differ. `before` and `after` are shown as text; None where the input is not there."""
 
     root: str  # RECIPE or PLATFORM
     name: str
@@ -22,26 +22,26 @@ class LeafMove:
 
 
 @dataclass(frozen=True)
-class Proof:
-    """What an address showed of itself: hashed twice equal, and how many of its `leaves` changed the root when each was perturbed."""
+class SelfCheck:
+    """What a config hash showed of itself: hashed twice equal, and how many of its `inputs` changed the root when each was perturbed."""
 
     stable: bool
-    leaves: int
-    moved: int
+    inputs: int
+    covered: int
 
     @property
-    def holds(self) -> bool:
-        """Whether the address sees every one of its leaves."""
-        return self.stable and self.moved == self.leaves > 0
+    def complete(self) -> bool:
+        """Whether the config hash sees every one of its inputs."""
+        return self.stable and self.covered == self.inputs > 0
 
 
 @dataclass(frozen=True)
-class ContentAddress:
-    """Hashes are `sha256:` and 64 hex digits. `leaves` are the values by root; `proof` is None where it was not made."""
+class ConfigHash:
+    """Hashes are `sha256:` and 64 hex digits. `inputs` are the values by root; `self_check` is None where it was not made."""
 
     config_hash: str
     recipe: str
     platform: str
-    recipe_leaves: Leaves
-    platform_leaves: Leaves
-    proof: Proof | None = None
+    recipe_inputs: Inputs
+    platform_inputs: Inputs
+    self_check: SelfCheck | None = None

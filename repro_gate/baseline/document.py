@@ -1,6 +1,5 @@
-"""An address as JSON, for report.json and repro.lock, and back. What is read is untrusted: the hashes are made again from the leaves.
-
-Called by `report` and `lock`, and by `read`. Leaves stand in the form that is hashed (`canonical`), so that the roots can be recomputed
+"""a config hash as JSON, for report.json and repro.baseline.yml, and back. What is read is untrusted: the hashes are made again from the
+inputs. Inputs stand in the form that is hashed (`canonical`), so that the roots can be recomputed
 from the document without this program, and so that no JSON tool changes a value on the way.
 """
 
@@ -11,77 +10,79 @@ from collections.abc import Mapping
 from typing import Any
 
 from repro_gate.baseline.canonical import Form, escape, from_form, to_form, unescape
-from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ROOTS, ContentAddress, Leaf, Leaves, Proof
-from repro_gate.baseline.tree import address
+from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ROOTS, ConfigHash, Inputs, InputValue, SelfCheck
+from repro_gate.baseline.tree import hash_inputs
 from repro_gate.errors import UsageError
 
-MAX_LEAVES = 20_000  # of one root
+MAX_INPUTS = 20_000  # of one root
 MAX_NAME = 8_192  # characters
-MAX_VALUE = 65_536  # characters of one leaf's value, in all
+MAX_VALUE = 65_536  # characters of one input's value, in all
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-def to_json(given: ContentAddress) -> dict[str, Any]:
-    """`config_hash`, `recipe`, `platform`, `leaves` by root and name in their hashed form, and `proof` (None where there is none)."""
-    proof = given.proof
+def to_json(given: ConfigHash) -> dict[str, Any]:
+    """`config_hash`, `recipe`, `platform`, `inputs` by root and name in their hashed form, and `self_check` (None where there is none)."""
+    self_check = given.self_check
     return {
         "config_hash": given.config_hash,
         RECIPE: given.recipe,
         PLATFORM: given.platform,
-        "leaves": {RECIPE: leaves_to_json(given.recipe_leaves), PLATFORM: leaves_to_json(given.platform_leaves)},
-        "proof": None if proof is None else {"stable": proof.stable, "leaves": proof.leaves, "moved": proof.moved},
+        "inputs": {RECIPE: inputs_to_json(given.recipe_inputs), PLATFORM: inputs_to_json(given.platform_inputs)},
+        "self_check": None
+        if self_check is None
+        else {"stable": self_check.stable, "inputs": self_check.inputs, "covered": self_check.covered},
     }
 
 
-def from_json(document: object) -> ContentAddress:
-    """An address that somebody else wrote. Raises UsageError, in one line: malformed, or a hash that its leaves do not give."""
-    fields = _mapping(document, "content_address")
-    leaves = _mapping(fields.get("leaves"), "content_address.leaves")
-    if set(leaves) != set(ROOTS):
-        raise _malformed("content_address.leaves", f"expected `{RECIPE}` and `{PLATFORM}`")
-    recipe, platform = (leaves_from_json(leaves[root], f"content_address.leaves.{root}") for root in ROOTS)
-    made = address(recipe, platform)
-    claimed = {name: _digest(fields.get(name), f"content_address.{name}") for name in (RECIPE, PLATFORM, "config_hash")}
+def from_json(document: object) -> ConfigHash:
+    """a config hash that somebody else wrote. Raises UsageError, in one line: malformed, or a hash that its inputs do not give."""
+    fields = _mapping(document, "config_hash")
+    inputs = _mapping(fields.get("inputs"), "config_hash.inputs")
+    if set(inputs) != set(ROOTS):
+        raise _malformed("config_hash.inputs", f"expected `{RECIPE}` and `{PLATFORM}`")
+    recipe, platform = (inputs_from_json(inputs[root], f"config_hash.inputs.{root}") for root in ROOTS)
+    made = hash_inputs(recipe, platform)
+    claimed = {name: _digest(fields.get(name), f"config_hash.{name}") for name in (RECIPE, PLATFORM, "config_hash")}
     for name, claim in claimed.items():
         if claim != getattr(made, name):
             raise UsageError(
-                f"content_address.{name} is {claim}, but what it is made of gives {getattr(made, name)}",
-                reason_id="address/forged",
-                remedy="it was edited by hand or cut short: make it again with `repro-gate run` (a lock: `repro-gate lock`)",
+                f"config_hash.{name} is {claim}, but what it is made of gives {getattr(made, name)}",
+                reason_id="config-hash/forged",
+                remedy="it was edited by hand or cut short: make it again with `repro-gate run` (a baseline: `repro-gate baseline`)",
             )
-    proof = _proof(fields.get("proof"), len(recipe) + len(platform))
-    return ContentAddress(made.config_hash, made.recipe, made.platform, made.recipe_leaves, made.platform_leaves, proof)
+    self_check = _self_check(fields.get("self_check"), len(recipe) + len(platform))
+    return ConfigHash(made.config_hash, made.recipe, made.platform, made.recipe_inputs, made.platform_inputs, self_check)
 
 
-def leaves_to_json(leaves: Leaves) -> dict[str, Form]:
-    """One root's leaves by name, sorted, each in its hashed form."""
-    return {escape(name): to_form(leaves[name]) for name in sorted(leaves)}
+def inputs_to_json(inputs: Inputs) -> dict[str, Form]:
+    """One root's inputs by name, sorted, each in its hashed form."""
+    return {escape(name): to_form(inputs[name]) for name in sorted(inputs)}
 
 
-def leaves_from_json(document: object, where: str) -> dict[str, Leaf]:
-    """One root's leaves as somebody else wrote them. Raises UsageError with `where` in it for what `leaves_to_json` never gives."""
-    found: dict[str, Leaf] = {}
+def inputs_from_json(document: object, where: str) -> dict[str, InputValue]:
+    """One root's inputs as somebody else wrote them. Raises UsageError with `where` in it for what `inputs_to_json` never gives."""
+    found: dict[str, InputValue] = {}
     entries = _mapping(document, where)
-    if len(entries) > MAX_LEAVES:
-        raise _malformed(where, f"{len(entries)} leaves, {MAX_LEAVES} at most")
+    if len(entries) > MAX_INPUTS:
+        raise _malformed(where, f"{len(entries)} inputs, {MAX_INPUTS} at most")
     for name, form in entries.items():
         if len(name) > MAX_NAME or _size(form) > MAX_VALUE:
-            raise _malformed(where, f"the leaf {name[:60]!r} is too large")
+            raise _malformed(where, f"the input {name[:60]!r} is too large")
         try:
             found[unescape(name)] = from_form(form)
         except ValueError as error:
-            raise _malformed(where, f"the leaf {name[:60]!r}: {error}") from None
+            raise _malformed(where, f"the input {name[:60]!r}: {error}") from None
     return found
 
 
-def _proof(document: object, leaves: int) -> Proof | None:
+def _self_check(document: object, inputs: int) -> SelfCheck | None:
     if document is None:
         return None
-    fields = _mapping(document, "content_address.proof")
-    stable, counted, moved = fields.get("stable"), fields.get("leaves"), fields.get("moved")
-    if type(stable) is not bool or type(counted) is not int or type(moved) is not int or counted != leaves or not 0 <= moved <= leaves:
-        raise _malformed("content_address.proof", f"expected `stable`, and `leaves` {leaves}, of which `moved`")
-    return Proof(stable, counted, moved)
+    fields = _mapping(document, "config_hash.self_check")
+    stable, counted, covered = fields.get("stable"), fields.get("inputs"), fields.get("covered")
+    if type(stable) is not bool or type(counted) is not int or type(covered) is not int or counted != inputs or not 0 <= covered <= inputs:
+        raise _malformed("config_hash.self_check", f"expected `stable`, and `inputs` {inputs}, of which `covered`")
+    return SelfCheck(stable, counted, covered)
 
 
 def _digest(value: object, where: str) -> str:
@@ -111,4 +112,4 @@ def _size(form: object) -> int:
 
 def _malformed(where: str, what: str) -> UsageError:
     remedy = "it does not come from this version of repro-gate: make it again"
-    return UsageError(f"{where}: {what}", reason_id="address/malformed", remedy=remedy)
+    return UsageError(f"{where}: {what}", reason_id="config-hash/malformed", remedy=remedy)

@@ -1,6 +1,5 @@
-"""What a gating means beside what is recorded: unchanged, no-op, changed, drift or new platform; and the entry that records it.
-
-Called by `locking`. Pure: no files, no clock.
+"""What a gate run means beside what is recorded: unchanged, no-op, changed, drift or new platform; and the entry that records it.
+Pure: no files, no clock.
 """
 
 from __future__ import annotations
@@ -8,51 +7,49 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from repro_gate.baseline.changes import moved
-from repro_gate.baseline.config_hash import PLATFORM, ContentAddress, LeafMove
-from repro_gate.baseline.model import FILE_NAME, Entry, LockFile, LockFinding, Outcome
+from repro_gate.baseline.changes import changed_inputs
+from repro_gate.baseline.config_hash import PLATFORM, ChangedInput, ConfigHash
+from repro_gate.baseline.model import FILE_NAME, Baseline, BaselineFinding, Entry, Outcome
 from repro_gate.spec.errors import escaped, shortened
 
 _FEW = 3  # names in a sentence; the finding holds them all
-_RENEW = "if that is meant, record the new result with `repro-gate lock` and commit repro.lock with the change"
+_RENEW = "if that is meant, record the new result with `repro-gate baseline` and commit repro.baseline.yml with the change"
 
 
-def judge(lock: LockFile, address: ContentAddress, outcomes: Sequence[Outcome], outside: Mapping[str, str]) -> LockFinding:
-    """Hold one gating against the entry of its platform. Seeds and artifacts count where both sides have them."""
-    entry = lock.entries.get(address.platform)
+def judge(baseline: Baseline, hashed: ConfigHash, outcomes: Sequence[Outcome], outside: Mapping[str, str]) -> BaselineFinding:
+    """Compare one gate run with the entry of its platform. Seeds and artifacts count where both sides have them."""
+    entry = baseline.entries.get(hashed.platform)
     if entry is None:
-        return _new_platform(lock, address, outcomes)
+        return _new_platform(baseline, hashed, outcomes)
     parts, gap = unlike(entry.outcomes, outcomes), loss_gap(entry.outcomes, outcomes)
-    leaves = moved(_address_of(entry), address)
-    if entry.config_hash == address.config_hash:
+    inputs = changed_inputs(_config_hash_of(entry), hashed)
+    if entry.config_hash == hashed.config_hash:
         parts = parts or _unpaired_seeds(entry.outcomes, outcomes)
         return _drift(entry, parts, gap, outside) if parts else _unchanged(entry, outcomes, gap)
-    why = f"the recipe moved ({_named([item.name for item in leaves])})"
+    why = f"inputs changed ({_named([item.name for item in inputs])})"
     if not parts:
-        message = f"{why}, and the bits are those of {FILE_NAME}: for this training the change does nothing"
-        remedy = "`repro-gate lock` records the new recipe with the same bits"
-        return LockFinding("no-op", message, leaves, (), gap, (), entry.recorded, remedy)
-    bits = (
-        f"and so did the bits: {_named(parts)}{_far(gap)}" if parts != ("seeds",) else "and no seed is in both, so no bits can be compared"
-    )
+        message = f"{why}, results are bitwise identical to the baseline"
+        remedy = "`repro-gate baseline` records the new inputs with the same results"
+        return BaselineFinding("no-op", message, inputs, (), gap, (), entry.recorded, remedy)
+    bits = f"results differ: {_named(parts)}{_far(gap)}" if parts != ("seeds",) else "no seed is in both, so results cannot be compared"
     message = f"{why}, {bits}"
-    return LockFinding("changed", message, leaves, parts, _finite(gap), _facts_moved(entry.outside, outside), entry.recorded, _RENEW)
+    return BaselineFinding("changed", message, inputs, parts, _finite(gap), _changed_facts(entry.outside, outside), entry.recorded, _RENEW)
 
 
-def merge(lock: LockFile | None, entry: Entry) -> LockFile:
-    """The lock with the entry of this platform replaced or added. Entries of other platforms stay, also where their recipe is an older one:
-    the gate says so on those platforms."""
-    return LockFile({**({} if lock is None else lock.entries), entry.platform: entry})
+def merge(baseline: Baseline | None, entry: Entry) -> Baseline:
+    """The baseline with the entry of this platform replaced or added. Entries of other platforms stay, also where their recipe is an older
+    one: the gate says so on those platforms."""
+    return Baseline({**({} if baseline is None else baseline.entries), entry.platform: entry})
 
 
-def entry_of(address: ContentAddress, outcomes: Sequence[Outcome], outside: Mapping[str, str], now: str, version: str) -> Entry:
-    """What a gating leaves in the lock. `now` is UTC, ISO 8601 to the second, `version` this tool's."""
+def entry_of(hashed: ConfigHash, outcomes: Sequence[Outcome], outside: Mapping[str, str], now: str, version: str) -> Entry:
+    """What a gate run leaves in the baseline. `now` is UTC, ISO 8601 to the second, `version` this tool's."""
     return Entry(
-        config_hash=address.config_hash,
-        recipe=address.recipe,
-        platform=address.platform,
-        recipe_leaves=address.recipe_leaves,
-        platform_leaves=address.platform_leaves,
+        config_hash=hashed.config_hash,
+        recipe=hashed.recipe,
+        platform=hashed.platform,
+        recipe_inputs=hashed.recipe_inputs,
+        platform_inputs=hashed.platform_inputs,
         outcomes=tuple(sorted(outcomes, key=lambda outcome: outcome.seed)),
         outside=dict(sorted(outside.items())),
         recorded=now,
@@ -63,8 +60,8 @@ def entry_of(address: ContentAddress, outcomes: Sequence[Outcome], outside: Mapp
 def unlike(recorded: Sequence[Outcome], now: Sequence[Outcome]) -> tuple[str, ...]:
     """The parts whose bits differ, over all seeds that both sides have: `steps`, `losses`, `weights`, `optimizer`, `artifact out/a.pt`.
 
-    An artifact counts where both sides have it (which ones are captured is no part of the address). Sides without a common seed differ in
-    all: `seeds`.
+    An artifact counts where both sides have it (which ones are captured is no part of the config hash). Sides without a common seed differ
+    in all: `seeds`.
     """
     pairs = _pairs(recorded, now)
     if not pairs:
@@ -92,58 +89,58 @@ def loss_gap(recorded: Sequence[Outcome], now: Sequence[Outcome]) -> float | Non
     return max(gaps, default=None)
 
 
-def _new_platform(lock: LockFile, address: ContentAddress, outcomes: Sequence[Outcome]) -> LockFinding:
-    remedy = "`repro-gate lock` on this platform records its result beside the others; commit repro.lock"
+def _new_platform(baseline: Baseline, hashed: ConfigHash, outcomes: Sequence[Outcome]) -> BaselineFinding:
+    remedy = "`repro-gate baseline` on this platform records its result beside the others; commit repro.baseline.yml"
     nothing = f"{FILE_NAME} holds nothing for this platform"
-    if not lock.entries:
-        return LockFinding("new-platform", nothing, remedy=remedy)
-    same = [entry for entry in lock.entries.values() if entry.recipe == address.recipe]
-    nearest = min(same or lock.entries.values(), key=lambda entry: (len(_platform_moves(entry, address)), entry.platform))
-    leaves = _platform_moves(nearest, address)
-    changes = _named([f"{item.name} {item.before or 'absent'} -> {item.after or 'absent'}" for item in leaves])
+    if not baseline.entries:
+        return BaselineFinding("new-platform", nothing, remedy=remedy)
+    same = [entry for entry in baseline.entries.values() if entry.recipe == hashed.recipe]
+    nearest = min(same or baseline.entries.values(), key=lambda entry: (len(_changed_platform(entry, hashed)), entry.platform))
+    inputs = _changed_platform(nearest, hashed)
+    changes = _named([f"{item.name} {item.before or 'absent'} -> {item.after or 'absent'}" for item in inputs])
     if not same:
-        message = f"{nothing}, nor this recipe for any other; the nearest one differs in {changes}"
-        return LockFinding("new-platform", message, leaves, recorded=nearest.recorded, remedy=remedy, unknown_recipe=True)
+        message = f"{nothing}, and these inputs for no other platform; the nearest one differs in {changes}"
+        return BaselineFinding("new-platform", message, inputs, recorded=nearest.recorded, remedy=remedy, unknown_recipe=True)
     differing = unlike(nearest.outcomes, outcomes)
-    bits = f"other bits ({_named(differing)})" if differing else "the same bits"
-    message = f"{nothing}; the nearest one has this recipe and {bits}, and differs in {changes}"
+    bits = f"other results ({_named(differing)})" if differing else "the same results"
+    message = f"{nothing}; the nearest platform has the same recipe and {bits}, and differs in {changes}"
     gap = _finite(loss_gap(nearest.outcomes, outcomes))
-    return LockFinding("new-platform", message, leaves, differing, gap, (), nearest.recorded, remedy)
+    return BaselineFinding("new-platform", message, inputs, differing, gap, (), nearest.recorded, remedy)
 
 
-def _unchanged(entry: Entry, outcomes: Sequence[Outcome], gap: float | None) -> LockFinding:
+def _unchanged(entry: Entry, outcomes: Sequence[Outcome], gap: float | None) -> BaselineFinding:
     pairs = _pairs(entry.outcomes, outcomes)
     parts = [name for name in ("losses", "weights", "optimizer") if any(getattr(old, name) for old, _ in pairs)]
     names = {"losses": "final losses", "weights": "weights", "optimizer": "optimizer state"}
     artifacts = len({name for old, new in pairs for name in old.artifacts.keys() & new.artifacts})
     what = [names[part] for part in parts] + ([f"{artifacts} artifact" + ("s" if artifacts > 1 else "")] if artifacts else [])
-    return LockFinding(
-        "unchanged", f"the same address and the same bits: {', '.join(what) or 'steps'}", loss_gap=_finite(gap), recorded=entry.recorded
+    return BaselineFinding(
+        "unchanged", f"same inputs, bitwise identical results: {', '.join(what) or 'steps'}", loss_gap=_finite(gap), recorded=entry.recorded
     )
 
 
-def _drift(entry: Entry, parts: tuple[str, ...], gap: float | None, outside: Mapping[str, str]) -> LockFinding:
-    facts = _facts_moved(entry.outside, outside)
+def _drift(entry: Entry, parts: tuple[str, ...], gap: float | None, outside: Mapping[str, str]) -> BaselineFinding:
+    facts = _changed_facts(entry.outside, outside)
     known = len(entry.outside.keys() & outside)
-    message = f"the same address gives other bits than recorded: {_named(parts)}{_far(gap)}"
+    message = f"same inputs, different results: {_named(parts)}{_far(gap)}"
     if facts:
-        message += f"; outside its leaves moved {_named([fact.partition(': ')[0] for fact in facts])}"
+        message += f"; changed outside the hashed inputs: {_named([fact.partition(': ')[0] for fact in facts])}"
         remedy = (
-            "put back what moved outside the leaves and gate again; where that was the cause, pin it in the lockfile or the image, which "
-            "are leaves. If the new result is right, record it with `repro-gate lock`"
+            "undo that change and run the gate again; if it was the cause, pin it in the lockfile or the image, which are hashed. "
+            "If the new result is right, record it with `repro-gate baseline`"
         )
     else:
         groups = ", ".join(dict.fromkeys(name.partition("/")[0] for name in sorted(entry.outside.keys() & outside)))
         message += (
-            f"; none of the {known} facts known to lie outside its leaves moved ({groups})"
+            f"; none of the {known} recorded facts outside the hashed inputs changed ({groups})"
             if known
-            else "; nothing is known of what lies outside"
+            else "; nothing outside the hashed inputs was recorded"
         )
         remedy = (
-            "look for what no leaf names: a file that training reads and `data` does not declare, a download, a library that was built "
-            "anew under the same version, firmware, broken memory. If the new result is right, record it with `repro-gate lock`"
+            "something outside the hashed inputs changed: an undeclared data file, a download, a rebuilt library, firmware, faulty "
+            "memory. If the new result is right, record it with `repro-gate baseline`"
         )
-    return LockFinding("drift", message, (), parts, _finite(gap), facts, entry.recorded, remedy)
+    return BaselineFinding("drift", message, (), parts, _finite(gap), facts, entry.recorded, remedy)
 
 
 def _pairs(recorded: Sequence[Outcome], now: Sequence[Outcome]) -> list[tuple[Outcome, Outcome]]:
@@ -155,7 +152,7 @@ def _unpaired_seeds(recorded: Sequence[Outcome], now: Sequence[Outcome]) -> tupl
     return tuple(f"seed {seed}" for seed in sorted({outcome.seed for outcome in recorded} ^ {outcome.seed for outcome in now}))
 
 
-def _facts_moved(recorded: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+def _changed_facts(recorded: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(
         f"{name}: {recorded.get(name, 'absent')} -> {now.get(name, 'absent')}"
         for name in sorted(recorded.keys() | now)
@@ -163,12 +160,12 @@ def _facts_moved(recorded: Mapping[str, str], now: Mapping[str, str]) -> tuple[s
     )
 
 
-def _platform_moves(entry: Entry, address: ContentAddress) -> tuple[LeafMove, ...]:
-    return tuple(item for item in moved(_address_of(entry), address) if item.root == PLATFORM)
+def _changed_platform(entry: Entry, hashed: ConfigHash) -> tuple[ChangedInput, ...]:
+    return tuple(item for item in changed_inputs(_config_hash_of(entry), hashed) if item.root == PLATFORM)
 
 
-def _address_of(entry: Entry) -> ContentAddress:
-    return ContentAddress(entry.config_hash, entry.recipe, entry.platform, entry.recipe_leaves, entry.platform_leaves)
+def _config_hash_of(entry: Entry) -> ConfigHash:
+    return ConfigHash(entry.config_hash, entry.recipe, entry.platform, entry.recipe_inputs, entry.platform_inputs)
 
 
 def _named(names: Sequence[str]) -> str:

@@ -1,6 +1,5 @@
-"""The plain data of a `repro.lock` to `LockFile`: every field checked for its type, length and form, every hash over leaves made again.
-
-Called by `format.read_lock_text`, which knows where each value stands. What is checked here came from a stranger's checkout. Pure.
+"""The plain data of a `repro.baseline.yml` to `Baseline`: every field checked for its type, length and form, every hash over inputs made
+again. What is checked here came from an untrusted checkout. Pure.
 """
 
 from __future__ import annotations
@@ -10,25 +9,25 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard, TypeVar
 
 from repro_gate.baseline.canonical import from_form, unescape
-from repro_gate.baseline.config_hash import Leaf
-from repro_gate.baseline.model import Entry, LockFile, Outcome
+from repro_gate.baseline.config_hash import InputValue
+from repro_gate.baseline.model import Baseline, Entry, Outcome
 from repro_gate.baseline.results import MAX_CURVE
-from repro_gate.baseline.tree import address
+from repro_gate.baseline.tree import hash_inputs
 from repro_gate.spec.errors import KeyPath
 from repro_gate.spec.messages import shown
 from repro_gate.trace.format import MAX_STEP
 
 VERSION = 1
 MAX_TEXT = 4_096  # characters of a name or a value of the gate's own
-MAX_LEAF = 100_000  # characters of a leaf's text: a snippet may be long
-MAX_DEPTH = 16  # of a leaf's value
+MAX_INPUT = 100_000  # characters of an input's text: a snippet may be long
+MAX_DEPTH = 16  # of an input's value
 MAX_SEED = 2**32 - 1
 
 _T = TypeVar("_T")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _RECORDED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _POINT = re.compile(r"(\d{1,10}) (-?\d+(?:\.\d+)?(?:e[-+]\d+)?|nan|-?inf)", re.ASCII)
-_ENTRY = ("config-hash", "recipe", "recorded", "tool-version", "outcomes", "recipe-leaves", "platform-leaves", "outside")
+_ENTRY = ("config-hash", "recipe", "recorded", "tool-version", "outcomes", "recipe-inputs", "platform-inputs", "outside")
 _OUTCOME = ("seed", "steps", "losses", "weights", "optimizer", "artifacts", "loss-curve")
 _EDITED = "the entry was edited by hand, or two were merged"
 
@@ -41,19 +40,19 @@ class Wrong(Exception):
         self.path, self.message, self.about_key, self.remedy = path, message, about_key, remedy
 
 
-def lock_of(data: object) -> LockFile:
-    """The lock that this plain data is. Raises Wrong for the first thing that is not as `dump_lock` writes it."""
+def lock_of(data: object) -> Baseline:
+    """The baseline that this plain data is. Raises Wrong for the first thing that is not as `dump_baseline` writes it."""
     version = data.get("version") if isinstance(data, dict) else None
     if _is_int(version) and version > VERSION:
         message = f"written by a newer repro-gate: version {shown(version)}, this one reads {VERSION}"
         raise Wrong(
-            ("version",), message, remedy="install the repro-gate that wrote it, or delete it and write it anew with `repro-gate lock`"
+            ("version",), message, remedy="install the repro-gate that wrote it, or delete it and write it anew with `repro-gate baseline`"
         )
     fields = _fields(data, (), ("version", "entries"))
     if not _is_int(version) or version != VERSION:
         raise Wrong(("version",), f"found {shown(version)}, wanted {VERSION}")
     entries = _mapping(fields["entries"], ("entries",))
-    return LockFile({root: _entry(root, value, ("entries", root)) for root, value in sorted(entries.items())})
+    return Baseline({root: _entry(root, value, ("entries", root)) for root, value in sorted(entries.items())})
 
 
 def _entry(root: str, value: object, path: KeyPath) -> Entry:
@@ -64,8 +63,8 @@ def _entry(root: str, value: object, path: KeyPath) -> Entry:
         config_hash=_digest(fields["config-hash"], (*path, "config-hash")),
         recipe=_digest(fields["recipe"], (*path, "recipe")),
         platform=root,
-        recipe_leaves=_leaves(fields["recipe-leaves"], (*path, "recipe-leaves")),
-        platform_leaves=_leaves(fields["platform-leaves"], (*path, "platform-leaves")),
+        recipe_inputs=_inputs(fields["recipe-inputs"], (*path, "recipe-inputs")),
+        platform_inputs=_inputs(fields["platform-inputs"], (*path, "platform-inputs")),
         outcomes=_outcomes(fields["outcomes"], (*path, "outcomes")),
         outside=_texts(fields["outside"], (*path, "outside"), _text),
         recorded=_text(fields["recorded"], (*path, "recorded")),
@@ -73,18 +72,18 @@ def _entry(root: str, value: object, path: KeyPath) -> Entry:
     )
     if not _RECORDED.fullmatch(entry.recorded):
         raise Wrong((*path, "recorded"), f"found {shown(entry.recorded)}, wanted a time such as 2026-08-01T12:00:00Z")
-    _require_own_leaves(entry, path)
+    _require_own_inputs(entry, path)
     return entry
 
 
-def _require_own_leaves(entry: Entry, path: KeyPath) -> None:
-    """Raises Wrong where recipe, platform root or config hash are not those of the recorded leaves."""
-    real = address(entry.recipe_leaves, entry.platform_leaves)
+def _require_own_inputs(entry: Entry, path: KeyPath) -> None:
+    """Raises Wrong where recipe, platform root or config hash are not those of the recorded inputs."""
+    real = hash_inputs(entry.recipe_inputs, entry.platform_inputs)
     if entry.recipe != real.recipe:
-        raise Wrong((*path, "recipe"), f"the recipe-leaves below give {real.recipe}: {_EDITED}")
+        raise Wrong((*path, "recipe"), f"the recipe-inputs below give {real.recipe}: {_EDITED}")
     if entry.platform != real.platform:
         raise Wrong(
-            path, f"stands under a platform root that is not its own, its platform-leaves give {real.platform}: {_EDITED}", about_key=True
+            path, f"stands under a platform root that is not its own, its platform-inputs give {real.platform}: {_EDITED}", about_key=True
         )
     if entry.config_hash != real.config_hash:
         raise Wrong((*path, "config-hash"), f"recipe and platform root give {real.config_hash}: {_EDITED}")
@@ -133,8 +132,8 @@ def _curve(value: object, path: KeyPath) -> tuple[tuple[int, str], ...]:
     return tuple(points)
 
 
-def _leaves(value: object, path: KeyPath) -> dict[str, Leaf]:
-    found: dict[str, Leaf] = {}
+def _inputs(value: object, path: KeyPath) -> dict[str, InputValue]:
+    found: dict[str, InputValue] = {}
     for name, item in _mapping(value, path).items():
         here = (*path, name)
         try:
@@ -145,7 +144,7 @@ def _leaves(value: object, path: KeyPath) -> dict[str, Leaf]:
 
 
 def _with_ints(value: Any, depth: int = 0) -> Any:
-    """The form of a leaf's value from what YAML gave: `{"int": "50"}` for `50`. Raises ValueError for what no leaf is written as."""
+    """The form of an input's value from what YAML gave: `{"int": "50"}` for `50`. Raises ValueError for what no input is written as."""
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
@@ -153,8 +152,8 @@ def _with_ints(value: Any, depth: int = 0) -> Any:
     if isinstance(value, float):
         raise ValueError(f"found {shown(value)}, wanted a float by its bits, such as `{{float: 0x1.8p+0}}`")
     if isinstance(value, str):
-        if len(value) > MAX_LEAF:
-            raise ValueError(f"found {len(value):,} characters, wanted at most {MAX_LEAF:,}")
+        if len(value) > MAX_INPUT:
+            raise ValueError(f"found {len(value):,} characters, wanted at most {MAX_INPUT:,}")
         return value
     if depth >= MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
@@ -214,7 +213,7 @@ def _fields(value: object, path: KeyPath, names: tuple[str, ...]) -> Mapping[str
     found = _mapping(value, path)
     for name in found:
         if name not in names:
-            raise Wrong((*path, name), f"is no key of a lock, wanted {', '.join(names)}", about_key=True)
+            raise Wrong((*path, name), f"is no key of a baseline, wanted {', '.join(names)}", about_key=True)
     for name in names:
         if name not in found:
             raise Wrong(path, f"`{name}` is missing", about_key=True)

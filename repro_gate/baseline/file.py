@@ -1,8 +1,7 @@
-"""`repro.lock` as text: written so that a person can review it, read as what a stranger may have edited.
-
-Called by `locking`, which writes it, and `base`, which reads the checkout's and the base branch's. YAML in block style, sorted; one block
-for each platform, so that a new platform is lines added. Every hash over leaves is made again when it is read, so an entry whose leaves
-were edited is refused. Pure but for `read_lock`.
+"""`repro.baseline.yml` as text: written so that a person can review it, read as untrusted input.
+ YAML in block style, sorted; one block
+for each platform, so that a new platform is lines added. Every hash over inputs is made again when it is read, so an entry whose inputs
+were edited is refused. Pure but for `read_baseline`.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ import yaml
 
 from repro_gate._version import DOCS_URL
 from repro_gate.baseline.canonical import escape, to_form
-from repro_gate.baseline.config_hash import Leaves
+from repro_gate.baseline.config_hash import Inputs
 from repro_gate.baseline.entries import Wrong, lock_of
-from repro_gate.baseline.model import FILE_NAME, Entry, LockFile, Outcome
+from repro_gate.baseline.model import FILE_NAME, Baseline, Entry, Outcome
 from repro_gate.errors import GateError, UsageError
 from repro_gate.spec.document import parse, scalar
 from repro_gate.spec.errors import Problem, Refused, escaped
@@ -30,11 +29,11 @@ MAX_NODES = 100_000  # values in all
 MAX_BYTES = 1 << 20
 
 _HEADER = f"""\
-# What this training ended with, on each platform that it was gated on. Written by `repro-gate lock`; how to read it:
-# {DOCS_URL}/lock.md
-# Review a change of it like code: where a digest moves, training gives other numbers. Leaves that were edited by hand are refused.
+# What this training ended with, on each platform that it was gated on. Written by `repro-gate baseline`; how to read it:
+# {DOCS_URL}/baseline.md
+# Review a change of it like code: where a digest moves, training gives other numbers. Inputs that were edited by hand are refused.
 """
-_REMEDY = "restore it from the base branch, or delete it and write it anew with `repro-gate lock`"
+_REMEDY = "restore it from the base branch, or delete it and write it anew with `repro-gate baseline`"
 _CONFLICT = re.compile(r"^(<{7}|={7}|>{7}|\|{7})( |$)", re.MULTILINE)
 _PLAIN = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_./+@=(),-]*(?:[ :][A-Za-z0-9_./+@=(),-]+)*")
 _LONGEST_KEY = 1_000  # characters; YAML takes 1,024 for a key on one line with its value
@@ -46,8 +45,8 @@ class _Block(str):
     __slots__ = ()
 
 
-def read_lock(path: Path) -> LockFile | None:
-    """The lock at `path`, None where there is no file. Raises UsageError for one that cannot be used, with line and column."""
+def read_baseline(path: Path) -> Baseline | None:
+    """The baseline at `path`, None where there is no file. Raises UsageError for one that cannot be used, with line and column."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -62,15 +61,16 @@ def read_lock(path: Path) -> LockFile | None:
         return read_lock_text(file.read(MAX_BYTES + 1), path.name)
 
 
-def read_lock_text(text: str | bytes, source: str) -> LockFile:
-    """The lock that this text is; `source` names it in errors. Raises UsageError with the first mistake: `repro.lock:LINE:COLUMN: …`."""
+def read_lock_text(text: str | bytes, source: str) -> Baseline:
+    """The baseline that this text is; `source` names it in errors. Raises UsageError with the first mistake:
+    `repro.baseline.yml:LINE:COLUMN: …`."""
     text = _decoded(text, source)
     conflict = _CONFLICT.search(text)
     if conflict:
         message = "a merge conflict stands here, and which side is right is not for the gate to say"
         raise _refused(Problem(text.count("\n", 0, conflict.start()) + 1, 1, "", message), source)
     try:
-        document = parse(text, max_nodes=MAX_NODES, what="a lock")
+        document = parse(text, max_nodes=MAX_NODES, what="a baseline")
     except Refused as refused:
         raise _refused(refused.problem, source) from None
     if document.problems:
@@ -82,9 +82,9 @@ def read_lock_text(text: str | bytes, source: str) -> LockFile:
         raise _refused((place or value_place(document, wrong.path)).problem(wrong.path, wrong.message), source, wrong.remedy) from None
 
 
-def dump_lock(lock: LockFile) -> str:
-    """The text of the file. The same lock gives the same bytes. Raises GateError for one that could not be read again."""
-    entries = {root: _entry(lock.entries[root]) for root in sorted(lock.entries)}
+def dump_baseline(baseline: Baseline) -> str:
+    """The text of the file. The same baseline gives the same bytes. Raises GateError for one that could not be read again."""
+    entries = {root: _entry(baseline.entries[root]) for root in sorted(baseline.entries)}
     text = _HEADER + "\n".join(_lines({"version": 1, "entries": entries})) + "\n"
     try:
         read_lock_text(text, FILE_NAME)
@@ -92,14 +92,14 @@ def dump_lock(lock: LockFile) -> str:
         raise GateError(
             f"the result cannot be recorded: {error.message}",
             remedy="capture fewer artifacts, or take entries of platforms that are no longer gated out of the file",
-            reason_id="lock/unwritable",
+            reason_id="baseline/unwritable",
         ) from None
     return text
 
 
 def _decoded(text: str | bytes, source: str) -> str:
     if len(text) > MAX_BYTES:
-        raise _refusal(f"{escaped(source)}: larger than 1 MiB, a lock is far smaller")
+        raise _refusal(f"{escaped(source)}: larger than 1 MiB, a baseline is far smaller")
     if isinstance(text, str):
         return text
     try:
@@ -114,7 +114,7 @@ def _refused(problem: Problem, source: str, remedy: str = "") -> UsageError:
 
 
 def _refusal(message: str, remedy: str = "") -> UsageError:
-    return UsageError(message, remedy=remedy or _REMEDY, reason_id="usage/lock")
+    return UsageError(message, remedy=remedy or _REMEDY, reason_id="usage/baseline")
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
@@ -124,8 +124,8 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "recorded": entry.recorded,
         "tool-version": entry.tool_version,
         "outcomes": [_outcome(outcome) for outcome in sorted(entry.outcomes, key=lambda outcome: outcome.seed)],
-        "recipe-leaves": _leaves(entry.recipe_leaves),
-        "platform-leaves": _leaves(entry.platform_leaves),
+        "recipe-inputs": _inputs(entry.recipe_inputs),
+        "platform-inputs": _inputs(entry.platform_inputs),
         "outside": _texts(entry.outside),
     }
 
@@ -142,12 +142,12 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _leaves(leaves: Leaves) -> dict[str, Any]:
-    return {escape(name): _without_ints(to_form(value)) for name, value in sorted(leaves.items())}
+def _inputs(inputs: Inputs) -> dict[str, Any]:
+    return {escape(name): _without_ints(to_form(value)) for name, value in sorted(inputs.items())}
 
 
 def _without_ints(form: Any) -> Any:
-    """The form of a leaf's value with whole numbers as YAML has them: `50` for `{"int": "50"}`."""
+    """The form of an input's value with whole numbers as YAML has them: `50` for `{"int": "50"}`."""
     if isinstance(form, list):
         return [_without_ints(item) for item in form]
     if not isinstance(form, dict):

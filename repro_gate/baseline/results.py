@@ -1,7 +1,7 @@
-"""The bits that a deterministic run ended with, as one digest for each kind. Called by `gate` for each seed; reads traces, no files.
+"""The bits that a deterministic run ended with, as one digest for each kind.
 
-The digests do not depend on `capture.every`, which is no part of the address: losses are recorded at every step whatever it says, and of
-weights and optimizer state only what was digested last of all counts, which the probe does at the end of every run.
+The digests do not depend on `capture.every`, which is no part of the config hash: losses are recorded at every step whatever it says, and
+of weights and optimizer state only what was digested last of all counts, which the probe does at the end of every run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def outcome_of(run: Run, artifacts: Mapping[str, Artifact]) -> Outcome:
     traces = processes(run.traces)
     first = next(iter(traces.values()), None)
     return Outcome(
-        run.plan.condition.seed,
+        run.plan.arm.seed,
         run.steps,
         _digest("losses", _final(traces, LOSSES)),
         _digest("weights", _final(traces, WEIGHTS)),

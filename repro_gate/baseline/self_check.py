@@ -1,4 +1,4 @@
-"""An address shows of itself that it is stable and sees every leaf. Pure; called by `build`, for every run of the gate."""
+"""a config hash shows of itself that it is stable and sees every input. Pure; called by `build`, for every run of the gate."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 
-from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ContentAddress, Leaf, Leaves, Proof
-from repro_gate.baseline.tree import address, config_hash, leaf_hash, leaf_hashes, root_hash
+from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ConfigHash, Inputs, InputValue, SelfCheck
+from repro_gate.baseline.tree import config_hash, hash_inputs, input_hash, input_hashes, root_hash
 
 
-def prove(given: ContentAddress) -> ContentAddress:
-    """The address with its proof.
+def prove(given: ConfigHash) -> ConfigHash:
+    """The config hash with its self_check.
 
-    Stable: a copy of the leaves, put together in reverse order, hashes to the same. Moved: a leaf counts if each way of changing its value
-    gives it another hash, and if changing it and removing it both give its root and the config hash another value, the other root standing.
+    Stable: a copy of the inputs, put together in reverse order, hashes to the same. Moved: an input counts if each way of changing its
+    value gives it another hash, and if changing it and removing it both give its root and the config hash another value, the other root
+    standing.
     """
-    again = address(_copied(given.recipe_leaves), _copied(given.platform_leaves))
+    again = hash_inputs(_copied(given.recipe_inputs), _copied(given.platform_inputs))
     stable = (again.config_hash, again.recipe, again.platform) == (given.config_hash, given.recipe, given.platform)
-    return replace(given, proof=Proof(stable, len(given.recipe_leaves) + len(given.platform_leaves), _moved(given)))
+    return replace(given, self_check=SelfCheck(stable, len(given.recipe_inputs) + len(given.platform_inputs), _moved(given)))
 
 
-def changes(value: Leaf) -> Iterator[Leaf]:
+def changes(value: InputValue) -> Iterator[InputValue]:
     """Other values that a hash must tell from this one: the next of its kind, and what a careless hash folds with it."""
     if value is None:
         yield from ("", False, "null")
@@ -45,17 +46,17 @@ def changes(value: Leaf) -> Iterator[Leaf]:
     else:
         yield {**value, max(value, default="") + " ": None}
         yield None
-        yield list[Leaf](value)
+        yield list[InputValue](value)
 
 
-def _moved(given: ContentAddress) -> int:
-    """How many leaves move their root and the config hash, and nothing else."""
-    hashes = {RECIPE: leaf_hashes(given.recipe_leaves), PLATFORM: leaf_hashes(given.platform_leaves)}
-    before = {kind: root_hash(kind, leaves.values()) for kind, leaves in hashes.items()}
+def _moved(given: ConfigHash) -> int:
+    """How many inputs move their root and the config hash, and nothing else."""
+    hashes = {RECIPE: input_hashes(given.recipe_inputs), PLATFORM: input_hashes(given.platform_inputs)}
+    before = {kind: root_hash(kind, inputs.values()) for kind, inputs in hashes.items()}
     count = 0
-    for kind, leaves in ((RECIPE, given.recipe_leaves), (PLATFORM, given.platform_leaves)):
-        for name, value in leaves.items():
-            changed = [leaf_hash(name, other) for other in changes(value)]
+    for kind, inputs in ((RECIPE, given.recipe_inputs), (PLATFORM, given.platform_inputs)):
+        for name, value in inputs.items():
+            changed = [input_hash(name, other) for other in changes(value)]
             rest = [digest for other, digest in hashes[kind].items() if other != name]
             roots = [before | {kind: root_hash(kind, some)} for some in ([*rest, changed[0]], rest)]
             count += hashes[kind][name] not in changed and all(_only(kind, before, after) for after in roots)
@@ -72,5 +73,5 @@ def _config(roots: dict[str, bytes]) -> bytes:
     return config_hash(roots[RECIPE], roots[PLATFORM])
 
 
-def _copied(leaves: Leaves) -> dict[str, Leaf]:
-    return deepcopy(dict(reversed(list(leaves.items()))))
+def _copied(inputs: Inputs) -> dict[str, InputValue]:
+    return deepcopy(dict(reversed(list(inputs.items()))))

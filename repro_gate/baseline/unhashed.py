@@ -1,6 +1,5 @@
-"""What is known to lie outside the leaves of the address: what is looked at first where the same address gives other bits.
-
-Called by `gate`; the facts are written into the lock by `judge.entry_of` and held against it by `judge.judge`. Pure.
+"""What is known to lie outside the inputs of the config hash: what is looked at first where the same config hash gives other bits.
+Pure.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ _OF_ONE_RUN = frozenset(
     | {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}  # the input `threads`
     | {"MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "TORCHELASTIC_RUN_ID", "HOSTNAME"}
 )
-_PLACE = re.compile(r"repro-gate-(?:[A-Za-z0-9_]{8}|\d+-\d+)(/|$)")  # the temporary folder of one gating
+_PLACE = re.compile(r"repro-gate-(?:[A-Za-z0-9_]{8}|\d+-\d+)(/|$)")  # the temporary folder of one gate run
 
 
 def outside_facts(run: Run, machine: Mapping[str, str]) -> dict[str, str]:
     """Facts by name, sorted: `distribution/numpy` for what was imported, `variable/CUDA_MODULE_LOADING` for what torch or CUDA read from
-    the environment (without flags, which are leaves, and without what is of one run or one process), and what `read_machine` says of the
-    machine as far as it is no leaf: `kernel`, `libc`, `os`, on a GPU `cpu-model` and `gpu.0.ecc`. A fact on which the processes of the run
+    the environment (without flags, which are inputs, and without what is of one run or one process), and what `read_machine` says of the
+    machine as far as it is no input: `kernel`, `libc`, `os`, on a GPU `cpu-model` and `gpu.0.ecc`. A fact on which the processes of the run
     do not agree is left out.
     """
     seen: dict[str, set[str]] = {}
@@ -44,7 +43,7 @@ def outside_facts(run: Run, machine: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_outside(name: str, on_gpu: bool) -> bool:
-    """Whether a fact of the machine is no leaf of the platform, and of the device that trained."""
+    """Whether a fact of the machine is no input of the platform, and of the device that trained."""
     if name == "driver" or name.startswith("gpu."):
         return on_gpu and name != "driver" and not name.endswith(".model")
     return on_gpu or name != "cpu-model"

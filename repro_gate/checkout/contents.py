@@ -1,4 +1,4 @@
-"""What of a checkout is tracked and there: its files, its submodules, what Git LFS has not fetched. Called by `checking` and `checks`."""
+"""What of a checkout is tracked and there: its files, its submodules, what Git LFS has not fetched."""
 
 from __future__ import annotations
 

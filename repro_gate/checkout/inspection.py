@@ -1,6 +1,5 @@
 """What git says about the folder under test, asked without letting the repository run anything.
-
-Called by `workspace` and `gate`. Every question goes through `git.git`; nothing is written.
+Every question goes through `git.git`; nothing is written.
 """
 
 from __future__ import annotations

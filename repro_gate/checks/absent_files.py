@@ -1,6 +1,5 @@
 """Files that a crashed run did not find in its workspace and that lie in the checkout all the same, for only this machine has them.
-
-Called by the check `code/pristine-workspace`. The end of a log is free text, so it is read narrowly: the last line of a traceback, or of
+ The end of a log is free text, so it is read narrowly: the last line of a traceback, or of
 the dynamic loader, that says which file or module is not there.
 """
 

@@ -139,7 +139,7 @@ def versions(evidence: Evidence) -> Outcome:
     unknown = [key for key in (_ON_GPU if on_gpu else ("python",)) if not facts[0].get(key)]
     shown = tuple(f"{key} {facts[0][key]}" for key in _SAME if facts[0].get(key))
     if unknown:
-        message = f"the version of {', '.join(unknown)} could not be read, so a rerun cannot be held against it"
+        message = f"the version of {', '.join(unknown)} could not be read, so a rerun cannot be compared with it"
         return missing(message, shown, "run where it can be read: `nvidia-smi` on PATH names the driver, torch the others")
     return passed(f"all {len(facts)} training processes had the same versions", shown)
 
@@ -147,7 +147,7 @@ def versions(evidence: Evidence) -> Outcome:
 @check("env/cublas-workspace", "CUBLAS_WORKSPACE_CONFIG held :4096:8 or :16:8 when CUDA started, in every deterministic run.")
 def cublas_workspace(evidence: Evidence) -> Outcome:
     """cuBLAS reads the variable once, when it makes its handle: what is set later changes nothing."""
-    runs = [run for run in evidence.runs if run.plan.condition.name == "deterministic"]
+    runs = [run for run in evidence.runs if run.plan.arm.name == "deterministic"]
     traces = [(run.plan.name, trace) for run in runs for trace in run.traces if trace.trained]
     started = [(name, trace) for name, trace in traces if _CUBLAS_FACT in trace.facts or trace.facts.get("device", "").startswith("cuda")]
     if not started:

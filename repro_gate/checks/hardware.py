@@ -24,7 +24,7 @@ _MOST_GPUS = 100  # entries of CUDA_VISIBLE_DEVICES that are looked up
 
 @check("hardware/device", "Training used the kind of device and the GPU model that the spec requires, and saw exactly that many GPUs.")
 def device(evidence: Evidence) -> Outcome:
-    """What the processes used, held against `hardware:`. More GPUs than `gpus` count too: DataParallel splits a batch over all it sees."""
+    """What the processes used, compared with `hardware:`. More GPUs than `gpus` count too: DataParallel splits a batch over all it sees."""
     wanted = evidence.spec.hardware
     traces = [trace for _, trace in _trained(evidence) if trace.facts.get("device")]
     if not traces:

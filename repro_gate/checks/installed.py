@@ -1,4 +1,4 @@
-"""What training imported, held against what the lockfile pins. Called by the check `env/installed`; pure functions but for `own_names`.
+"""What training imported, compared with what the lockfile pins.
 
 Versions are equal as PEP 440's `==` has it: a local label (`2.13.0+cpu`) counts only where the lock names one, since indexes serve the
 same release under several labels and the lock's hash says which of them it was.

@@ -1,4 +1,4 @@
-"""What a check is: a function that looks at the evidence of one gating and says one outcome. Each category is a sibling file.
+"""What a check is: a function that looks at the evidence of one gate run and says one outcome. Each category is a sibling file.
 
 A check is executed: it looks at the checkout, the process or the trace. A declaration alone never passes. It says what it found and not how
 bad that is: the profile, the severities of the spec and the waivers decide, here and in `run_checks`, in one place for all.
@@ -137,12 +137,12 @@ def check(identifier: str, title: str, needs: str = RUNS) -> Callable[[Callable[
 
 
 def parted_before(what: str, parts: str, tally: Tally, first: Divergence | None) -> Outcome:
-    """`what` differs, after the runs had parted in something else: `parts` are counted in `tally`, `first` is what parted first."""
+    """`what` differs, after the runs had diverged in something else: `parts` are counted in `tally`, `first` is what diverged first."""
     where = f"{first.kind} {first.name} at step {first.step}" if first is not None else "unknown"
     return noticed(
-        f"{what}, after the runs had parted for another reason",
+        f"{what}, after the runs had diverged for another reason",
         (f"{tally.differing} of {tally.tensors} {parts} differ; first to part: {where}",),
-        "mend what parted first",
+        "mend what diverged first",
     )
 
 

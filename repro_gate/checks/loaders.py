@@ -1,4 +1,4 @@
-"""How the checks name the DataLoaders of a run. Called by `splits` and `random_state`."""
+"""How the checks name the DataLoaders of a run."""
 
 from __future__ import annotations
 

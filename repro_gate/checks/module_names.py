@@ -1,4 +1,4 @@
-"""What the names of one Python module stand for, read from its syntax tree without running it. Called by `remote_calls`.
+"""What the names of one Python module stand for, read from its syntax tree without running it.
 
 A small symbol table: each module, class and function body is a scope; a name resolves in the innermost scope that binds it. `origins`
 follows imports, aliases, subclasses and instances to dotted names (after `from transformers import AutoModel as A`, `A.from_pretrained` is
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 UNKNOWN = object()
 _DEPTH = 8  # names followed one after the other
-_STEPS = 1_000_000  # look-ups in one module: a stranger's names may refer to each other twenty times over
+_STEPS = 1_000_000  # look-ups in one module: an untrusted names may refer to each other twenty times over
 _LONGEST = 2_000  # characters of one value
 _CHANGES = frozenset({"update", "setdefault", "pop", "append", "extend"})  # methods that change a dict or list in place
 _BODIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -81,7 +81,7 @@ class ModuleNames:
         self._calls: list[tuple[ast.Call, Scope]] = []
         self._steps = _STEPS
         pending: list[tuple[ast.AST, Scope, bool]] = [(tree, self._module, False)]
-        while pending:  # no recursion: a stranger's tree is as deep as they like
+        while pending:  # no recursion: an untrusted tree is as deep as they like
             node, scope, handler = pending.pop()
             if isinstance(node, _BINDING):
                 self._bind(node, scope, handler)

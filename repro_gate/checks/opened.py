@@ -21,7 +21,7 @@ MOST_LINES = 20  # files that are named one by one
 ABSOLUTE = "opened in the original checkout, by an absolute path, instead of in the workspace"
 IGNORED = "in the original checkout, and git ignores it: no workspace has it"
 NOT_ALL = "opened-not-all"  # the probe's note where a process opened more files than it lists
-_WORKSPACE = re.compile(r"^/(?:.*?/)?repro-gate-[^/]+/(?:[^/]+/){0,2}?workspace/")  # in the temporary folder of one gating
+_WORKSPACE = re.compile(r"^/(?:.*?/)?repro-gate-[^/]+/(?:[^/]+/){0,2}?workspace/")  # in the temporary folder of one gate run
 
 
 @dataclass(frozen=True)

@@ -60,19 +60,19 @@ def undone_lines(runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[str, ...]]
             first: dict[str, tuple[int, object, str]] = {}
             for mark in trace.steps:
                 settings = trace.settings[mark.flags]
-                for flag, value in not_effective(settings, run.plan.condition).items():
+                for flag, value in not_effective(settings, run.plan.arm).items():
                     first.setdefault(flag, (mark.step, value, moot(flag, trace.facts, settings)))
             for flag, (step, value, why) in first.items():
                 at = next((f", set at {item.file}:{item.line}" for item in trace.undone if flag.startswith(item.flag)), "")
                 line = f"{flag} is {'not set' if value is None else value} from step {step} on{at}, and the gate wants "
-                line += f"{wanted(flag, run.plan.condition)}"
+                line += f"{wanted(flag, run.plan.arm)}"
                 (moot_lines if why else lines)[f"{line}; {why}" if why else line] = None
     return tuple(lines), tuple(moot_lines)
 
 
 @check("random-state/generators", "The states of all generators were equal in both runs, from the start to the end.")
 def generators_equal(evidence: Evidence) -> Outcome:
-    """Digests of the states of Python's, NumPy's, torch's and every CUDA device's generator, held against each other at every step."""
+    """Digests of the states of Python's, NumPy's, torch's and every CUDA device's generator, compared with each other at every step."""
     tally = evidence.comparison.by_kind.get("rng") if evidence.comparison else None
     if tally is None or evidence.comparison is None:
         return skipped("no generator state was recorded")
@@ -117,7 +117,7 @@ def seed_reaches_all(evidence: Evidence) -> Outcome:
     if fixed and reseeded_differs.look(evidence).kind == "missing":
         return skipped("nothing differs under another seed: random-state/reseeded says so", shortened(fixed))
     if fixed:
-        seeds = f"{evidence.pair[0].plan.condition.seed} and {evidence.control.plan.condition.seed}"
+        seeds = f"{evidence.pair[0].plan.arm.seed} and {evidence.control.plan.arm.seed}"
         return missing(
             f"the seed does not reach {len(fixed)} of {len(shared)} generators: they started from the same state under the seeds {seeds}",
             shortened(fixed),
@@ -155,7 +155,7 @@ def reseeded_differs(evidence: Evidence) -> Outcome:
     """Everything that both recorded but the generators' own states: a training that ignores its seed is gated for one seed alone."""
     if evidence.control is None or evidence.control_comparison is None or not evidence.pair:
         return skipped("the reseeded control did not run to its end")
-    first, seed = evidence.pair[0], evidence.control.plan.condition.seed
+    first, seed = evidence.pair[0], evidence.control.plan.arm.seed
     blocks = _shared_blocks(first, evidence.control)
     if not blocks:
         return skipped("the reseeded control recorded nothing that the first run recorded too")
@@ -164,7 +164,7 @@ def reseeded_differs(evidence: Evidence) -> Outcome:
         (label, key_of(ours)) for label, ours, theirs in blocks if first_difference(label, {key_of(ours): ours}, theirs) is not None
     ]
     digests = sum(len(theirs.rows) for _, _, theirs in blocks)
-    seeds = f"seeds {first.plan.condition.seed} and {seed}"
+    seeds = f"seeds {first.plan.arm.seed} and {seed}"
     compared = f"{seeds}: {digests} digests compared, in {len(blocks)} blocks, {len(differing)} of which differ"
     if not differing:
         fixed = _fixed(_reached(first, evidence.control))
@@ -259,7 +259,7 @@ def _seed_of(loader: LoaderSeen | None) -> str:
 
 @check("random-state/os-entropy", "No line of the training drew from the operating system's entropy, which no seed steers.")
 def no_os_entropy(evidence: Evidence) -> Outcome:
-    """Draws by lines of the workspace in the deterministic runs: a suspect where the runs parted, a notice where they did not."""
+    """Draws by lines of the workspace in the deterministic runs: a suspect where the runs diverged, a notice where they did not."""
     runs = [run for run in _deterministic(evidence) if any(trace.trained for trace in run.traces)]
     if not runs:
         return skipped("no run was traced")
@@ -270,7 +270,7 @@ def no_os_entropy(evidence: Evidence) -> Outcome:
         "seed it from the run's seed (`numpy.random.default_rng(seed)`, `random.Random(seed)`); waive the check if it only names a file"
     )
     if evidence.comparison is not None and not evidence.comparison.identical:
-        return failed("the runs parted, and training code drew from the operating system's entropy", shortened(lines), remedy)
+        return failed("the runs diverged, and training code drew from the operating system's entropy", shortened(lines), remedy)
     message = "training code drew from the operating system's entropy; no recorded number depended on it"
     if evidence.comparison is None:
         message = "training code drew from the operating system's entropy; no two runs could be compared"
@@ -319,7 +319,7 @@ def _refusal(run: Run) -> str:
 
 
 def _deterministic(evidence: Evidence) -> tuple[Run, ...]:
-    return tuple(run for run in evidence.runs if run.plan.condition.name == "deterministic")
+    return tuple(run for run in evidence.runs if run.plan.arm.name == "deterministic")
 
 
 CHECKS: tuple[Check, ...] = (

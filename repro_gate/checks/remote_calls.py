@@ -1,4 +1,4 @@
-"""Which calls of one Python module fetch a dataset or a model from a hub, and whether each is pinned to a commit. Called by `revisions`.
+"""Which calls of one Python module fetch a dataset or a model from a hub, and whether each is pinned to a commit.
 
 Known: Hugging Face's `load_dataset`, `from_pretrained`, `pipeline`, `snapshot_download`, `hf_hub_download`, `SentenceTransformer` and
 `CrossEncoder`, timm's `create_model("hf_hub:…")`, and `torch.hub.load`. Not flagged: names whose weights the installed package chooses

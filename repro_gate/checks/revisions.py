@@ -1,4 +1,4 @@
-"""Finds datasets and models that the checkout's Python files fetch without naming a commit. Called by the check `data/revisions`.
+"""Finds datasets and models that the checkout's Python files fetch without naming a commit.
 
 Nothing is imported or run: the files are parsed, within limits on their size and number. Tests and documentation are left out, for no
 training reads them. A file without a call by one of the names that `remote_calls` knows is not parsed, and of the others no more than

@@ -31,7 +31,7 @@ class _Evaluated:
 
 @check("data/splits", "No record that a DataLoader drew for training was drawn for evaluation.")
 def splits_disjoint(evidence: Evidence) -> Outcome:
-    """Digests of records, held against each other over all processes of the first run that has any."""
+    """Digests of records, compared with each other over all processes of the first run that has any."""
     run = next((run for run in evidence.runs if any(trace.records for trace in run.traces)), None)
     drawn = list(by_loader(run, lambda trace: ((item.loader, item) for item in trace.records))) if run is not None else []
     training = [(name, item) for name, item in drawn if item.role == "train" and item.digests]

@@ -1,5 +1,4 @@
-"""The table of all checks for the README and the docs, as Markdown. `python -m repro_gate.checks.table` writes it between the markers of
-both; a test holds what stands there against it."""
+"""The table of all checks in docs/checks/README.md, as Markdown. `python -m repro_gate.checks.table` writes it between its markers."""
 
 from __future__ import annotations
 
@@ -11,25 +10,25 @@ from repro_gate.checks import ALL
 START, END = "<!-- checks -->", "<!-- /checks -->"
 
 
-def table(pages: str = "docs/checks/") -> str:
-    """One row for each check: its id, linked to its page below `pages`, the sentence that is true where it passes, and what it needs."""
-    rows = [f"| [`{check.id}`]({pages}{check.id}.md) | {check.title.replace('|', chr(92) + '|')} | {check.needs} |" for check in ALL]
+def table() -> str:
+    """One row for each check: its id, linked to its page, the sentence that is true where it passes, and what it needs."""
+    rows = [f"| [`{check.id}`]({check.id}.md) | {check.title.replace('|', chr(92) + '|')} | {check.needs} |" for check in ALL]
     return "\n".join(["| check | passes where | looks at |", "| --- | --- | --- |", *rows])
 
 
-def placed(text: str, pages: str = "docs/checks/") -> str:
+def placed(text: str) -> str:
     """The text with the table between its markers. Raises ValueError where it has no markers."""
     before, start, rest = text.partition(START)
     _, end, after = rest.partition(END)
     if not start or not end:
         raise ValueError(f"there is no {START} … {END}")
-    return f"{before}{START}\n{table(pages)}\n{END}{after}"
+    return f"{before}{START}\n{table()}\n{END}{after}"
 
 
 def main(root: Path) -> None:
-    """Write the table into the README and into the docs' index."""
-    for path, pages in ((root / "README.md", "docs/checks/"), (root / "docs" / "checks" / "README.md", "")):
-        path.write_text(placed(path.read_text(encoding="utf-8"), pages), encoding="utf-8")
+    """Write the table into the page."""
+    path = root / "docs" / "checks" / "README.md"
+    path.write_text(placed(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

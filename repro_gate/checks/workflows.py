@@ -1,4 +1,4 @@
-"""Which actions and images a checkout's workflows use, and which of them are pinned. Called by the check `code/actions-pinned`.
+"""Which actions and images a checkout's workflows use, and which of them are pinned.
 
 Read are `.github/workflows/*.yml`, the local actions below `.github/actions`, an action at the root, and every local action that one of
 these names. Files are read with limits and nothing is run; what cannot be read is said in `problems`.

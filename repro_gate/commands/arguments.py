@@ -1,4 +1,4 @@
-"""The arguments of every command. Called by `cli`; nothing heavy is imported, so that `--help` is there at once."""
+"""The arguments of every command."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from repro_gate import __version__
 
 EPILOG = """exit codes:
-  0  pass: the runs are the same bits, every required check passed, the cost is in its budget
-  1  fail: the runs diverged, a required check failed, the cost is over its budget, or the bits are not the locked ones (drift)
-  2  usage: bad arguments, a bad spec or a bad lock
+  0  pass: the runs are bitwise identical, every required check passed, the cost is in its budget
+  1  fail: the runs diverged, a required check failed, the cost is over its budget, or drift from the baseline
+  2  usage: bad arguments, a bad spec or a bad baseline
   3  inconclusive: the training crashed or timed out, no trace arrived, the required device is missing"""
 
 
@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     _add_check(commands)
     _add_lock(commands)
     _add_hash(commands)
-    compare = commands.add_parser("compare", help="hold two reports, folders of traces or checkpoints against each other")
+    compare = commands.add_parser("compare", help="compare two reports, folders of traces or checkpoints")
     compare.add_argument("a", metavar="A", type=Path)
     compare.add_argument("b", metavar="B", type=Path)
     compare.add_argument("--json", metavar="FILE", type=Path, help="write the differences as JSON")
@@ -77,7 +77,7 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     run.add_argument("--against", metavar="REF", help="gate that ref's checkout too, and say whether this one changes its bits")
     run.add_argument(
-        "--base", metavar="REF", help="the ref that this change is to be merged into: the report lists what the change asks less"
+        "--base", metavar="REF", help="the ref that this change is to be merged into: the report lists the checks that the change weakens"
     )
     run.add_argument(
         "--policy", choices=("head", "base"), help="whose spec judges; without it, what the base's own spec says under `policy`"
@@ -96,7 +96,7 @@ def _add_comment(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="In a workflow_run job, for the run that the event names; elsewhere, with --repository and --pull-request. "
         "The token comes from GITHUB_TOKEN or GH_TOKEN.",
     )
-    comment.add_argument("report", metavar="REPORT", type=Path, help="report.json, or the folder that holds it; read as a stranger's")
+    comment.add_argument("report", metavar="REPORT", type=Path, help="report.json, or the folder that holds it; read as an untrusted")
     comment.add_argument(
         "--when", choices=("always", "on-failure", "on-change"), default="always", help="always, on failure, or when the finding changed"
     )
@@ -115,18 +115,20 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _add_lock(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    lock = commands.add_parser("lock", help="gate the training and record its address and its bits in repro.lock")
-    _add_spec(lock)
-    _add_verbose(lock)
-    _add_quiet(lock)
-    lock.set_defaults(command="lock")
+    baseline = commands.add_parser("baseline", help="gate the training and record its config hash and its results in repro.baseline.yml")
+    _add_spec(baseline)
+    _add_verbose(baseline)
+    _add_quiet(baseline)
+    baseline.set_defaults(command="baseline")
 
 
 def _add_hash(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    show = commands.add_parser("hash", help="print the content address and its leaves, or the leaves in which two differ")
-    show.add_argument("target", metavar="SPEC", nargs="?", default="repro.yml", help="a spec or its folder, a report.json, or a repro.lock")
-    show.add_argument("--diff", metavar=("A", "B"), nargs=2, help="two of these: name the leaves that moved")
-    show.add_argument("--json", metavar="FILE", type=Path, help="write the address (with --diff: the leaves that moved) as JSON")
+    show = commands.add_parser("hash", help="print the config hash and its inputs, or the inputs in which two differ")
+    show.add_argument(
+        "target", metavar="SPEC", nargs="?", default="repro.yml", help="a spec or its folder, a report.json, or a repro.baseline.yml"
+    )
+    show.add_argument("--diff", metavar=("A", "B"), nargs=2, help="two of these: name the inputs that changed")
+    show.add_argument("--json", metavar="FILE", type=Path, help="write the config hash (with --diff: the inputs that changed) as JSON")
     _add_quiet(show)
     show.set_defaults(command="hash")
 

@@ -1,4 +1,4 @@
-"""`repro-gate lock`: gate the training, and where it passes, record its address and its bits in `repro.lock`. Called by `cli`."""
+"""`repro-gate baseline`: gate the training, and where it passes, record its config hash and its results in `repro.baseline.yml`."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from dataclasses import replace
 from pathlib import Path
 
 from repro_gate.baseline.drift import merge
-from repro_gate.baseline.file import dump_lock, read_lock
-from repro_gate.baseline.model import FILE_NAME, Entry, LockFile
+from repro_gate.baseline.file import dump_baseline, read_baseline
+from repro_gate.baseline.model import FILE_NAME, Baseline, Entry
 from repro_gate.errors import GateError, held
 from repro_gate.gate.options import Options
-from repro_gate.gate.run import Gating, gate
+from repro_gate.gate.run import GateResult, gate
 from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.selection import choose
 from repro_gate.spec.loader import load_spec
 from repro_gate.spec.model import CostBudget
 
 
-def lock(path: Path, given: str, watch: Watch, *, cached: bool) -> tuple[Gating, Path | None]:
-    """Gate the spec at `path` without measuring costs. The lock is written, and its path given, only where the verdict is pass."""
+def baseline(path: Path, given: str, watch: Watch, *, cached: bool) -> tuple[GateResult, Path | None]:
+    """Gate the spec at `path` without measuring costs. The baseline is written, and its path given, only where the verdict is pass."""
     spec = load_spec(path)
     target = spec.path.parent / FILE_NAME
-    before = read_lock(target)
+    before = read_baseline(target)
     options = Options(given, locking=True, cache=cached, isolation=choose(os.environ))
-    gating = gate(replace(spec, cost=CostBudget(measure=False)), options, watch)
-    if gating.report.verdict != "pass" or gating.entry is None:
-        return gating, None
-    write_lock(target, before, gating.entry)
-    return gating, target
+    result = gate(replace(spec, cost=CostBudget(measure=False)), options, watch)
+    if result.report.verdict != "pass" or result.entry is None:
+        return result, None
+    write_baseline(target, before, result.entry)
+    return result, target
 
 
-def write_lock(path: Path, before: LockFile | None, entry: Entry) -> None:
+def write_baseline(path: Path, before: Baseline | None, entry: Entry) -> None:
     """Record `entry` beside the other platforms' entries. The file is replaced whole or not at all. Raises GateError."""
-    text = dump_lock(merge(before, entry))
+    text = dump_baseline(merge(before, entry))
     try:
         with held():
-            handle, name = tempfile.mkstemp(prefix=".repro-lock-", dir=path.parent)
+            handle, name = tempfile.mkstemp(prefix=".repro-baseline-", dir=path.parent)
             try:
                 with open(handle, "w", encoding="utf-8") as file:
                     file.write(text)

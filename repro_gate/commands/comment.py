@@ -1,6 +1,5 @@
 """`repro-gate comment REPORT`: post a report as the pull request's comment, from a workflow of its own or from another CI system.
-
-Called by `cli`. In a `workflow_run` job the report is a stranger's: it is read under limits, rendered here, and bound to the run that the
+ In a `workflow_run` job the report is an untrusted: it is read under limits, rendered here, and bound to the run that the
 event names, so it can choose neither the pull request nor what stands around it. With `--pull-request` a person has chosen.
 """
 

@@ -1,6 +1,6 @@
-"""`repro-gate compare A B`: two reports, two folders of traces, or two checkpoints (any files) held against each other.
+"""`repro-gate compare A B`: two reports, two folders of traces, or two checkpoints (any files) compared with each other.
 
-The same code as in `run`: traces by `analysis.compare`, files leaf by leaf by `trace.artifacts`, reports by the fingerprints they carry.
+The same code as in `run`: traces by `compare.traces`, files leaf by leaf by `trace.artifacts`, reports by the fingerprints they carry.
 Exit code 0 where both are the same, 1 where they differ, 2 where one of them cannot be read.
 """
 
@@ -40,7 +40,7 @@ def compare_paths(a: Path, b: Path, python: str, out: Path | None) -> int:
         if not path.exists():
             raise UsageError(f"{path}: there is no such file or folder")
     if a.is_dir() != b.is_dir():
-        raise UsageError(f"{a} and {b}: a folder of traces can only be held against another", remedy="name two folders, or two files")
+        raise UsageError(f"{a} and {b}: a folder of traces can only be compared with another", remedy="name two folders, or two files")
     if a.is_dir():
         comparison = _traces(a, b)
     elif _is_report(a) and _is_report(b):
@@ -161,7 +161,7 @@ def _distances(a: Path, b: Path, names: Sequence[str], python: str) -> dict[str,
 def _print(comparison: Comparison) -> None:
     if comparison.identical:
         _say(
-            f"same: {comparison.tensors} quantities, {comparison.steps} steps" if comparison.steps else f"same: {comparison.tensors} leaves"
+            f"same: {comparison.tensors} quantities, {comparison.steps} steps" if comparison.steps else f"same: {comparison.tensors} values"
         )
         return
     first = comparison.first_divergence

@@ -1,4 +1,4 @@
-"""`repro-gate hash`: the address of a checkout, or the one that a report or a lock carries. Called by `cli`."""
+"""`repro-gate hash`: the config hash of a checkout, or the one that a report or a baseline carries."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from repro_gate.baseline.build import address_of_spec
-from repro_gate.baseline.config_hash import ContentAddress, LeafMove
+from repro_gate.baseline.build import config_hash_of_spec
+from repro_gate.baseline.config_hash import ChangedInput, ConfigHash
 from repro_gate.baseline.document import from_json, to_json
-from repro_gate.baseline.file import read_lock
-from repro_gate.baseline.model import FILE_NAME
-from repro_gate.baseline.tree import address
+from repro_gate.baseline.file import read_baseline
+from repro_gate.baseline.tree import hash_inputs
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.data.declared import resolve_data
 from repro_gate.errors import UsageError, obeyed
@@ -28,11 +27,11 @@ from repro_gate.sandbox.selection import choose
 from repro_gate.spec.loader import load_spec
 
 
-def address_at(path: Path, watch: Watch, *, cached: bool) -> ContentAddress:
-    """The address at `path`: a report.json, a repro.lock with one platform, else a spec or its folder. Raises GateError."""
+def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
+    """The config hash at `path`: a report.json, a repro.baseline.yml with one platform, else a spec or its folder. Raises GateError."""
     if path.suffix == ".json":
-        return load_address(path)
-    if path.name == FILE_NAME or path.suffix == ".lock":
+        return load_config_hash(path)
+    if path.suffix in (".yml", ".yaml") and path.stem.endswith("baseline"):
         return _recorded(path)
     spec = load_spec(path)
     data = declared(spec, watch, os.environ, cached=cached)
@@ -46,20 +45,20 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ContentAddress:
         installed(spec, root, os.environ, isolation, tell=watch.said) as outer,
         obeyed(),
     ):
-        return address_of_spec(replace(spec, data=data.items), outer, image, data.findings, isolation)
+        return config_hash_of_spec(replace(spec, data=data.items), outer, image, data.findings, isolation)
 
 
-def load_address(path: Path) -> ContentAddress:
-    """The address in the report at `path`, or the one that `hash --json` wrote there. Raises GateError naming the file: unreadable,
-    neither, no address in it, or a forged one."""
+def load_config_hash(path: Path) -> ConfigHash:
+    """The config hash in the report at `path`, or the one that `hash --json` wrote there. Raises GateError naming the file: unreadable,
+    neither, no config hash in it, or a forged one."""
     name = for_terminal(str(path), 200)
     raw = read_json(path)
-    document = raw if isinstance(raw, dict) and "config_hash" in raw else load(path).get("content_address")
+    document = raw if isinstance(raw, dict) and isinstance(raw.get("config_hash"), str) else load(path).get("config_hash")
     if document is None:
         raise UsageError(
-            f"{name}: this report carries no content address: no run of it came to its end",
-            reason_id="address/none",
-            remedy="name a report of a gating whose deterministic runs ended well",
+            f"{name}: this report carries no config hash: no run of it came to its end",
+            reason_id="config-hash/none",
+            remedy="name a report of a gate run whose deterministic runs ended well",
         )
     try:
         return from_json(document)
@@ -67,24 +66,24 @@ def load_address(path: Path) -> ContentAddress:
         raise UsageError(f"{name}: {for_terminal(error.message, 600)}", remedy=error.remedy, reason_id=error.reason_id) from None
 
 
-def as_json(found: ContentAddress) -> str:
-    """The address as it stands in report.json."""
+def as_json(found: ConfigHash) -> str:
+    """The config hash as it stands in report.json."""
     return json.dumps(to_json(found), indent=2, sort_keys=True) + "\n"
 
 
-def diff_as_json(moves: Sequence[LeafMove]) -> str:
-    """The leaves that moved, as `report.lock.moved` lists them."""
-    return json.dumps({"moved": [asdict(item) for item in moves]}, indent=2, sort_keys=True) + "\n"
+def diff_as_json(moves: Sequence[ChangedInput]) -> str:
+    """The inputs that changed, as `report.baseline.changed_inputs` lists them."""
+    return json.dumps({"changed_inputs": [asdict(item) for item in moves]}, indent=2, sort_keys=True) + "\n"
 
 
-def _recorded(path: Path) -> ContentAddress:
-    lock = read_lock(path)
-    if lock is None:
-        raise UsageError(f"{path}: there is no such file", remedy="name a repro.lock, a report.json or a spec")
-    if len(lock.entries) != 1:
+def _recorded(path: Path) -> ConfigHash:
+    baseline = read_baseline(path)
+    if baseline is None:
+        raise UsageError(f"{path}: there is no such file", remedy="name a repro.baseline.yml, a report.json or a spec")
+    if len(baseline.entries) != 1:
         raise UsageError(
-            f"{path}: it records {len(lock.entries)} platforms, so it has no one address",
+            f"{path}: it records {len(baseline.entries)} platforms, so it has no one config hash",
             remedy="name a report.json of the platform, or the spec for this machine",
         )
-    entry = next(iter(lock.entries.values()))
-    return address(entry.recipe_leaves, entry.platform_leaves)
+    entry = next(iter(baseline.entries.values()))
+    return hash_inputs(entry.recipe_inputs, entry.platform_inputs)

@@ -1,6 +1,5 @@
-"""Two artifacts held against each other, leaf by leaf.
-
-Called by `gate` and `cli compare` through the package. A pure function over what `read_leaves` found.
+"""Two artifacts compared with each other, leaf by leaf.
+A pure function over what `read_leaves` found.
 """
 
 from __future__ import annotations

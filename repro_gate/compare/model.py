@@ -51,7 +51,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs held against each other, all processes of each.
+    """Two runs compared with each other, all processes of each.
 
     `by_kind` tallies every kind; `by_step` lists (step, number of differing quantities) for each compared step with at least one, in
     order; `losses` holds (step, loss of a, loss of b) of the first traced process; `weights` lists the final distances of what differs,
@@ -94,7 +94,7 @@ class NoiseFloor:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What one deterministic run was, in short, so that two reports can be held against each other.
+    """What one deterministic run was, in short, so that two reports can be compared with each other.
 
     `by_step` holds (step, 16 bytes as hex) over everything recorded in that step, `by_kind` the same over all steps of one kind.
     """

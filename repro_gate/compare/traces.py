@@ -1,4 +1,4 @@
-"""Holds two runs against each other, bit for bit: where they first part in order of execution, how many tensors differ, and how far.
+"""Holds two runs against each other, bit for bit: where they first diverge in order of execution, how many tensors differ, and how far.
 
 Blocks of two traces are paired by (step, kind, at), rows of two blocks by name, processes of two runs by their key. The live view uses
 `first_difference` on blocks as they arrive; the whole comparison is `compare_runs`. Pure; imports the trace's data types only.

@@ -1,6 +1,5 @@
 """Declared data: where it lies, whether it is what the spec says, and whether a run wrote to it.
-
-Called by `workspace` (which links it in), `gate` (before and after each run) and the data checks. Nothing here changes a byte of it.
+Nothing here changes a byte of it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _NAMED_FILES = 10_000  # above this many files a fingerprint is only a digest, a
 
 @dataclass(frozen=True)
 class DataFinding:
-    """One declared item held against its digests and size. `actual` is None, and `problem` says why, where it could not be read.
+    """One declared item compared with its digests and size. `actual` is None, and `problem` says why, where it could not be read.
 
     `expected` and `actual` are sha256; an md5 is read only where one is declared. `source` is where the declaration stands.
     """
@@ -123,8 +122,8 @@ def changed_data(before: DataState, after: DataState) -> tuple[str, ...]:
         old, new = before.get(path, Fingerprint("")), after.get(path, Fingerprint(""))
         if old.digest == new.digest:
             continue
-        parted = {name for name, *_ in set(old.files) ^ set(new.files)}
-        changed += [os.path.join(path, name) if name else path for name in parted] or [path]
+        diverged = {name for name, *_ in set(old.files) ^ set(new.files)}
+        changed += [os.path.join(path, name) if name else path for name in diverged] or [path]
     return tuple(sorted(changed, key=os.fsencode))
 
 

@@ -1,6 +1,6 @@
-"""`--against REF`: another ref's checkout, gated in the same call, and this one held against it. Called by `gate`.
+"""`--against REF`: another ref's checkout, gated in the same call, and this one compared with it.
 
-It answers for one change what a lock answers over time: the recipe moved and the bits did not (a refactor proven harmless), or they did,
+It answers for one change what a baseline answers over time: inputs changed and results did not (a harmless refactor), or both did,
 from which step and tensor on.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from repro_gate.baseline.changes import moved
-from repro_gate.baseline.config_hash import RECIPE, ContentAddress, LeafMove
+from repro_gate.baseline.changes import changed_inputs
+from repro_gate.baseline.config_hash import RECIPE, ChangedInput, ConfigHash
 from repro_gate.baseline.model import AgainstFinding
 from repro_gate.checkout.git import GitFailed
 from repro_gate.checkout.inspection import Checkout
@@ -23,7 +23,7 @@ from repro_gate.compare.traces import compare_runs
 from repro_gate.data.declarations import expand_items
 from repro_gate.data.declared import DataFinding, verify_data
 from repro_gate.errors import GateError, UsageError
-from repro_gate.gate.config_hash import address_of_series
+from repro_gate.gate.config_hash import config_hash_of_series
 from repro_gate.gate.options import Options
 from repro_gate.install.install import installed
 from repro_gate.report.wording import place_of
@@ -35,7 +35,7 @@ from repro_gate.spec.model import CostBudget, Spec
 
 @dataclass(frozen=True)
 class Other:
-    """The ref to be held against: its commit, and its own spec (this checkout's where it has none)."""
+    """The ref to be compared with: its commit, and its own spec (this checkout's where it has none)."""
 
     ref: str
     commit: str
@@ -45,7 +45,7 @@ class Other:
 def other_ref(spec: Spec, checkout: Checkout, options: Options) -> Other | None:
     """What `--against` names, read before anything long runs. Raises UsageError: no such commit, or a spec with mistakes.
 
-    What is recorded, and how long a run may take, is this checkout's spec's, so that the runs can be held against each other.
+    What is recorded, and how long a run may take, is this checkout's spec's, so that the runs can be compared with each other.
     """
     ref = options.against
     if ref is None:
@@ -62,12 +62,12 @@ def other_ref(spec: Spec, checkout: Checkout, options: Options) -> Other | None:
     return Other(ref, commit, replace(theirs, train=train, capture=spec.capture, cost=CostBudget(measure=False)))
 
 
-def hold_against(
-    other: Other, checkout: Checkout, evidence: Evidence, here: Series, address: ContentAddress | None, options: Options
+def compare_with_ref(
+    other: Other, checkout: Checkout, evidence: Evidence, here: Series, hashed: ConfigHash | None, options: Options
 ) -> AgainstFinding:
-    """Run the ref's own training twice, and hold this gating against it. Whatever goes wrong on the way is the finding."""
+    """Run the ref's own training twice, and compare this gate run with it. Whatever goes wrong on the way is the finding."""
     try:
-        return _held(other, checkout, evidence, here, address, options)
+        return _compared(other, checkout, evidence, here, hashed, options)
     except _Undecided as why:
         return AgainstFinding(other.ref, other.commit, "inconclusive", str(why))
     except (GateError, GitFailed, OSError, ValueError) as error:
@@ -78,29 +78,31 @@ class _Undecided(Exception):
     """Nothing can be said, and why."""
 
 
-def _held(
-    other: Other, checkout: Checkout, evidence: Evidence, here: Series, address: ContentAddress | None, options: Options
+def _compared(
+    other: Other, checkout: Checkout, evidence: Evidence, here: Series, hashed: ConfigHash | None, options: Options
 ) -> AgainstFinding:
     own = here.comparisons.get(here.spec.random_state.seeds[0])
-    if own is None or not own.identical or address is None:
-        raise _Undecided("the runs of this checkout are not the same bits themselves, so there is nothing to hold against another ref")
+    if own is None or not own.identical or hashed is None:
+        raise _Undecided("the runs of this checkout are not bitwise identical themselves, so they cannot be compared with another ref")
     if why := unsound(evidence, here.runs):
         raise _Undecided(why)
-    copy = export(checkout.root, other.commit, here.ground.place / "against")
+    copy = export(checkout.root, other.commit, here.gate_folder.place / "against")
     spec, data = _data_of(other, here.spec, copy)
     exported = replace(spec, path=copy.root / os.path.relpath(os.path.realpath(spec.path), copy.source))
     with installed(
         exported, copy.root, options.environment, options.isolation, cache_root=options.cache_root, tell=here.watch.said
     ) as outer:
-        there = Series(spec, replace(here.ground, snapshot=copy, outer=outer), here.watch, fail_fast=False)  # at the same paths as ours
+        there = Series(
+            spec, replace(here.gate_folder, snapshot=copy, outer=outer), here.watch, fail_fast=False
+        )  # at the same paths as ours
         there.run_pair("against-")
     _require_equal(there, other.ref)
     if why := unsound(evidence, there.runs):
         raise _Undecided(f"{other.ref}: {why}")
-    before = address_of_series(replace(evidence, data=data), there)
-    leaves = () if before is None else tuple(item for item in moved(before, address) if item.root == RECIPE)
+    before = config_hash_of_series(replace(evidence, data=data), there)
+    inputs = () if before is None else tuple(item for item in changed_inputs(before, hashed) if item.root == RECIPE)
     differences, count = there.compare_artifacts_with(here)
-    finding = _finding(other, leaves, compare_runs(there.pair()[0].traces, here.pair()[0].traces, differences, count))
+    finding = _finding(other, inputs, compare_runs(there.pair()[0].traces, here.pair()[0].traces, differences, count))
     shared = imported_from_elsewhere(evidence, there.runs).ignored
     if not shared:
         return finding
@@ -134,18 +136,20 @@ def _require_equal(there: Series, ref: str) -> None:
         raise _Undecided(f"{bad.plan.name}: {bad.problem}")
     pair = there.comparisons.get(there.spec.random_state.seeds[0])
     if pair is None or not pair.identical:
-        raise _Undecided(f"two runs of {ref} are not the same bits, so a difference to it says nothing")
+        raise _Undecided(f"two runs of {ref} are not bitwise identical, so a difference from it says nothing")
 
 
-def _finding(other: Other, leaves: tuple[LeafMove, ...], found: Comparison) -> AgainstFinding:
+def _finding(other: Other, inputs: tuple[ChangedInput, ...], found: Comparison) -> AgainstFinding:
     ref, commit = other.ref, other.commit
     gap = max((gap for _, gap in found.loss_gaps), default=None)
-    names = ", ".join(item.name for item in leaves[:5]) + (f" and {len(leaves) - 5} more" if len(leaves) > 5 else "")
-    if found.identical and not leaves:
-        return AgainstFinding(ref, commit, "unchanged", f"the recipe and the bits are those of {ref}", loss_gap=gap)
+    names = ", ".join(item.name for item in inputs[:5]) + (f" and {len(inputs) - 5} more" if len(inputs) > 5 else "")
+    if found.identical and not inputs:
+        return AgainstFinding(ref, commit, "unchanged", f"same recipe as {ref}, bitwise identical results", loss_gap=gap)
     if found.identical:
-        return AgainstFinding(ref, commit, "no-op", f"the recipe moved ({names}), the bits are those of {ref}", leaves, None, gap)
+        return AgainstFinding(
+            ref, commit, "no-op", f"inputs changed ({names}), results are bitwise identical to those of {ref}", inputs, None, gap
+        )
     first = found.first_divergence
-    why = f"the recipe moved ({names})" if leaves else "no leaf of the recipe moved"
+    why = f"inputs changed ({names})" if inputs else "no input of the recipe changed"
     at = "" if first is None else f" {place_of(first, found.steps)}"
-    return AgainstFinding(ref, commit, "changed", f"{why}, and the bits part from those of {ref}{at}", leaves, first, gap)
+    return AgainstFinding(ref, commit, "changed", f"{why}, results diverge from those of {ref}{at}", inputs, first, gap)

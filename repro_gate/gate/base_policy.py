@@ -1,7 +1,8 @@
-"""The base ref: whose spec and lock judge, and what the change asks less of than its base. Called by `gate` and `cli`.
+"""The base ref: whose spec and baseline judge, and what the change weakens than its base.
 
-Under `policy: base`, set in the base branch's own `repro.yml` (or asked for with `--policy base`), the base branch's spec and lock judge
-the change's code, so that a change cannot lower the bar that it has to pass. Else its own spec judges. What it weakens is always listed.
+Under `policy: base`, set in the base branch's own `repro.yml` (or asked for with `--policy base`), the base branch's spec and baseline
+judge the change's code, so that a change cannot lower the bar that it has to pass. Else its own spec judges. What it weakens is always
+listed.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 
 from repro_gate.baseline.file import MAX_BYTES as MAX_LOCK_BYTES
-from repro_gate.baseline.file import read_lock, read_lock_text
+from repro_gate.baseline.file import read_baseline, read_lock_text
 from repro_gate.baseline.model import FILE_NAME as LOCK_NAME
-from repro_gate.baseline.model import LockFile
+from repro_gate.baseline.model import Baseline
 from repro_gate.checkout.inspection import Checkout, outermost
 from repro_gate.checkout.refs import commit_of, file_at, merge_base
 from repro_gate.data.declarations import DECLARING, MAX_CROISSANT, expand_items
@@ -24,30 +25,30 @@ from repro_gate.errors import GateError, UsageError
 from repro_gate.files import scratch_folder
 from repro_gate.gate.options import Options
 from repro_gate.gate.weakened import weakened
-from repro_gate.report.model import BaseFinding, Weakening
+from repro_gate.report.model import BaseFinding, WeakenedCheck
 from repro_gate.spec.loader import MAX_BYTES as MAX_SPEC_BYTES
 from repro_gate.spec.loader import key_lines, load_spec, load_spec_bytes
 from repro_gate.spec.model import Spec
 
 
 @dataclass(frozen=True)
-class Judging:
-    """The spec and lock that judge, and what is known of the base."""
+class EffectivePolicy:
+    """The spec and baseline that judge, and what is known of the base."""
 
     spec: Spec
-    lock: LockFile | None
+    baseline: Baseline | None
     base: BaseFinding | None = None
     notes: tuple[str, ...] = ()
 
 
-def judging(head: Spec, checkout: Checkout, options: Options) -> Judging:
-    """Choose. Raises UsageError for a base that cannot be read where it has to judge, and for a lock that cannot be used."""
+def judging(head: Spec, checkout: Checkout, options: Options) -> EffectivePolicy:
+    """Choose. Raises UsageError for a base that cannot be read where it has to judge, and for a baseline that cannot be used."""
     implied = options.environment.get("GITHUB_BASE_REF", "")  # the base branch of the pull request that a GitHub job runs for
     ref = options.base or (f"origin/{implied}" if implied else None)
     if ref is None:
         if options.policy == "base":
             raise UsageError("--policy base: no base is known", remedy="name it: `--base origin/main`")
-        return Judging(head, read_lock(head.path.parent / LOCK_NAME))
+        return EffectivePolicy(head, read_baseline(head.path.parent / LOCK_NAME))
     try:
         if not checkout.is_git:
             raise UsageError(f"--base {ref}: {checkout.root} is no git checkout", remedy="leave --base out")
@@ -56,15 +57,15 @@ def judging(head: Spec, checkout: Checkout, options: Options) -> Judging:
     except UsageError as error:
         if options.base is not None or "base" in (options.policy, head.policy):
             raise
-        note = f"what this change asks less than its base is not known: {error.message}; {error.remedy}"
-        return Judging(head, read_lock(head.path.parent / LOCK_NAME), notes=(note,))
+        note = f"cannot list weakened checks: {error.message}; {error.remedy}"
+        return EffectivePolicy(head, read_baseline(head.path.parent / LOCK_NAME), notes=(note,))
     name = _name_in(root, head.path)
     base, start = Side(root, tip, name, head.path, options), Side(root, merge_base(root, tip), name, head.path, options)
     policy = options.policy or base.policy()
     found, notes = _weakened(start if start.raw is not None else base, head.path)
     if policy == "base":
-        return Judging(base.judge(ref), base.lock(), BaseFinding(ref, tip, policy, found), notes)
-    return Judging(head, read_lock(head.path.parent / LOCK_NAME), BaseFinding(ref, start.commit, policy, found), notes)
+        return EffectivePolicy(base.judge(ref), base.baseline(), BaseFinding(ref, tip, policy, found), notes)
+    return EffectivePolicy(head, read_baseline(head.path.parent / LOCK_NAME), BaseFinding(ref, start.commit, policy, found), notes)
 
 
 def _commit_of(root: Path, ref: str) -> str:
@@ -92,7 +93,7 @@ def _name_in(root: Path, path: Path) -> str:
 
 
 class Side:
-    """The spec and lock of one commit, at the places where the head has its own. `name` is the spec's path in the repository."""
+    """The spec and baseline of one commit, at the places where the head has its own. `name` is the spec's path in the repository."""
 
     def __init__(self, root: Path, commit: str, name: str, path: Path, options: Options) -> None:
         self.root, self.commit, self.name, self.path, self.options = root, commit, name, path, options
@@ -146,23 +147,23 @@ class Side:
             items, problems = expand_items(spec.data, place / folder, place)
             return replace(spec, data=items), problems
 
-    def lock(self) -> LockFile | None:
-        """None where this commit has no lock. Raises UsageError for one that cannot be used."""
+    def baseline(self) -> Baseline | None:
+        """None where this commit has no baseline. Raises UsageError for one that cannot be used."""
         name = os.path.join(os.path.dirname(self.name), LOCK_NAME)
         raw = file_at(self.root, self.commit, name, MAX_LOCK_BYTES)
         return None if raw is None else read_lock_text(raw, f"{self.commit[:12]}:{name}")
 
 
-def _weakened(base: Side, path: Path) -> tuple[tuple[Weakening, ...], tuple[str, ...]]:
-    """What the files in the checkout ask less than the base's do, and what could not be held against each other."""
+def _weakened(base: Side, path: Path) -> tuple[tuple[WeakenedCheck, ...], tuple[str, ...]]:
+    """What the files in the checkout ask less than the base's do, and what could not be compared with each other."""
     try:
         before = base.spec()
         if before is None:
-            return (), (f"the base has no {base.name}: nothing to hold this one against",)
+            return (), (f"the base has no {base.name}: nothing to compare this one with",)
         before, _ = base.expanded(before)
-        before_lock = base.lock()
+        before_baseline = base.baseline()
     except GateError as error:
-        return (), (f"the base's own spec or lock cannot be read, so what this change asks less is not known: {error}",)
+        return (), (f"the base's own spec or baseline cannot be read, so weakened checks are not listed: {error}",)
     lines = key_lines(path)
     place = os.path.basename(base.name)
 
@@ -172,4 +173,4 @@ def _weakened(base: Side, path: Path) -> tuple[tuple[Weakening, ...], tuple[str,
 
     head = load_spec(path)  # as the file says it, whatever the command line lays over it
     head = replace(head, data=expand_items(head.data, path.parent)[0])
-    return weakened(before, head, before_lock, read_lock(path.parent / LOCK_NAME), where), ()
+    return weakened(before, head, before_baseline, read_baseline(path.parent / LOCK_NAME), where), ()

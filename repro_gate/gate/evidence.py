@@ -1,4 +1,4 @@
-"""What the checks may look at before any training has run, and `repro-gate check`, which looks at just that. Called by `gate` and `cli`."""
+"""What the checks may look at before any training has run, and `repro-gate check`, which looks at just that."""
 
 from __future__ import annotations
 

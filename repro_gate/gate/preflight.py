@@ -1,8 +1,7 @@
 """Looked at before anything long: is the GPU visible, is its driver new enough, is /dev/shm large enough, does the container runtime hand
 GPUs in. Each with the exact line to change where not.
 
-Called by `gate`: `look` gathers facts, `preflight` judges them, `require` ends a gating that could only fail, `notes` are for the report.
-`look` alone touches the machine. Imports nothing of runs or report faces.
+`look` alone touches the machine.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at. `ok` is None where it does not matter here or cannot be known; without what is `required` a gating can only
+    """One thing looked at. `ok` is None where it does not matter here or cannot be known; without what is `required` a gate run can only
     fail."""
 
     id: str  # `preflight/device`, `preflight/driver`, `preflight/shared-memory` or `preflight/runtime`
@@ -103,7 +102,7 @@ def look(environment: Mapping[str, str], root: Path = Path("/")) -> Facts:
 
 
 def preflight(spec: Spec, environment: Mapping[str, str], facts: Facts) -> tuple[Finding, ...]:
-    """All four findings, the ones that end a gating first. `environment` is the one that the gate was started in."""
+    """All four findings, the ones that end a gate run first. `environment` is the one that the gate was started in."""
     seen = {**environment, **spec.train.env}
     return (
         _runtime(spec, environment, facts),
@@ -216,7 +215,7 @@ def _driver(spec: Spec, environment: Mapping[str, str], facts: Facts) -> Finding
     major = int(cuda.partition(".")[0]) if re.fullmatch(r"\d{1,3}(\.\d{1,3}){0,2}", cuda) else 0
     oldest, found = OLDEST_DRIVER.get(major), _numbers(facts.driver)
     if spec.hardware.device == "cpu" or oldest is None or not found or "dxg" in facts.devices:
-        return Finding(name, None, False, "nothing is known that the driver could be held against")
+        return Finding(name, None, False, "nothing is known that the driver could be compared with")
     if found >= oldest:
         return Finding(name, True, False, f"driver {facts.driver} is new enough for CUDA {cuda}")
     if facts.compatible:

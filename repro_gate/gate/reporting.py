@@ -1,4 +1,4 @@
-"""From the runs of a gating and what was found in them to the Report: calls the analysis, the checks and the verdict. Called by `gate`."""
+"""From the runs of a gate run and what was found in them to the Report: calls the analysis, the checks and the verdict."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from datetime import date, datetime
 from pathlib import Path
 
 from repro_gate import __version__
-from repro_gate.baseline.config_hash import ContentAddress
-from repro_gate.baseline.model import AgainstFinding, Entry, LockFinding
+from repro_gate.baseline.config_hash import ConfigHash
+from repro_gate.baseline.model import AgainstFinding, BaselineFinding, Entry
 from repro_gate.checks import run_checks
 from repro_gate.checks.interface import CheckResult, Evidence
 from repro_gate.compare.cost import measure_cost
@@ -20,8 +20,8 @@ from repro_gate.compare.fingerprint import fingerprint
 from repro_gate.compare.model import Cost
 from repro_gate.compare.noise_floor import noise_floor
 from repro_gate.compare.traces import losses_of, processes
-from repro_gate.gate.base_policy import Judging
-from repro_gate.gate.config_hash import judge_entry, unproven
+from repro_gate.gate.base_policy import EffectivePolicy
+from repro_gate.gate.config_hash import compare_entry, unproven
 from repro_gate.gate.options import Options
 from repro_gate.gate.verdict import Findings, decide
 from repro_gate.report.model import Reason, Report, RunSummary, SeedResult, Subject
@@ -35,23 +35,23 @@ from repro_gate.spec.model import Spec
 class Found:
     """What the report is made of, besides the series."""
 
-    judged: Judging
+    judged: EffectivePolicy
     evidence: Evidence
-    address: ContentAddress | None
+    hashed: ConfigHash | None
     entry: Entry | None
     against: AgainstFinding | None
     before: tuple[Reason, ...] = ()  # what the preflight saw that is worth knowing
 
 
 def make_report(options: Options, series: Series, found: Found, started: datetime, seconds: float) -> Report:
-    """The whole report of one gating. `seconds` is how long it took."""
+    """The whole report of one gate run. `seconds` is how long it took."""
     evidence, spec = found.evidence, found.evidence.spec
     comparisons = tuple(SeedResult(seed, comparison) for seed, comparison in series.comparisons.items())
     checklist = run_checks(evidence, date.today())
     pairs = series.cost_pairs()
     cost = measure_cost(pairs, spec.train.warmup) if pairs else None
     defaults = series.default_pair()
-    held = None if found.judged.lock is None or found.entry is None else judge_entry(found.judged.lock, found.entry)
+    held = None if found.judged.baseline is None or found.entry is None else compare_entry(found.judged.baseline, found.entry)
     verdict, reasons, notes = decide(_findings(options, series, found, checklist, cost, held))
     weaker = tuple(Reason("isolation/same-user", note, SAME_USER_REMEDY) for note in options.isolation.notes)
     first = next(iter(series.pair()), None)
@@ -71,9 +71,9 @@ def make_report(options: Options, series: Series, found: Found, started: datetim
         spec.cost.max_percent,
         checklist,
         tuple(_summary(run, series.artifact_counts.get(run.plan.name, 0)) for run in series.runs),
-        fingerprint(first.traces, first.plan.condition.seed, _unsteady(evidence)) if first else None,
+        fingerprint(first.traces, first.plan.arm.seed, _unsteady(evidence)) if first else None,
         spec.determinism.tolerance,
-        found.address,
+        found.hashed,
         held,
         found.against,
         found.judged.base,
@@ -82,7 +82,7 @@ def make_report(options: Options, series: Series, found: Found, started: datetim
 
 
 def _findings(
-    options: Options, series: Series, found: Found, checklist: tuple[CheckResult, ...], cost: Cost | None, held: LockFinding | None
+    options: Options, series: Series, found: Found, checklist: tuple[CheckResult, ...], cost: Cost | None, held: BaselineFinding | None
 ) -> Findings:
     """What the verdict is made of. What was recorded before does not judge what is to be recorded now."""
     return Findings(
@@ -97,18 +97,18 @@ def _findings(
         None if options.locking else held,
         found.against,
         "" if options.locking else _not_held(found),
-        unproven(found.address),
+        unproven(found.hashed),
         series.beside,
         (*found.judged.notes, *found.evidence.notes, *series.notes),
     )
 
 
 def _not_held(found: Found) -> str:
-    """Why the lock says nothing, where there is one."""
-    if found.judged.lock is None or found.entry is not None:
+    """Why the baseline says nothing, where there is one."""
+    if found.judged.baseline is None or found.entry is not None:
         return ""
-    why = "its runs were not compared, are not the same bits, or did not train the checkout's code"
-    return f"repro.lock cannot be held against this gating: {why}"
+    why = "its runs were not compared, are not bitwise identical, or did not train the checkout's code"
+    return f"cannot compare this gate run with the baseline: {why}"
 
 
 def _subject(spec: Spec, options: Options, evidence: Evidence, runs: Sequence[Run]) -> Subject:
@@ -158,8 +158,8 @@ def _non_finite(run: Run | None) -> tuple[tuple[int, str], ...]:
 def _summary(run: Run, artifacts: int) -> RunSummary:
     return RunSummary(
         run.plan.name,
-        run.plan.condition.name,
-        run.plan.condition.seed,
+        run.plan.arm.name,
+        run.plan.arm.seed,
         run.steps,
         round(run.ended.seconds, 3),
         run.ended.exit_code,

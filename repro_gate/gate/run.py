@@ -1,7 +1,7 @@
-"""The gate: `run_gate(spec) -> Report`, the whole story on one page. Called by `cli`.
+"""The gate: `run_gate(spec) -> Report`, the whole story on one page.
 
-A training command goes in, unmodified; it runs in fresh processes under named conditions; the traces are compared; the report says whether
-the runs are the same bits, where they first part, how large the noise is without the flags, and what the flags cost.
+A training command goes in, unmodified; it runs in fresh processes under named arms; the traces are compared; the report says whether
+the runs are bitwise identical, where they first diverge, how large the noise is without the flags, and what the flags cost.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from repro_gate.checks.opened import unsound
 from repro_gate.compare.model import Comparison
 from repro_gate.compare.traces import compare_runs
 from repro_gate.errors import obeyed
-from repro_gate.gate.against import Other, hold_against, other_ref
+from repro_gate.gate.against import Other, compare_with_ref, other_ref
 from repro_gate.gate.base_policy import judging
-from repro_gate.gate.config_hash import address_of_series, record_of
+from repro_gate.gate.config_hash import config_hash_of_series, record_of
 from repro_gate.gate.evidence import gather
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import Facts, Finding, explains, look, notes, preflight, require
@@ -28,10 +28,10 @@ from repro_gate.gate.reporting import Found, make_report
 from repro_gate.install.install import installed
 from repro_gate.install.store import environments_root
 from repro_gate.report.model import Reason, Report
+from repro_gate.runs.gate_folder import GateFolder, open_gate_folder
 from repro_gate.runs.launch import Run
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.series import Series
-from repro_gate.runs.site import Ground, open_ground
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Trace
 
@@ -39,8 +39,8 @@ CONTROL_STEPS = 2
 
 
 @dataclass(frozen=True)
-class Gating:
-    """What came of it: the report, and what a lock would record of it (None where two runs were not the same bits)."""
+class GateResult:
+    """What came of it: the report, and what a baseline would record of it (None where two runs were not bitwise identical)."""
 
     report: Report
     entry: Entry | None
@@ -51,8 +51,8 @@ def run_gate(spec: Spec, options: Options, watch: Watch) -> Report:
     return gate(spec, options, watch).report
 
 
-def gate(spec: Spec, options: Options, watch: Watch) -> Gating:
-    """As `run_gate`, with what a lock would record."""
+def gate(spec: Spec, options: Options, watch: Watch) -> GateResult:
+    """As `run_gate`, with what a baseline would record."""
     started, clock = datetime.now(timezone.utc), monotonic()
     checkout = inspect_checkout(spec.path.parent)
     judged = judging(spec, checkout, options)
@@ -79,21 +79,21 @@ def gate(spec: Spec, options: Options, watch: Watch) -> Gating:
             changed_data=series.changed_data,
             gpu_processes=series.gpu_processes,
         )
-        address = address_of_series(evidence, series)
+        hashed = config_hash_of_series(evidence, series)
         sound = not unsound(evidence, series.runs)
-        entry = record_of(series, address, evidence.machine, started) if address is not None and sound else None
-        against = None if other is None else hold_against(other, checkout, evidence, series, address, options)
-        found = Found(judged, evidence, address, entry, against, _worth_knowing(found_before, facts, series.runs))
-        return Gating(make_report(options, series, found, started, monotonic() - clock), entry)
+        entry = record_of(series, hashed, evidence.machine, started) if hashed is not None and sound else None
+        against = None if other is None else compare_with_ref(other, checkout, evidence, series, hashed, options)
+        found = Found(judged, evidence, hashed, entry, against, _worth_knowing(found_before, facts, series.runs))
+        return GateResult(make_report(options, series, found, started, monotonic() - clock), entry)
 
 
 @contextlib.contextmanager
-def _ground(spec: Spec, other: Other | None, checkout: Checkout, options: Options, watch: Watch) -> Iterator[Ground]:
-    """Where the runs take place, with what the lock pins installed where the spec asks for it: pip runs strangers' code as well."""
+def _ground(spec: Spec, other: Other | None, checkout: Checkout, options: Options, watch: Watch) -> Iterator[GateFolder]:
+    """Where the runs take place, with what the baseline pins installed where the spec asks for it: pip runs untrusted code as well."""
     installs = spec.env.install or (other is not None and other.spec.env.install)
     reach = [environments_root(options.environment, options.cache_root, options.isolation)] if installs else []
     with (
-        open_ground(spec, checkout, options.environment, options.isolation, reach, watch.said) as ground,
+        open_gate_folder(spec, checkout, options.environment, options.isolation, reach, watch.said) as ground,
         installed(spec, checkout.root, options.environment, options.isolation, cache_root=options.cache_root, tell=watch.said) as outer,
     ):
         yield replace(ground, outer=outer, began=time())

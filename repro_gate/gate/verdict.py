@@ -1,6 +1,7 @@
 """From what was found to the verdict: which reasons speak for `fail`, which for `inconclusive`, and what is worth knowing besides. Pure.
 
-A proof that training is not reproducible outranks a run that could not be had: where both stand, the verdict is `fail` and both are said.
+A self_check that training is not reproducible outranks a run that could not be had: where both stand, the verdict is `fail` and both are
+said.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from repro_gate._version import DOCS_URL
-from repro_gate.baseline.model import AgainstFinding, LockFinding
+from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks import uncovered
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import Cost
@@ -39,10 +40,10 @@ class Findings:
     artifact_notes: tuple[str, ...] = ()
     interrupted: str = ""
     stopped_early: bool = False  # --fail-fast ended the series at a divergence
-    lock: LockFinding | None = None
+    baseline: BaselineFinding | None = None
     against: AgainstFinding | None = None
-    not_held: str = ""  # why a lock that is there says nothing about this gating
-    unproven: str = ""  # why the content address does not stand for its leaves, where it does not
+    not_compared: str = ""  # why a baseline that is there says nothing about this gate run
+    unproven: str = ""  # why the config hash does not stand for its inputs, where it does not
     beside: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # id of a notice -> message and remedy
     remarks: tuple[str, ...] = ()  # what the workspaces do not hold, what could not be read, and why
 
@@ -55,7 +56,7 @@ def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, .
         *_nonfinite(findings),
         *(item for item in failed if item.id != REQUIRED_DEVICE),
         *_over_budget(findings),
-        *_moved(findings),
+        *_changed(findings),
     ]
     open_questions = [*_inconclusive(findings), *(item for item in failed if item.id == REQUIRED_DEVICE)]
     if findings.runs and not open_questions and not findings.stopped_early:
@@ -71,7 +72,7 @@ def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, .
 def _diverged(findings: Findings) -> list[Reason]:
     reasons = []
     tolerance, off = findings.spec.determinism.tolerance, findings.spec.determinism.allow
-    flags = "every flag on" + (f" but {', '.join(item.flag for item in off)}" if off else "")
+    flags = "all determinism flags on" + (f" but {', '.join(item.flag for item in off)}" if off else "")
     for item in findings.comparisons:
         first = item.comparison.first_divergence
         if first is None:
@@ -81,7 +82,7 @@ def _diverged(findings: Findings) -> list[Reason]:
                 Reason(
                     "determinism/diverged",
                     f"two runs with seed {item.seed} and {flags} diverge {place_of(first, item.comparison.steps)}",
-                    f"find what draws or orders differently there; {DOCS_URL}/causes.md lists what to look for",
+                    f"look for an unseeded random source or a nondeterministic op there ({DOCS_URL}/causes.md)",
                 )
             )
         else:
@@ -100,9 +101,9 @@ def _nonfinite(findings: Findings) -> list[Reason]:
     """Numbers that were never finite repeat whatever the training does: such a run shows nothing."""
     if findings.spec.determinism.allow_nonfinite:
         return []
-    runs = [run for run in findings.runs if run.good and run.plan.condition.name == "deterministic"]
-    default = next((run.traces for run in findings.runs if run.good and run.plan.condition.name == "default"), None)
-    found = (sentence for run in runs for sentence in nonfinite(run.traces, default, bool(run.plan.condition.flags.get(FILL))))
+    runs = [run for run in findings.runs if run.good and run.plan.arm.name == "deterministic"]
+    default = next((run.traces for run in findings.runs if run.good and run.plan.arm.name == "default"), None)
+    found = (sentence for run in runs for sentence in nonfinite(run.traces, default, bool(run.plan.arm.flags.get(FILL))))
     remedy = "initialize what is named (torch.empty only reserves memory), or allow it: `determinism: {allow-nonfinite: true}`"
     return [Reason("determinism/nonfinite", sentence, remedy) for sentence in dict.fromkeys(found)]
 
@@ -129,20 +130,20 @@ def _over_budget(findings: Findings) -> list[Reason]:
     ]
 
 
-def _moved(findings: Findings) -> list[Reason]:
+def _changed(findings: Findings) -> list[Reason]:
     """What a result that is not the recorded one, or not the other ref's, is worth."""
     reasons = []
-    lock, against, strict = findings.lock, findings.against, findings.spec.lock.on_change == "fail"
-    if lock is not None and (lock.status == "drift" or (strict and (lock.status == "changed" or lock.unknown_recipe))):
-        reasons.append(Reason(f"lock/{lock.status}", lock.message, lock.remedy))
+    baseline, against, strict = findings.baseline, findings.against, findings.spec.baseline.on_change == "fail"
+    if baseline is not None and (baseline.status == "drift" or (strict and (baseline.status == "changed" or baseline.unknown_recipe))):
+        reasons.append(Reason(f"baseline/{baseline.status}", baseline.message, baseline.remedy))
     if against is not None and against.status == "changed" and strict:
-        reasons.append(Reason("against/changed", against.message, "make the change a no-op, or leave `lock.on-change` at `notice`"))
+        reasons.append(Reason("against/changed", against.message, "make the change a no-op, or leave `baseline.on-change` at `notice`"))
     return reasons
 
 
 def _inconclusive(findings: Findings) -> list[Reason]:
     reasons = [Reason("run/interrupted", findings.interrupted, "run the gate again")] if findings.interrupted else []
-    reasons += _unknown_standing(findings)
+    reasons += _not_answered(findings)
     reasons += [
         Reason(run.reason_id, f"run {run.plan.name}: {run.problem}{_raised(run)}", run.remedy)
         for run in findings.runs
@@ -173,17 +174,23 @@ def _raised(run: Run) -> str:
     return f": {text}" if text else ""
 
 
-def _unknown_standing(findings: Findings) -> list[Reason]:
-    """What was asked about the lock, the address or another ref, and could not be answered."""
+def _not_answered(findings: Findings) -> list[Reason]:
+    """What was asked about the baseline, the config hash or another ref, and could not be answered."""
     reasons = []
     diverged = bool(_diverged(findings))
-    if findings.not_held and findings.spec.lock.on_change == "fail" and not diverged:
-        reasons.append(Reason("lock/not-held", findings.not_held, "ask for equal bits, or leave `lock.on-change` at `notice`"))
+    if findings.not_compared and findings.spec.baseline.on_change == "fail" and not diverged:
+        reasons.append(
+            Reason(
+                "baseline/not-compared",
+                findings.not_compared,
+                "let the baseline compare bitwise identical runs, or leave `baseline.on-change` at `notice`",
+            )
+        )
     if findings.unproven:
-        reasons.append(Reason("address/unproven", findings.unproven, "please report it: this is a mistake of the gate"))
+        reasons.append(Reason("config-hash/unproven", findings.unproven, "please report it: this is a bug of the gate"))
     if findings.against is not None and findings.against.status == "inconclusive" and not diverged:
         message = f"--against {findings.against.ref}: {findings.against.message}"
-        reasons.append(Reason("against/inconclusive", message, "see that ref's own training first, or leave --against out"))
+        reasons.append(Reason("against/inconclusive", message, "that ref's own runs must be reproducible first; or drop --against"))
     return reasons
 
 
@@ -207,8 +214,8 @@ def _uncovered(checklist: Sequence[CheckResult]) -> list[Reason]:
     return [
         Reason(
             "checklist/uncovered",
-            f"nothing was shown for category {category}: it needs a check that passes",
-            "see its checks in the checklist: each says what it wants",
+            f"category {category} has no passing check; each needs at least one",
+            "the checklist says what each of its checks needs",
         )
         for category in uncovered(checklist)
         if category not in failed
@@ -217,8 +224,8 @@ def _uncovered(checklist: Sequence[CheckResult]) -> list[Reason]:
 
 def _notes(findings: Findings) -> tuple[Reason, ...]:
     notes: dict[Reason, None] = {Reason("gate/remark", note): None for note in findings.remarks}
-    if findings.not_held and findings.spec.lock.on_change != "fail":
-        notes[Reason("lock/not-held", findings.not_held)] = None
+    if findings.not_compared and findings.spec.baseline.on_change != "fail":
+        notes[Reason("baseline/not-compared", findings.not_compared)] = None
     notes |= {Reason(name, message, remedy): None for name, (message, remedy) in findings.beside.items()}
     for run in findings.runs:
         if run.ended.left_running:
@@ -235,7 +242,7 @@ def _notes(findings: Findings) -> tuple[Reason, ...]:
             notes[
                 Reason(
                     "determinism/within-tolerance",
-                    f"seed {item.seed}: the runs are not the same bits, but within the tolerance "
+                    f"seed {item.seed}: the runs are not bitwise identical, but within the tolerance "
                     f"(loss {tolerance.loss:g}, weights {tolerance.weights:g})",
                 )
             ] = None

@@ -1,4 +1,4 @@
-"""What a change asks less of than its base does: in `repro.yml`, and in `repro.lock`. Called by `base`. Pure.
+"""What a change weakens than its base does: in `repro.yml`, and in `repro.baseline.yml`. Pure.
 
 What asks for more, and what asks for something else of the same weight (another seed, a newer image digest), is not listed. Three things
 without a direction are: what is run, its environment, and the bytes of declared data; `python train.py` -> `true` is the simplest cheat.
@@ -14,8 +14,8 @@ from fnmatch import fnmatchcase
 from itertools import chain
 
 from repro_gate.baseline.drift import unlike
-from repro_gate.baseline.model import FILE_NAME, Entry, LockFile
-from repro_gate.report.model import Weakening
+from repro_gate.baseline.model import FILE_NAME, Baseline, Entry
+from repro_gate.report.model import WeakenedCheck
 from repro_gate.spec.errors import KeyPath, escaped, shortened
 from repro_gate.spec.model import AllowedFlag, DataItem, Spec
 
@@ -36,9 +36,9 @@ class _Less:
 
 
 def weakened(
-    base: Spec, head: Spec, base_lock: LockFile | None, head_lock: LockFile | None, place_of: PlaceOf | None = None
-) -> tuple[Weakening, ...]:
-    """Everything that `head` asks less of than `base`: first who judges and how strictly, then the lock, then what is run and recorded.
+    base: Spec, head: Spec, base_lock: Baseline | None, head_lock: Baseline | None, place_of: PlaceOf | None = None
+) -> tuple[WeakenedCheck, ...]:
+    """Everything that `head` weakens than `base`: first who judges and how strictly, then the baseline, then what is run and recorded.
 
     `place_of` gives the place of a key of the change's spec (`repro.yml:12`), or an empty text.
     """
@@ -46,14 +46,14 @@ def weakened(
     rest = chain.from_iterable(section(base, head) for section in (_train, _random_state, _capture, _cost, _env, _hardware, _data))
     return (
         *(_weakening(item, place_of) for item in rules),
-        *_lock(base_lock, head_lock),
+        *_baseline(base_lock, head_lock),
         *(_weakening(item, place_of) for item in rest),
     )
 
 
-def _weakening(item: _Less, place_of: PlaceOf | None) -> Weakening:
+def _weakening(item: _Less, place_of: PlaceOf | None) -> WeakenedCheck:
     key = ".".join(part for part in item.path if isinstance(part, str))
-    return Weakening(key, item.message, item.where or (place_of(item.path) if place_of is not None else ""))
+    return WeakenedCheck(key, item.message, item.where or (place_of(item.path) if place_of is not None else ""))
 
 
 def _train(base: Spec, head: Spec) -> Iterator[_Less]:
@@ -93,7 +93,7 @@ def _determinism(base: Spec, head: Spec) -> Iterator[_Less]:
     allowed = {item.flag for item in base.determinism.allow}
     for place, item in enumerate(head.determinism.allow):
         if item.flag not in allowed:
-            yield _Less(("determinism", "allow", place), f"now leaves off {_flag(item)}")
+            yield _Less(("determinism", "allow", place), f"now inputs off {_flag(item)}")
     if head.determinism.allow_nonfinite and not base.determinism.allow_nonfinite:
         yield _Less(("determinism", "allow-nonfinite"), "losses and parameters need no longer be finite")
     old, new = base.determinism.tolerance, head.determinism.tolerance
@@ -237,29 +237,29 @@ def _worth(spec: Spec, check: str) -> tuple[int, int, int]:
 
 
 def _rules(base: Spec, head: Spec) -> Iterator[_Less]:
-    if (base.lock.on_change, head.lock.on_change) == ("fail", "notice"):
-        yield _Less(("lock", "on-change"), "a result that differs from the recorded one no longer fails: fail -> notice")
+    if (base.baseline.on_change, head.baseline.on_change) == ("fail", "notice"):
+        yield _Less(("baseline", "on-change"), "a result that differs from the recorded one no longer fails: fail -> notice")
     if (base.policy, head.policy) == ("base", "head"):
         yield _Less(("policy",), "a change would be judged by its own spec: base -> head")
 
 
-def _lock(base: LockFile | None, head: LockFile | None) -> Iterator[Weakening]:
+def _baseline(base: Baseline | None, head: Baseline | None) -> Iterator[WeakenedCheck]:
     if base is None:
         return
     if head is None:
         entries = f"{len(base.entries)} platform" + ("" if len(base.entries) == 1 else "s")
-        yield Weakening(FILE_NAME, f"the lock is gone, with what it recorded for {entries}", FILE_NAME)
+        yield WeakenedCheck(FILE_NAME, f"the baseline is gone, with what it recorded for {entries}", FILE_NAME)
         return
     for root, old in sorted(base.entries.items()):
         new = head.entries.get(root)
         if new is None:
-            yield Weakening(FILE_NAME, f"the entry of platform {_short(root)} is gone, recorded {old.recorded}", FILE_NAME)
+            yield WeakenedCheck(FILE_NAME, f"the entry of platform {_short(root)} is gone, recorded {old.recorded}", FILE_NAME)
         elif message := _renewed(old, new):
-            yield Weakening(FILE_NAME, message, FILE_NAME)
+            yield WeakenedCheck(FILE_NAME, message, FILE_NAME)
 
 
 def _renewed(old: Entry, new: Entry) -> str:
-    """What became of one platform's entry, empty where it records the same bits or more."""
+    """What became of one platform's entry, empty where it records the same results or more."""
     parts = _no_longer(old, new)
     if not parts:
         return ""
@@ -267,8 +267,8 @@ def _renewed(old: Entry, new: Entry) -> str:
     named += f" and {len(parts) - _MOST_NAMED} more" if len(parts) > _MOST_NAMED else ""
     platform = _short(old.platform)
     if old.config_hash == new.config_hash:
-        return f"rewritten: the same address {_short(old.config_hash)} now records other bits on platform {platform}: {named}"
-    return f"renewed: the recipe moved and other bits are recorded on platform {platform}: {named}"
+        return f"rewritten: the same config hash {_short(old.config_hash)} now records other results on platform {platform}: {named}"
+    return f"renewed: inputs changed and other results are recorded on platform {platform}: {named}"
 
 
 def _no_longer(old: Entry, new: Entry) -> tuple[str, ...]:

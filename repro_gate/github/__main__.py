@@ -1,7 +1,7 @@
 """`python -m repro_gate.github action|gate|publish`: what the steps of the action start.
 
 `action` is the container's: gate, then publish, in one process. `gate` and `publish` are the steps of the composite actions: the first runs
-a stranger's code and has no token, the second has the token and runs nothing of the stranger's. Errors are printed here.
+an untrusted code and has no token, the second has the token and runs nothing of the stranger's. Errors are printed here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an event asks of the action: one pure function over inputs and job. Called by `github.__main__` and `posting`.
+"""What an event asks of the action: one pure function over inputs and job.
 
 The refusals guard against a workflow that was not meant for strangers. They are no wall against a fork's pull request that changes the
 workflow itself: who may start a workflow at all is GitHub's setting, "Approval for running fork pull request workflows".
@@ -39,7 +39,7 @@ def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
     if pull.fork and job.self_hosted and not inputs.allow_forks:
         return Decision(
             Activity.REFUSE,
-            f"pull request {pull.number} is of {_fork(pull)}, and this runner is self-hosted: a stranger's code would run on this machine",
+            f"pull request {pull.number} is of {_fork(pull)}, and this runner is self-hosted: an untrusted code would run on this machine",
             f"gate forks on a runner of GitHub's, or copy the change to a branch `pull-request/{pull.number}` of this repository once "
             'somebody has read it; `with: {allow_forks: "true"}` lets whoever opens a pull request run code on this machine',
             pull=pull,
@@ -57,7 +57,7 @@ def _of_target(inputs: Inputs, job: Job) -> Decision:
         return Decision(
             Activity.REFUSE,
             f"pull request {pull.number} is of {_fork(pull)}, and `pull_request_target` has the repository's secrets and a token that may "
-            "write: a stranger's code would run beside them",
+            "write: an untrusted code would run beside them",
             "gate in `on: pull_request` and post the report from a second workflow, `with: {command: comment}`; "
             '`with: {allow_forks: "true"}` lets whoever opens a pull request run code with this job\'s rights',
             pull=pull,
@@ -77,7 +77,7 @@ def _of_comment(inputs: Inputs, job: Job) -> Decision:
         return Decision(
             Activity.REFUSE,
             f"a comment on pull request {number} started this job: it has the repository's secrets and a token that may write, "
-            "and the code that it has checked out may be a stranger's",
+            "and the code that it has checked out may be an untrusted",
             'gate in `on: pull_request`; `with: {allow_forks: "true"}` lets the code of that pull request run with this job\'s rights',
         )
     return Decision(Activity.GATE, find_by=_chosen(inputs) or f"number:{number}")

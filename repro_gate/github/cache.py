@@ -1,4 +1,4 @@
-"""The `cache` folder: kept between jobs (`actions/cache`, or a disk of the runner's), the gate's own while it runs. Called by `gating`.
+"""The `cache` folder: kept between jobs (`actions/cache`, or a disk of the runner's), the gate's own while it runs.
 
 In a container the gate is root and the workspace is the runner's: what root would leave there breaks the next checkout. So the folder is
 root's while the gate runs, since the cache of digests is used only where nobody else could have written it, and its owner's again after.

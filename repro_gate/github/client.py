@@ -1,6 +1,5 @@
 """GitHub's API, as far as the gate needs it: who the token is, pull requests, and the comments of a conversation.
-
-Called by `comment`, `relay`, `publish` and `posting`. Each method is one endpoint; how a request is made stands in `transport`.
+Each method is one endpoint; how a request is made stands in `transport`.
 """
 
 from __future__ import annotations

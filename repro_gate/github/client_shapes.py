@@ -1,6 +1,5 @@
 """GitHub's answers as our own data: a pull request, a comment. What is not of the expected shape is a ShapeError, never a KeyError.
-
-Called by `client`. Reads what is needed and no more, so that fields which GitHub adds or an older server lacks do not matter.
+Reads what is needed and no more, so that fields which GitHub adds or an older server lacks do not matter.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """The sticky comment: one for each marker's key and pull request, found again, written in place, and never moved back to an older run.
-
-Called by `publish` and by `repro-gate comment`. GitHub has no compare-and-swap for comments, so `post` goes in rounds: look (all
+ GitHub has no compare-and-swap for comments, so `post` goes in rounds: look (all
 comments, then the pull request's head, right before writing), decide (`decide`, a pure function), act, wait for `SETTLE`, and look again
 until there is nothing left to do.
 

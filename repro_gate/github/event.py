@@ -1,6 +1,5 @@
 """What a workflow's event says: its payload read under limits, and the pull request or workflow run in it as data.
-
-Called by `settings` (the file) and `activity` (what is in it). A payload holds what strangers chose: names of branches, of forks, of
+ A payload holds what strangers chose: names of branches, of forks, of
 workflows. What is used is checked strictly and every mistake names its JSON path; what is not used may be anything.
 """
 

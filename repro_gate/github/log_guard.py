@@ -1,6 +1,5 @@
 """The workflow's log kept from being obeyed: what is printed between two lines of ours is text to GitHub's runner, whatever it says.
-
-Called by `cli` and `github`. Standard library only, since every command of the gate's imports it.
+Standard library only, since every command of the gate's imports it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """The hidden first line of our comment: it says whose the comment is and of which run it tells, so that the next run finds it again.
-
-Called by `comment` and by whoever makes a comment's `Marker`. Only the first line of a comment is looked at and only the exact form that
+ Only the first line of a comment is looked at and only the exact form that
 is written here counts: a marker that is quoted further down is text like any other. A marker proves nothing by itself, since everybody who
 may comment can write one; `comment` holds the author against the token's own identity as well.
 """

@@ -1,7 +1,7 @@
 """The second half of the action: say what came of the gate, in outputs, the job's summary, annotations and the comment.
 
-Nothing of the training runs any more; what it may have had a hand in, the report, is read as a stranger's: under limits, by its schema, and
-held against the run that it should be from. Called by `github.__main__` and, through `post_report`, by `repro-gate comment`.
+Nothing of the training runs any more; what it may have had a hand in, the report, is read as an untrusted: under limits, by its schema, and
+compared with the run that it should be from.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]
     """The action's outputs by name, as `docs/action.md` lists them. What was not measured is empty."""
     document = to_json(report)
     determinism, cost = document["determinism"] or {}, document["cost"] or {}
-    address, lock, diagnosis = document["content_address"] or {}, document["lock"] or {}, document["diagnosis"] or {}
+    hashed, baseline, diagnosis = document["config_hash"] or {}, document["baseline"] or {}, document["diagnosis"] or {}
     first = determinism.get("first_divergence")
     folder, own = Path(inputs.report), inputs.command == "run"
     return {
@@ -129,8 +129,8 @@ def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]
         "cause": _text(diagnosis.get("cause")),
         "determinism_cost_pct": _text(None if cost.get("steps_needed") else cost.get("determinism_cost_pct")),
         "determinism_cost_ci95": _text(cost.get("ci95")),
-        "config_hash": _text(address.get("config_hash")),
-        "lock": _text(lock.get("status")),
+        "config_hash": _text(hashed.get("config_hash")),
+        "baseline": _text(baseline.get("status")),
         "report": str(folder) if not own and folder.suffix == ".json" else str(folder / REPORT),
         "markdown": str(folder / MARKDOWN) if own else "",
         "sarif": str(folder / SARIF) if own else "",
@@ -165,7 +165,7 @@ def _untested(report: Report, job: Job, decision: Decision) -> str:
     """Why the report is of another commit than the one that the comment would name; empty where it is of that one.
 
     A `pull_request` job checks out the merge of head and base, GITHUB_SHA, where a workflow asks for nothing else; under
-    `pull_request_target` that is the base itself. A relayed report is held against its run instead.
+    `pull_request_target` that is the base itself. A relayed report is compared with its run instead.
     """
     tested, commit = decision.tested_sha, report.subject.commit
     if decision.workflow_run is not None or commit is None or not tested:
@@ -208,14 +208,14 @@ def state_of(report: Report) -> str:
         sorted({item.id for item in report.reasons}),
         None if first is None else [first.step, first.kind, first.name],
         sorted([item.id, item.status] for item in report.checklist),
-        None if report.lock is None else report.lock.status,
+        None if report.baseline is None else report.baseline.status,
         None if report.base is None else sorted(item.key for item in report.base.weakened),
     ]
     return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]
 
 
 def links_of(job: Job | None, report: Report) -> Links:
-    """Where a reader finds more: the run that made the report. Its id has been held against the run's; None: no workflow made it."""
+    """Where a reader finds more: the run that made the report. Its id has been compared with the run's; None: no workflow made it."""
     if job is None or report.origin is None:
         return Links()
     return Links(run_url=replace(job, run_id=report.origin.run_id).run_url)

@@ -1,6 +1,5 @@
 """Secrets taken out of what is about to be shown: the values that this job was given, and whatever has the shape of a token.
-
-Called by `github` on a report before anything is posted or uploaded: GitHub masks its logs, never its comments. A second line of defence:
+ A second line of defence:
 the first is that training is started without the secrets. False alarms would be as bad, a report full of holes, so digests, commits, UUIDs,
 names of tensors and base64 of weights stay. Standard library only, besides the words of the report's schema.
 """

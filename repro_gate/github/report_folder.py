@@ -1,6 +1,6 @@
-"""The report folder: what the gate hands to whoever publishes, and to `upload-artifact`. Called by `gating` and `publish`.
+"""The report folder: what the gate hands to whoever publishes, and to `upload-artifact`.
 
-It lies in the workspace, which is a stranger's checkout: no link in its path is followed, and what stands there under the names of ours is
+It lies in the workspace, which is an untrusted checkout: no link in its path is followed, and what stands there under the names of ours is
 replaced, never written through. It belongs to the workspace's owner, and git ignores it, so that a second gate in the same job still finds
 a clean checkout.
 """

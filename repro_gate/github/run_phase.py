@@ -1,7 +1,7 @@
 """The first half of the action: gate the checkout and leave a report, or the reason why there is none, in the report folder.
 
-Runs a stranger's code, so it is given no token and writes to none of the runner's files; `publish` does, in a later step or, in the
-container, in this process once nothing of the training is alive. Called by `github.__main__`.
+Runs an untrusted code, so it is given no token and writes to none of the runner's files; `publish` does, in a later step or, in the
+container, in this process once nothing of the training is alive.
 """
 
 from __future__ import annotations

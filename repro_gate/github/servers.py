@@ -1,6 +1,5 @@
 """Which servers the token may be sent to: one origin, over TLS, and nowhere that an answer points to.
-
-Called by `client` for the URLs that the runner gives and by `transport` for the places that answers name. Pure functions.
+Pure functions.
 """
 
 from __future__ import annotations

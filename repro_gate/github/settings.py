@@ -1,6 +1,5 @@
 """What the step was given: the action's inputs (`INPUT_*`) and the job's own variables (`GITHUB_*`, `RUNNER_*`), cleaned, in one place.
-
-Called by `github.__main__` and `posting`. Values come from a workflow file and are repeated in errors only on one line and clipped; the
+ Values come from a workflow file and are repeated in errors only on one line and clipped; the
 token is never repeated. Every mistake names the input, its value, and what would be right.
 """
 
@@ -147,7 +146,7 @@ def clean_pull_request(value: str) -> int | None:
 
 
 def clean_allow_forks(value: str) -> bool:
-    """Whether a stranger's code may run where it is refused by default."""
+    """Whether an untrusted code may run where it is refused by default."""
     return _boolean("allow_forks", value, _DEFAULT.allow_forks)
 
 

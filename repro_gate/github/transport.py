@@ -1,6 +1,5 @@
 """One request to GitHub, and what it takes: time-outs, a size limit, retries, rate limits, redirects, and a token that goes nowhere else.
-
-Called by `client` alone. Nothing here knows what a comment is. Errors of the HTTP library never leave this file: what hangs on them
+ Nothing here knows what a comment is. Errors of the HTTP library never leave this file: what hangs on them
 (prepared requests, frames with headers) holds the token.
 """
 

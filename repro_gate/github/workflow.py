@@ -1,6 +1,5 @@
 """What the runner reads from a step: its files (outputs, the job's summary) and the commands in its log (annotations).
-
-Called by `github.__main__` and `publish`. Nothing here decides what is said. The limits are the runner's own:
+ Nothing here decides what is said. The limits are the runner's own:
 github.com/actions/runner, `ExecutionContext.cs`, `FileCommandManager.cs` and `ActionCommandManager.cs`.
 """
 

@@ -1,6 +1,5 @@
 """Which pull request a report belongs to that another workflow run left behind: the fork-safe pair's second half.
-
-Called by `publish` and by `repro-gate comment`. The report came out of a job that ran a stranger's code, so nothing in it is believed: the
+ The report came out of a job that ran an untrusted code, so nothing in it is believed: the
 run that GitHub's own `workflow_run` event names says where it came from, the report must say the same, and the pull request is looked up
 from the run. So a report can neither choose another pull request nor pass for another run's or another repository's.
 """
@@ -15,7 +14,7 @@ from repro_gate.escape import for_terminal
 from repro_gate.github.model import PullRequest, WorkflowRun
 from repro_gate.report.model import Origin
 
-_NAME_LIMIT = 100  # characters of a stranger's name that an error shows
+_NAME_LIMIT = 100  # characters of an untrusted name that an error shows
 
 
 class PullRequests(Protocol):

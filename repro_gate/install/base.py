@@ -1,6 +1,5 @@
 """The Python environment that is installed on top of: the training's interpreter is asked where it lies and what it holds.
-
-Called by `install`. The interpreter belongs to the image or to the person, but it is started as the training's user all the same, and what
+ The interpreter belongs to the image or to the person, but it is started as the training's user all the same, and what
 it says is read within limits.
 """
 

@@ -62,7 +62,7 @@ def installed(
         while not slot.whole(isolation):
             slot.take()
             if not slot.whole(isolation):  # another gate may have made it while this one waited
-                tell(f"installing what {for_terminal(lock.name, 200)} pins ({len(lock.names)}), to be kept for later gatings")
+                tell(f"installing what {for_terminal(lock.name, 200)} pins ({len(lock.names)}), to be kept for later gate runs")
                 _made(slot, lock, base, outer, isolation)
                 prune(slot.root)
             slot.share()  # no longer alone, and for a moment nobody's: look again

@@ -1,4 +1,4 @@
-"""Makes one environment: a virtual environment on top of another environment, with the lock's distributions. Called by `install`.
+"""Makes one environment: a virtual environment on top of another environment, with the lock's distributions.
 
 `--system-site-packages` would show the interpreter's own site folders, and where that interpreter is itself in a virtual environment (as in
 the image) not those of that one. So the folders that the base has on `sys.path` are added by a `.pth` file of ours, behind the new one's.

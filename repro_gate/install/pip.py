@@ -1,4 +1,4 @@
-"""pip, run as the training's user: which of the gate's variables it sees, how it is called, and what its failures mean. Called by `making`.
+"""pip, run as the training's user: which of the gate's variables it sees, how it is called, and what its failures mean.
 
 A source archive runs code of its own while it is built. So pip gets what it needs to reach an index and nothing else, and where an address
 carries a password, nothing is built that could read it.
@@ -56,7 +56,7 @@ def holds_credentials(environment: Mapping[str, str]) -> bool:
 
 def pip_command(python: Path, requirements: Path, environment: Mapping[str, str]) -> list[str]:
     """The install. The lock names all there is to install and the hash of each, so nothing is resolved; nothing is kept in pip's cache,
-    where a wheel that a stranger's code built would be found again."""
+    where a wheel that an untrusted code built would be found again."""
     return [
         *(str(python), "-I", "-m", "pip", "install", "--require-hashes", "--no-deps", "--no-cache-dir", "--no-input", "--no-color"),
         *("--progress-bar", "off", "--no-warn-script-location"),

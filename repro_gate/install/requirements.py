@@ -1,6 +1,6 @@
-"""The lockfile as pip is to read it: a requirements file in which every line has a version and a hash. Called by `install`.
+"""The lockfile as pip is to read it: a requirements file in which every line has a version and a hash.
 
-The lock is a stranger's. What pip could not check by hash is refused here, with the line; pip's own `--require-hashes` stands behind it.
+The lock is an untrusted. What pip could not check by hash is refused here, with the line; pip's own `--require-hashes` stands behind it.
 """
 
 from __future__ import annotations

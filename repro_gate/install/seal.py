@@ -1,4 +1,4 @@
-"""Gives a made environment over to the gate, so that no training can write to what later trainings start from. Called by `install`.
+"""Gives a made environment over to the gate, so that no training can write to what later trainings start from.
 
 The tree was written by pip, and by whatever code was built, as the training's user: links to elsewhere, second names of other files and
 special files may be in it. It is gone through from the top: once a folder is the gate's, nobody can put anything else into it. Where gate

@@ -1,6 +1,5 @@
 """Where environments are kept: one folder for each key, made once, used by many gates at a time, and removed when it was not used for long.
-
-Called by `install`. A folder counts only once its marker lies beside it, and that is written last: what was killed half-way is made anew.
+ A folder counts only once its marker lies beside it, and that is written last: what was killed half-way is made anew.
 A lock on a file of its own is held alone while a folder is made or removed, and shared as long as it is used.
 """
 

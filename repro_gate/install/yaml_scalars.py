@@ -1,6 +1,5 @@
 """The scalars of a YAML text, each with its path and line, straight from the parser's events: nothing is built, so nothing can explode.
-
-Called by `workflows` and by the reader of conda-lock files. An alias of a scalar stands for its value; an alias of a collection yields
+ An alias of a scalar stands for its value; an alias of a collection yields
 nothing, since what it names was seen at its anchor.
 """
 

@@ -1,7 +1,7 @@
 """Training that no torch optimizer steps: its steps are calls of `backward()` or of `autograd.grad`, its parameters the leaves they reach.
 
 A step goes from one call to the next, so that it holds the update that the training makes between them. A call after which no parameter was
-updated (input gradients of an evaluation, an attack on the input, one part of an accumulated batch) is none. Used by `torch_hooks`.
+updated (input gradients of an evaluation, an attack on the input, one part of an accumulated batch) is none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The device's clock and memory. Called by `torch_hooks` and `facts`; never starts CUDA itself."""
+"""The device's clock and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one process of a run is called, how it was started, and its memory. Used by `session` and `device`; standard library only."""
+"""What one process of a run is called, how it was started, and its memory."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ class Session:
             raise StopTraining(0)
 
     def undone(self, flag: str, value: Any, file: str, line: int) -> None:
-        """Training code set a determinism flag to another value than the condition's."""
+        """Training code set a determinism flag to another value than the arm's."""
         self._event("undone", flag=flag, value=str(value)[:200], file=file[:MAX_NAME], line=line, step=self.step)
 
     def connected(self, address: str) -> None:

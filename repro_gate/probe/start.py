@@ -1,6 +1,5 @@
 """Starts the probe in one interpreter: reads the run's configuration, seeds Python, and waits for numpy and torch to be imported.
-
-Called by `inject/sitecustomize.py` before any line of the user's. It must be quick, since every Python process of a run passes here.
+It must be quick, since every Python process of a run passes here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The environment variables that torch, CUDA and their libraries read, as they stand when training begins. Called by `session`."""
+"""The environment variables that torch, CUDA and their libraries read, as they stand when training begins."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ clipped: the printer escapes them (`escape.for_workflow_data`) and keeps within 
 from dataclasses import dataclass
 
 from repro_gate.escape import clip
-from repro_gate.report.comparisons import ASKS_LESS as ASKS_LESS_TITLE
-from repro_gate.report.findings import ASKS_LESS, Blame, blames, spec_place
+from repro_gate.report.comparisons import WEAKENED_TITLE
+from repro_gate.report.findings import WEAKENED_ID, Finding, blames, spec_place
 from repro_gate.report.model import Report
 
 LEVELS = ("error", "warning", "notice")
@@ -30,7 +30,7 @@ class Annotation:
 
 
 def annotations(report: Report, spec_path_in_repo: str, root_prefix: str = "") -> tuple[Annotation, ...]:
-    """What is held against the change, most important first: errors for what fails, warnings for what warns; nothing for what passed.
+    """What is compared with the change, most important first: errors for what fails, warnings for what warns; nothing for what passed.
 
     `root_prefix` is the checkout's folder in the repository, empty where they are one. What no line is to blame for stands at the spec.
     """
@@ -43,11 +43,11 @@ def annotations(report: Report, spec_path_in_repo: str, root_prefix: str = "") -
     return tuple(found)
 
 
-def _title(blame: Blame) -> str:
-    return clip(f"Repro Gate: {ASKS_LESS_TITLE.lower() if blame.id == ASKS_LESS else blame.id}", _TITLE)
+def _title(blame: Finding) -> str:
+    return clip(f"Repro Gate: {WEAKENED_TITLE.lower() if blame.id == WEAKENED_ID else blame.id}", _TITLE)
 
 
-def _message(blame: Blame) -> str:
+def _message(blame: Finding) -> str:
     """What is wrong, what was seen there, and what to do: a line each."""
     parts = (blame.message, blame.detail, f"remedy: {blame.remedy}" if blame.remedy else "")
     return "\n".join(clip(part, _MESSAGE) for part in parts if part)

@@ -1,6 +1,5 @@
-"""The faces of `repro-gate check`: the checklist by itself, without a training, for a person and for machines.
-
-Called by `cli`. Readable at 80 columns, without colour and on an ASCII stream; every text from outside passes `layout.text`. As with
+"""The checklist of `repro-gate check`, without a training: for a terminal and as JSON.
+ Readable at 80 columns, without colour and on an ASCII stream; every text from outside passes `layout.text`. As with
 `terminal`, in a GitHub log the caller prints it between the lines of `escape.stop_commands`.
 """
 

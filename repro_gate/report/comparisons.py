@@ -1,8 +1,7 @@
-"""What the report says about earlier answers, in words that the terminal and the Markdown share: the content address, the lock, another
-ref, and what the change asks less of than its base.
+"""What the report says about earlier answers, in words that the terminal and the Markdown share: the config hash, the baseline, another
+ref, and which checks the change weakens.
 
-Phrases as in `sentences`: names, values and messages come out of checkouts and locks and keep the roles that each face escapes. Pure
-functions; called by `report.terminal` and `report.markdown_standing`.
+Phrases as in `wording`: names, values and messages come out of checkouts and baselines and keep the roles that each renderer escapes.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from repro_gate.baseline.config_hash import ContentAddress, LeafMove, Proof
-from repro_gate.baseline.model import AgainstFinding, LockFinding
+from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, SelfCheck
+from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.report import numbers, wording
-from repro_gate.report.model import BaseFinding, Weakening
+from repro_gate.report.model import BaseFinding, WeakenedCheck
 from repro_gate.report.wording import Phrase
 
-ASKS_LESS = "This change asks less"  # the title of the list of weakenings, the same in both faces
+WEAKENED_TITLE = "Weakened checks"  # the title of their list, the same for the terminal and the comment
 _SHORT = 12  # hex digits of a hash that a person sees, as git shows them
 _DIGEST = re.compile(r"(sha256:)?[0-9a-f]{40,64}")
 
@@ -26,25 +25,25 @@ def short(text: str) -> str:
     return text[: text.find(":") + 1 + _SHORT] if _DIGEST.fullmatch(text) else text
 
 
-def address(found: ContentAddress) -> Phrase:
-    """The address and its two roots, shortened: 63 characters."""
+def config_hash(found: ConfigHash) -> Phrase:
+    """The config hash and its two roots, shortened: 63 characters."""
     recipe, platform = (short(root).removeprefix("sha256:") for root in (found.recipe, found.platform))
     return (("name", short(found.config_hash)), ("say", "  recipe "), ("name", recipe), ("say", "  platform "), ("name", platform))
 
 
-def proof(found: Proof | None) -> str:
-    """What the address showed of itself."""
+def self_check(found: SelfCheck | None) -> str:
+    """What the config hash showed of itself."""
     if found is None:
-        return "not put to the proof"
+        return "self-check not run"
     if not found.stable:
-        return "hashed twice, it was not the same"
-    if found.holds:
-        return f"every one of its {numbers.count(found.leaves, 'leaf', 'leaves')} moves it"
-    return f"only {numbers.of(found.moved, found.leaves)} leaves move it" if found.leaves else "it has no leaves"
+        return "hash is not stable"
+    if found.complete:
+        return f"covers {numbers.count(found.inputs, 'input', 'inputs')}"
+    return f"only {numbers.of(found.covered, found.inputs)} inputs affect it" if found.inputs else "it has no inputs"
 
 
-def move(item: LeafMove) -> Phrase:
-    """One leaf that moved, with its value before and after."""
+def move(item: ChangedInput) -> Phrase:
+    """One input that changed, with its value before and after."""
     start: Phrase = (("message", item.root), ("say", " "), ("name", item.name))
     if item.before is None and item.after is None:
         return start
@@ -55,24 +54,24 @@ def move(item: LeafMove) -> Phrase:
     return (*start, ("say", ": "), ("name", short(item.before)), ("say", " -> "), ("name", short(item.after)))
 
 
-def lock_lines(found: LockFinding, most: int) -> tuple[Phrase, ...]:
-    """What is behind a lock's status, most telling first; at most `most` leaves and as many facts outside them."""
+def baseline_lines(found: BaselineFinding, most: int) -> tuple[Phrase, ...]:
+    """What is behind a baseline's status, most telling first; at most `most` inputs and as many facts outside them."""
     unlike: Phrase = (("say", "differs in "), *wording.joined([(("name", part),) for part in found.unlike[:most]]))
     lines: list[Phrase] = [(*unlike, *_more(len(found.unlike) - most))] if found.unlike else []
     lines += _gap(found.loss_gap)
-    lines += [(("say", "outside the leaves: "), ("name", fact)) for fact in found.outside[:most]]
+    lines += [(("say", "outside the inputs: "), ("name", fact)) for fact in found.outside[:most]]
     lines += _and_more(len(found.outside) - most, "fact")
-    return (*lines, *_moved(found.moved, most))
+    return (*lines, *_moved(found.changed_inputs, most))
 
 
 def against_lines(found: AgainstFinding, most: int) -> tuple[Phrase, ...]:
-    """What is behind the answer against another ref: the first tensor that moved, how far losses did, and the leaves."""
+    """What is behind the answer against another ref: the first tensor that differs, how far losses did, and the inputs."""
     lines: list[Phrase] = []
     if found.first_divergence is not None:
         lines.append((("say", "first at "), *wording.where(found.first_divergence)))
         far = wording.how_far(found.first_divergence)
         lines += [far] if far else []
-    return (*lines, *_gap(found.loss_gap), *_moved(found.moved, most))
+    return (*lines, *_gap(found.loss_gap), *_moved(found.changed_inputs, most))
 
 
 def at(ref: str, commit: str) -> Phrase:
@@ -80,17 +79,17 @@ def at(ref: str, commit: str) -> Phrase:
     return (("name", ref), ("say", " at "), ("name", short(commit)))
 
 
-def judge(base: BaseFinding) -> Phrase:
+def base_policy(base: BaseFinding) -> Phrase:
     """The base, and whose spec judged."""
     return (("say", "The base is "), *at(base.ref, base.commit), ("say", f"; {_whose(base)}"))
 
 
 def nothing_less(base: BaseFinding) -> Phrase:
     """The one line where a base is known and nothing is weakened."""
-    return (*at(base.ref, base.commit), ("say", f": this change asks for nothing less; {_whose(base)}"))
+    return (*at(base.ref, base.commit), ("say", f": no weakened checks; {_whose(base)}"))
 
 
-def weakening(item: Weakening) -> Phrase:
+def weakening(item: WeakenedCheck) -> Phrase:
     """Where, and which key; the message stands by itself."""
     return (*((("name", item.where), ("say", " ")) if item.where else ()), ("name", item.key))
 
@@ -103,8 +102,8 @@ def _gap(gap: float | None) -> list[Phrase]:
     return [] if not gap else [(("say", "losses up to "), ("figure", numbers.small(gap)), ("say", " apart"))]
 
 
-def _moved(moves: Sequence[LeafMove], most: int) -> list[Phrase]:
-    return [*(move(item) for item in moves[:most]), *_and_more(len(moves) - most, "leaf", "leaves")]
+def _moved(moves: Sequence[ChangedInput], most: int) -> list[Phrase]:
+    return [*(move(item) for item in moves[:most]), *_and_more(len(moves) - most, "input", "inputs")]
 
 
 def _more(left: int) -> Phrase:

@@ -1,6 +1,5 @@
-"""What a report holds against a change, and on which line: the one list that annotations and SARIF are made of.
-
-Called by `report.annotations` and `report.sarif`. Texts are as the report has them: whoever prints them escapes them for the place. A path
+"""The findings of a report, and the line of each: the one list that annotations and SARIF are made of.
+ Texts are as the report has them: whoever prints them escapes them for the place. A path
 is taken only where it can name a file inside the checkout: never absolute, never upwards, nothing that is not seen. Pure functions, no I/O.
 """
 
@@ -13,10 +12,10 @@ from dataclasses import dataclass
 
 from repro_gate.checks.interface import CheckResult
 from repro_gate.escape import clip, for_terminal
-from repro_gate.report.model import Report, Weakening
+from repro_gate.report.model import Report, WeakenedCheck
 from repro_gate.report.wording import worst_first
 
-ASKS_LESS = "base/asks-less"  # the id of every weakening
+WEAKENED_ID = "base/weakened"  # the id of every weakened check
 PLACES = 10  # lines of one check that are named one by one
 _ROWS = 1_000  # as many reasons, checks and weakenings as a report.json holds
 _PATH = r"(?P<path>[^\s:()'\"`][^:()'\"`\n]{0,399}\.[A-Za-z][A-Za-z0-9]{0,11}):(?P<line>[1-9][0-9]{0,6})"
@@ -36,8 +35,8 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Blame:
-    """One thing that is held against the change. `level` is `error` or `warning`; `id` is a reason's or a check's, or ASKS_LESS."""
+class Finding:
+    """One finding about the change. `level` is `error` or `warning`; `id` is a reason's or a check's, or WEAKENED_ID."""
 
     level: str
     id: str
@@ -47,8 +46,8 @@ class Blame:
     place: Place | None = None  # None: no line is to blame, so it is shown at the spec
 
 
-def blames(report: Report, spec_path: str, root_prefix: str = "") -> tuple[Blame, ...]:
-    """Most important first: the reasons, failed checks, what the change asks less of, checks that warn. Nothing of what passed.
+def blames(report: Report, spec_path: str, root_prefix: str = "") -> tuple[Finding, ...]:
+    """Most important first: the reasons, failed checks, what the change weakens, checks that warn. Nothing of what passed.
 
     `spec_path` is the spec's path in the repository, `root_prefix` the checkout's folder in it (empty where they are one).
     """
@@ -56,10 +55,10 @@ def blames(report: Report, spec_path: str, root_prefix: str = "") -> tuple[Blame
     by_id = {item.id: item for item in checks if item.status == "fail"}
     reasons = report.reasons[:_ROWS]
     said = {item.id for item in reasons}
-    found: list[Blame] = []
+    found: list[Finding] = []
     for reason in reasons:
         check = by_id.get(reason.id)
-        found += [Blame("error", reason.id, reason.message, reason.remedy)] if check is None else _of_check(check, root_prefix)
+        found += [Finding("error", reason.id, reason.message, reason.remedy)] if check is None else _of_check(check, root_prefix)
     found += [blame for item in checks if item.status == "fail" and item.id not in said for blame in _of_check(item, root_prefix)]
     if report.base is not None:
         found += [_of_weakening(item, spec_path) for item in report.base.weakened[:_ROWS]]
@@ -92,21 +91,23 @@ def place_in(evidence: str, prefix: str = "") -> Place | None:
     return None if file is None else Place(file, int(found["line"]))
 
 
-def _of_check(item: CheckResult, prefix: str) -> Iterator[Blame]:
+def _of_check(item: CheckResult, prefix: str) -> Iterator[Finding]:
     """One for each line that the evidence names; one for the check where it names none."""
     level = "error" if item.status == "fail" else "warning"
     placed = [(line, place) for line in item.evidence if (place := place_in(line, prefix)) is not None]
     for line, place in placed[:PLACES]:
-        yield Blame(level, item.id, item.message, item.remedy, line, place)
+        yield Finding(level, item.id, item.message, item.remedy, line, place)
     if not placed:
-        yield Blame(level, item.id, item.message, item.remedy, _first_lines(item.evidence))
+        yield Finding(level, item.id, item.message, item.remedy, _first_lines(item.evidence))
 
 
 def _first_lines(evidence: Sequence[str]) -> str:
     return "\n".join([*(clip(line, 300) for line in evidence[:3]), *([f"and {len(evidence) - 3:,} more"] if len(evidence) > 3 else [])])
 
 
-def _of_weakening(item: Weakening, spec_path: str) -> Blame:
+def _of_weakening(item: WeakenedCheck, spec_path: str) -> Finding:
     """`where` counts from the spec's own folder."""
     place = place_in(item.where, posixpath.dirname(spec_path)) if inside(spec_path) else None
-    return Blame("warning", ASKS_LESS, f"{item.key}: {item.message}", "say in the pull request why less is enough", place=place)
+    return Finding(
+        "warning", WEAKENED_ID, f"{item.key}: {item.message}", "say in the pull request why the weaker check is enough", place=place
+    )

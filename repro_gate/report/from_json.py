@@ -1,7 +1,6 @@
-"""A report.json read back into a Report, so that a report of another run (or of another version) goes through the same faces as our own.
-
-Called by `github` and `cli` with a document that `json_reader.load` or `validate` let through. What it says is still a stranger's: it is
-shown, never believed. The content address is carried as it is claimed; whoever builds on it hashes it again (`address.document.from_json`).
+"""A report.json read back into a Report, so that a report of another run (or of another version) goes through the same renderers as our
+own. What it says is still an untrusted: it is
+shown, never believed. The config hash is carried as it is claimed; whoever builds on it hashes it again (`baseline.document.from_json`).
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from repro_gate.baseline.canonical import from_form, unescape
-from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ContentAddress, Leaf, LeafMove, Proof
-from repro_gate.baseline.model import AgainstFinding, LockFinding
+from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ChangedInput, ConfigHash, InputValue, SelfCheck
+from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import KINDS, Comparison, Cost, Distance, Divergence, Fingerprint, NoiseFloor, Tally
 from repro_gate.report.json_reader import ReportError
-from repro_gate.report.model import BaseFinding, Origin, Reason, Report, RunSummary, SeedResult, Subject, Weakening
+from repro_gate.report.model import BaseFinding, Origin, Reason, Report, RunSummary, SeedResult, Subject, WeakenedCheck
 from repro_gate.spec.model import Tolerance
 
 _LARGEST = 10**30  # no count reaches it, and every float holds it
@@ -26,13 +25,13 @@ _DISTANCES = ("max_abs", "max_ulp", "l2", "relative_l2")
 def report_from(document: Mapping[str, Any]) -> Report:
     """The Report that a valid document tells of: `to_json` of it is the document again, as far as that was not cut short.
 
-    Raises ReportError for a figure that no gating can give, and for a document that does not follow the schema.
+    Raises ReportError for a figure that no gate run can give, and for a document that does not follow the schema.
     """
     try:
         return _report(document)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        # A valid document does not get here; one that was never held against the schema must not end in a stack trace.
-        raise ReportError(f"not a report of this version: {type(error).__name__}", remedy="hold it against the schema first") from None
+        # A valid document does not get here; one that was never compared with the schema must not end in a stack trace.
+        raise ReportError(f"not a report of this version: {type(error).__name__}", remedy="validate it with the schema first") from None
 
 
 def _report(document: Mapping[str, Any]) -> Report:
@@ -55,8 +54,8 @@ def _report(document: Mapping[str, Any]) -> Report:
         runs=tuple(_run(item) for item in document["runs"]),
         fingerprint=_fingerprint(document.get("fingerprint")),
         tolerance=None if found is None else _tolerance(found.get("tolerance")),
-        content_address=_address(document["content_address"]),
-        lock=_lock(document.get("lock")),
+        config_hash=_config_hash(document["config_hash"]),
+        baseline=_baseline(document.get("baseline")),
         against=_against(document.get("against")),
         base=_base(document.get("base")),
         reproduce=document["reproduce"],
@@ -80,7 +79,7 @@ def _settings(document: Mapping[str, Any]) -> Mapping[str, object]:
     """The flags of the deterministic runs; where these were not compared, those of the first of them."""
     if document["determinism"] is not None:
         return dict(document["determinism"]["determinism_settings"])
-    return next((dict(run.get("settings", {})) for run in document["runs"] if run["condition"] == "deterministic"), {})
+    return next((dict(run.get("settings", {})) for run in document["runs"] if run["arm"] == "deterministic"), {})
 
 
 def _reasons(given: list[Any]) -> tuple[Reason, ...]:
@@ -181,7 +180,7 @@ def _check(given: Mapping[str, Any]) -> CheckResult:
 def _run(given: Mapping[str, Any]) -> RunSummary:
     return RunSummary(
         name=given["name"],
-        condition=given["condition"],
+        arm=given["arm"],
         seed=_int(given["seed"]),
         steps=_int(given["steps"]),
         seconds=_float(given["seconds"]),
@@ -205,23 +204,23 @@ def _tolerance(given: Mapping[str, Any] | None) -> Tolerance | None:
     return None if given is None else Tolerance(_float(given["loss"]), _float(given["weights"]))
 
 
-def _address(given: Mapping[str, Any] | None) -> ContentAddress | None:
+def _config_hash(given: Mapping[str, Any] | None) -> ConfigHash | None:
     if given is None:
         return None
-    proof = given.get("proof")
-    return ContentAddress(
+    self_check = given.get("self_check")
+    return ConfigHash(
         config_hash=given["config_hash"],
         recipe=given[RECIPE],
         platform=given[PLATFORM],
-        recipe_leaves=_leaves(given["leaves"][RECIPE]),
-        platform_leaves=_leaves(given["leaves"][PLATFORM]),
-        proof=None if proof is None else Proof(proof["stable"], _int(proof["leaves"]), _int(proof["moved"])),
+        recipe_inputs=_inputs(given["inputs"][RECIPE]),
+        platform_inputs=_inputs(given["inputs"][PLATFORM]),
+        self_check=None if self_check is None else SelfCheck(self_check["stable"], _int(self_check["inputs"]), _int(self_check["covered"])),
     )
 
 
-def _leaves(given: Mapping[str, Any]) -> dict[str, Leaf]:
-    """The leaves by name. One that is not in the hashed form (it was cut short, or a secret was taken out) is shown as it stands."""
-    found: dict[str, Leaf] = {}
+def _inputs(given: Mapping[str, Any]) -> dict[str, InputValue]:
+    """The inputs by name. One that is not in the hashed form (it was cut short, or a secret was taken out) is shown as it stands."""
+    found: dict[str, InputValue] = {}
     for name, form in given.items():
         try:
             found[unescape(name)] = from_form(form)
@@ -230,17 +229,17 @@ def _leaves(given: Mapping[str, Any]) -> dict[str, Leaf]:
     return found
 
 
-def _moves(given: Any) -> tuple[LeafMove, ...]:
-    return tuple(LeafMove(item["root"], item["name"], item["before"], item["after"]) for item in given)
+def _moves(given: Any) -> tuple[ChangedInput, ...]:
+    return tuple(ChangedInput(item["root"], item["name"], item["before"], item["after"]) for item in given)
 
 
-def _lock(given: Mapping[str, Any] | None) -> LockFinding | None:
+def _baseline(given: Mapping[str, Any] | None) -> BaselineFinding | None:
     if given is None:
         return None
-    return LockFinding(
+    return BaselineFinding(
         status=given["status"],
         message=given["message"],
-        moved=_moves(given.get("moved", ())),
+        changed_inputs=_moves(given.get("changed_inputs", ())),
         unlike=tuple(given.get("unlike", ())),
         loss_gap=_maybe(given.get("loss_gap")),
         outside=tuple(given.get("outside", ())),
@@ -258,7 +257,7 @@ def _against(given: Mapping[str, Any] | None) -> AgainstFinding | None:
         commit=given["commit"],
         status=given["status"],
         message=given["message"],
-        moved=_moves(given.get("moved", ())),
+        changed_inputs=_moves(given.get("changed_inputs", ())),
         first_divergence=_divergence(given.get("first_divergence")),
         loss_gap=_maybe(given.get("loss_gap")),
     )
@@ -267,7 +266,7 @@ def _against(given: Mapping[str, Any] | None) -> AgainstFinding | None:
 def _base(given: Mapping[str, Any] | None) -> BaseFinding | None:
     if given is None:
         return None
-    weakened = tuple(Weakening(item["key"], item["message"], item.get("where", "")) for item in given["weakened"])
+    weakened = tuple(WeakenedCheck(item["key"], item["message"], item.get("where", "")) for item in given["weakened"])
     return BaseFinding(given["ref"], given["commit"], given["policy"], weakened)
 
 
@@ -278,7 +277,7 @@ def _origin(given: Mapping[str, Any] | None) -> Origin | None:
 
 
 def _int(value: Any) -> int:
-    """JSON Schema counts `3.0` as an integer. Raises ReportError for one that no gating gives, which arithmetic might stumble over."""
+    """JSON Schema counts `3.0` as an integer. Raises ReportError for one that no gate run gives, which arithmetic might stumble over."""
     if abs(value) > _LARGEST:
         raise ReportError(f"a number beyond {_LARGEST:.0e}, which no count reaches")
     return int(value)

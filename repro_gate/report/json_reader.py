@@ -1,7 +1,6 @@
 """The reader of a foreign report.json: limits before the schema, and every problem in our words.
-
-Called by `cli`, `comparing` and whatever reads a report that came from somewhere else, through `json_face`. A report that is read is
-untrusted: no value of it is repeated in full, and nothing but ReportError leaves.
+ A report that is read is
+untrusted: no value of it is repeated in full, and nothing but ReportError inputs.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def schema_text() -> str:
 
 
 def validate(document: object) -> None:
-    """Hold a parsed document against the schema. Raises ReportError with the JSON pointer of each problem, at most five."""
+    """Validate a parsed document. Raises ReportError with the JSON pointer of each problem, at most five."""
     from jsonschema import Draft202012Validator
 
     errors = list(islice(Draft202012Validator(json.loads(schema_text())).iter_errors(document), _PROBLEMS))

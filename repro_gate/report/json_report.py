@@ -1,6 +1,5 @@
-"""The machine's face of the Report: `report.json` by its published schema (`schema.json` beside this file).
-
-Called by `cli` (writing, `schema --report`, `compare`). What is written here always passes `json_reader`, whose names stand here too: one
+"""The Report as JSON: `report.json` by its published schema (`schema.json` beside this file).
+ What is written here always passes `json_reader`, whose names stand here too: one
 import is enough for whoever writes reports or reads foreign ones.
 """
 
@@ -10,8 +9,8 @@ from itertools import islice
 from typing import Any
 
 from repro_gate.baseline import document
-from repro_gate.baseline.config_hash import ROOTS, ContentAddress
-from repro_gate.baseline.model import AgainstFinding, LockFinding
+from repro_gate.baseline.config_hash import ROOTS, ConfigHash
+from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.compare.model import Comparison, Cost, Divergence
 from repro_gate.report.json_values import plain, plain_document, to_text
 from repro_gate.report.model import BaseFinding, Report, SeedResult
@@ -25,7 +24,7 @@ _ROWS = {  # the `maxItems` of the schema
     "checklist": 1_000,
     "runs": 1_000,
     "names": 1_000,
-    "moved": 1_000,
+    "changed_inputs": 1_000,
     "weakened": 1_000,
     "log_tail": 200,
     "evidence": 500,
@@ -57,8 +56,8 @@ def to_json(report: Report) -> dict[str, Any]:
         },
         "cost": _cost(report.cost, report.cost_budget_pct),
         "checklist": [{**vars(item), "evidence": _first("evidence", item.evidence)} for item in _first("checklist", report.checklist)],
-        "content_address": None,
-        "lock": _lock(report.lock),
+        "config_hash": None,
+        "baseline": _baseline(report.baseline),
         "against": _against(report.against),
         "base": _base(report.base),
         "runs": [{**vars(run), "log_tail": run.log_tail[-_ROWS["log_tail"] :]} for run in _first("runs", report.runs)],
@@ -68,7 +67,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "reproduce": report.reproduce,
         "origin": None if report.origin is None else vars(report.origin),
     }
-    return {**plain_document(fields), "content_address": _address(report.content_address)}
+    return {**plain_document(fields), "config_hash": _config_hash(report.config_hash)}
 
 
 def comparison_to_json(pair: Comparison) -> dict[str, Any]:
@@ -92,7 +91,7 @@ def _determinism(report: Report) -> dict[str, Any] | None:
     if found is None:
         return None
     pair = found.comparison
-    counted = sum(run.condition == "deterministic" and run.seed == found.seed for run in report.runs)
+    counted = sum(run.arm == "deterministic" and run.seed == found.seed for run in report.runs)
     return {
         **_tallies(pair),
         "seed": found.seed,
@@ -134,22 +133,22 @@ def _cost(price: Cost | None, budget: float | None) -> dict[str, Any] | None:
     return None if price is None else {**vars(price), "max_percent": budget}
 
 
-def _address(address: ContentAddress | None) -> Any:
-    """The form of `address.document`, leaf by leaf what is hashed, so that whoever reads it can hash it again. Not clipped where a reader
-    takes it whole."""
-    if address is None:
+def _config_hash(hashed: ConfigHash | None) -> Any:
+    """The form of `baseline.document`, input by input what is hashed, so that whoever reads it can hash it again. Not clipped where a
+    reader takes it whole."""
+    if hashed is None:
         return None
-    fields = document.to_json(address)
-    leaves = {root: dict(islice(fields["leaves"][root].items(), document.MAX_LEAVES)) for root in ROOTS}
-    return plain({**fields, "leaves": leaves}, characters=document.MAX_VALUE)
+    fields = document.to_json(hashed)
+    inputs = {root: dict(islice(fields["inputs"][root].items(), document.MAX_INPUTS)) for root in ROOTS}
+    return plain({**fields, "inputs": inputs}, characters=document.MAX_VALUE)
 
 
-def _lock(found: LockFinding | None) -> dict[str, Any] | None:
+def _baseline(found: BaselineFinding | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
         **vars(found),
-        "moved": [vars(item) for item in _first("moved", found.moved)],
+        "changed_inputs": [vars(item) for item in _first("changed_inputs", found.changed_inputs)],
         "unlike": _first("names", found.unlike),
         "outside": _first("names", found.outside),
     }
@@ -160,7 +159,7 @@ def _against(found: AgainstFinding | None) -> dict[str, Any] | None:
         return None
     return {
         **vars(found),
-        "moved": [vars(item) for item in _first("moved", found.moved)],
+        "changed_inputs": [vars(item) for item in _first("changed_inputs", found.changed_inputs)],
         "first_divergence": _divergence(found.first_divergence),
     }
 

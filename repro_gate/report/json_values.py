@@ -1,4 +1,5 @@
-"""What both machine faces (`json_face`, `checklist`) do to a value before it is JSON: plain types only, and never more than a reader takes.
+"""What both JSON renderers (`json_report`, `checklist`) do to a value before it is JSON: plain types only, and never more than a reader
+takes.
 
 Pure functions over what the gate knows; they repair what JSON cannot hold and raise nothing. Standard library only.
 """

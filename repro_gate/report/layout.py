@@ -1,7 +1,6 @@
-"""How the faces for a terminal print: lines of phrases, labelled grids, titled sections, at any width, with colour or without, and on an
+"""How text is laid out on a terminal: lines of phrases, labelled grids, titled sections, at any width, with colour or without, and on an
 ASCII stream.
-
-Called by `report.terminal` and `report.checklist`. `text` is the one place where text from outside becomes something that is printed.
+ `text` is the one place where text from outside becomes something that is printed.
 """
 
 from __future__ import annotations

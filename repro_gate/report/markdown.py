@@ -1,6 +1,5 @@
-"""The pull request's face of the Report: GitHub Markdown in at most 65,536 characters, what a reviewer has to know in its first screen.
-
-Called by `cli` (`--markdown`) and by `github`. The layout lies in `templates/`; whatever a template prints passes `escape.for_markdown`
+"""The Report as the pull request's comment: GitHub Markdown in at most 65,536 characters, what a reviewer has to know in its first screen.
+ The layout lies in `templates/`; whatever a template prints passes `escape.for_markdown`
 unless a function here has already made it safe, so a forgotten filter shows too much punctuation and never a live mention.
 """
 

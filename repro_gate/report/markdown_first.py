@@ -1,6 +1,5 @@
 """What a reviewer sees of the comment without a click: a table of a few rows, the most telling first.
-
-Called by `report.markdown`. Ten seconds are enough to learn what diverged, at which step, in which tensor, why, and what determinism costs;
+ Ten seconds are enough to learn what diverged, at which step, in which tensor, why, and what determinism costs;
 everything else is folded below. A row is a label of ours and a value that was made safe by `markdown_parts`, on one line.
 """
 
@@ -28,7 +27,7 @@ _NAME, _MESSAGE = 120, 400  # characters; the folded parts have more
 
 @dataclass(frozen=True)
 class Links:
-    """Pages of our own making that the comment leads to: never an address out of a report."""
+    """Pages of our own making that the comment leads to: never a config hash out of a report."""
 
     run_url: str | None = None  # the workflow run
     report_url: str | None = None  # the whole report: an artifact, a page
@@ -44,7 +43,7 @@ def rows(report: Report, form: Form, links: Links) -> list[Row]:
         (_COST, prose(wording.cost(report.cost, report.cost_budget_pct), form)),
         *_compared(report),
         *_checklist(report),
-        *_lock(report, form),
+        *_baseline(report, form),
         ("Noise floor", prose(wording.noise(report.noise_floor), form)),
         *_against(report, form),
         *_base(report, form),
@@ -60,7 +59,7 @@ def footer(links: Links) -> Markup:
 
 
 def link(words: str, url: str) -> Markup:
-    """A link of ours. What could end it early is quoted: an address comes out of the runner's variables."""
+    """A link of ours. What could end it early is quoted: a config hash comes out of the runner's variables."""
     return Markup(f"[{words}](<{quote(url, safe='/:?&=#%@+,;~-._')}>)")
 
 
@@ -99,7 +98,7 @@ def _why(report: Report, form: Form) -> list[Row]:
 
 
 def telling(reasons: Sequence[Reason]) -> list[Reason]:
-    """The reasons that name more than the place where the runs part: a line, a file, a flag, a figure."""
+    """The reasons that name more than the place where the runs diverge: a line, a file, a flag, a figure."""
     return [item for item in reasons if item.id != _GENERAL]
 
 
@@ -135,16 +134,16 @@ def _checklist(report: Report) -> list[Row]:
     return [("Checklist", _DOT.join(parts))]
 
 
-def _lock(report: Report, form: Form) -> list[Row]:
-    """Of a result that moved, what is most telling of it."""
-    found = report.lock
+def _baseline(report: Report, form: Form) -> list[Row]:
+    """Of a result that changed, what is most telling of it."""
+    found = report.baseline
     if found is None:
-        return [("Lock", Markup("not held against one"))]
+        return [("Baseline", Markup("none"))]
     value = status(found.status, found.message, form)
     if found.recorded:
         value += Markup(" (recorded ") + code(found.recorded, form) + Markup(")")
-    lines = comparisons.lock_lines(found, 3) if found.status in ("drift", "changed") and form.moved else ()
-    return [("Lock", _BREAK.join([value, *(prose(line, form) for line in lines[:1])]))]
+    lines = comparisons.baseline_lines(found, 3) if found.status in ("drift", "changed") and form.changed_inputs else ()
+    return [("Baseline", _BREAK.join([value, *(prose(line, form) for line in lines[:1])]))]
 
 
 def _against(report: Report, form: Form) -> list[Row]:
@@ -175,5 +174,5 @@ def _non_finite(report: Report) -> list[Row]:
 
 
 def status(name: str, words: str, form: Form) -> Markup:
-    """A standing with its mark, then what is said of it."""
+    """A status with its mark, then what is said of it."""
     return Markup(f"{MARKS[name]} **{name}**: ") + message(words, form)

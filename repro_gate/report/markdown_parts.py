@@ -1,6 +1,5 @@
 """How much of the report the Markdown shows (`Form`), and the ways in which text from outside reaches it.
-
-Called by `report.markdown` and `report.markdown_standing`. Whatever is Markup has been made safe here or is our own.
+Whatever is Markup has been made safe here or is our own.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ class Form:
     reasons: int = 25
     notes: int = 15
     weakened: int = 25
-    moved: int = 10
-    leaves: int = 100
+    changed_inputs: int = 10
+    inputs: int = 100
     checks: int = 40
     evidence: int = 5
     tensors: int = 20
@@ -52,13 +51,13 @@ class Form:
 
 
 def forms() -> tuple[Form, ...]:
-    """From the whole story to its core; each leaves out what of the one before it is of least use."""
+    """From the whole story to its core; each inputs out what of the one before it is of least use."""
     whole = Form()
-    short_log = replace(whole, log_lines=5, environment=10, leaves=25)
-    no_flags = replace(short_log, log_lines=0, environment=0, settings=0, leaves=0, evidence=0, name=160, message=600)
+    short_log = replace(whole, log_lines=5, environment=10, inputs=25)
+    no_flags = replace(short_log, log_lines=0, environment=0, settings=0, inputs=0, evidence=0, name=160, message=600)
     no_runs = replace(no_flags, runs=0, tensors=5, checks=15, notes=5)
-    core = replace(no_runs, tensors=0, checks=5, notes=0, reasons=10, weakened=10, moved=3, message=300, name=100)
-    least = replace(core, checks=0, reasons=3, weakened=3, moved=0, message=100, name=60, chart=False, reproduce=500)
+    core = replace(no_runs, tensors=0, checks=5, notes=0, reasons=10, weakened=10, changed_inputs=3, message=300, name=100)
+    least = replace(core, checks=0, reasons=3, weakened=3, changed_inputs=0, message=100, name=60, chart=False, reproduce=500)
     return whole, short_log, no_flags, no_runs, core, least
 
 
@@ -71,8 +70,8 @@ def ample() -> Form:
         reasons=many,
         notes=many,
         weakened=many,
-        moved=many,
-        leaves=1_000,
+        changed_inputs=many,
+        inputs=1_000,
         checks=many,
         evidence=25,
         tensors=many,

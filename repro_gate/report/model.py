@@ -1,4 +1,4 @@
-"""The Report: everything the gate says, as data. Each face (JSON, terminal, Markdown) renders this and nothing else.
+"""The Report: everything the gate says, as data. Each renderer (JSON, terminal, Markdown) shows this and nothing else.
 
 Built by `gate.run_gate`. Field names that reach `report.json` are fixed by the published schema beside this file.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from repro_gate.baseline.config_hash import ContentAddress
-from repro_gate.baseline.model import AgainstFinding, LockFinding
+from repro_gate.baseline.config_hash import ConfigHash
+from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import Comparison, Cost, Fingerprint, NoiseFloor
 from repro_gate.spec.model import Tolerance
@@ -32,7 +32,7 @@ class RunSummary:
     """One run of the training command. `settings` are the flags as read back in the process (the last readings)."""
 
     name: str  # `deterministic-1`, `default-1`, …, `reseeded`
-    condition: str
+    arm: str
     seed: int
     steps: int
     seconds: float
@@ -66,8 +66,8 @@ class SeedResult:
 
 
 @dataclass(frozen=True)
-class Weakening:
-    """One thing that a change asks less of than its base does. `key` is the spec's (`determinism.allow`), or `repro.lock`."""
+class WeakenedCheck:
+    """One thing that a change weakens than its base does. `key` is the spec's (`determinism.allow`), or `repro.baseline.yml`."""
 
     key: str
     message: str  # a sentence with the value before and after
@@ -81,12 +81,12 @@ class BaseFinding:
     ref: str
     commit: str
     policy: str  # `head` or `base`
-    weakened: tuple[Weakening, ...] = ()
+    weakened: tuple[WeakenedCheck, ...] = ()
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The workflow run that made a report. Written by the action; whoever posts a report of another run holds it against that run."""
+    """The workflow run that made a report. Written by the action; whoever posts a report of another run compares it with that run."""
 
     repository: str  # owner/name: the one that the workflow belongs to
     head_sha: str  # the head of the pull request, or the commit that was pushed
@@ -116,8 +116,8 @@ class Report:
     runs: tuple[RunSummary, ...] = ()
     fingerprint: Fingerprint | None = None  # of the first deterministic run
     tolerance: Tolerance | None = None  # the spec's, where it does not ask for equal bits
-    content_address: ContentAddress | None = None
-    lock: LockFinding | None = None  # None: there is no lock, or the runs of this gating could not be held against it
+    config_hash: ConfigHash | None = None
+    baseline: BaselineFinding | None = None  # None: there is no baseline, or the runs of this gate run could not be compared with it
     against: AgainstFinding | None = None
     base: BaseFinding | None = None  # None: no base ref is known
     reproduce: str = ""  # one shell command that shows the finding again on a person's own machine

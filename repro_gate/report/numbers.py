@@ -1,4 +1,4 @@
-"""Numbers as a person reads them, the same in every face of the report. Pure functions from a figure to its text; no package imports."""
+"""Numbers as a person reads them, the same in every renderer."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Lines:
         self._line(for_workflow_log(text) if self._github else text)
 
     def _line(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # nobody reads any more: the gating goes on, and its report is still written
+        with contextlib.suppress(OSError):  # nobody reads any more: the gate run goes on, and its report is still written
             print(for_encoding(text, getattr(self._stream, "encoding", None) or "utf-8"), file=self._stream, flush=True)
 
 
@@ -161,7 +161,7 @@ class Display:
         """Keep a line of what came of it."""
         from rich.text import Text
 
-        if run.outcome == "finished" and run.plan.condition.steps is None:
+        if run.outcome == "finished" and run.plan.arm.steps is None:
             self._known = run.steps
         self._progress.remove_task(self._task)
         self._task = None
@@ -173,7 +173,7 @@ class Display:
 
 
 def sentence(divergence: Divergence) -> str:
-    """Where two runs part, in one line that is safe to print."""
+    """Where two runs diverge, in one line that is safe to print."""
     place = "before the first step" if divergence.step < 0 else f"at step {divergence.step}"
     process = "" if divergence.process == "main" else f" of {for_terminal(divergence.process, 60)}"
     name = "" if divergence.name == divergence.kind else f" {for_terminal(divergence.name, 200)}"

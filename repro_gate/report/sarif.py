@@ -1,6 +1,5 @@
-"""The report as SARIF 2.1.0, for GitHub's code scanning: one result for each thing that is held against the change, none where it passes.
-
-Called by `github`. Limits and required fields are those of GitHub's page "SARIF support for code scanning". Messages are plain text without
+"""The report as SARIF 2.1.0, for GitHub's code scanning: one result for each finding, none where it passes.
+ Limits and required fields are those of GitHub's page "SARIF support for code scanning". Messages are plain text without
 links, and what is not seen is spelled out. Pure but for the docs pages of the checks, which become the help of their rules.
 """
 
@@ -16,7 +15,7 @@ from urllib.parse import quote
 from repro_gate.checks import ALL
 from repro_gate.checks.pages import page
 from repro_gate.escape import clip, for_terminal
-from repro_gate.report.findings import ASKS_LESS, Blame, Place, blames, inside, spec_place
+from repro_gate.report.findings import WEAKENED_ID, Finding, Place, blames, inside, spec_place
 from repro_gate.report.model import Origin, Report
 
 SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"  # the name GitHub's page gives for the schema
@@ -38,18 +37,18 @@ class _Rule(NamedTuple):
 
 
 _REASONS: Mapping[str, _Rule] = {
-    "determinism/diverged": _Rule("Two runs with one seed and every determinism flag on are the same bits."),
+    "determinism/diverged": _Rule("Two runs with one seed and all determinism flags on are bitwise identical."),
     "determinism/nonfinite": _Rule("Losses and parameters are finite."),
     "determinism/outside-tolerance": _Rule("Two runs with one seed are no further apart than the spec tolerates."),
     "cost/over-budget": _Rule("The determinism flags cost no more time than the spec's budget."),
-    "lock/drift": _Rule("The same content address gives the bits that repro.lock records."),
-    "lock/changed": _Rule("The result is the one that repro.lock records."),
-    "lock/new-platform": _Rule("repro.lock records a result for this platform."),
+    "baseline/drift": _Rule("The same config hash gives the bits that repro.baseline.yml records."),
+    "baseline/changed": _Rule("The result is the one that repro.baseline.yml records."),
+    "baseline/new-platform": _Rule("repro.baseline.yml records a result for this platform."),
     "against/changed": _Rule("The result is that of the other ref."),
     "run/crashed": _Rule("The training command runs to its end."),
     "run/timeout": _Rule("The training command ends within its time."),
     "checklist/uncovered": _Rule("Each category of the checklist has a check that passed."),
-    ASKS_LESS: _Rule("The change asks no less of the training than its base does.", "warning"),
+    WEAKENED_ID: _Rule("The change weakens no check of its base.", "warning"),
     _OTHER: _Rule("The gate finds nothing else to say against the change."),
 }
 
@@ -86,7 +85,7 @@ def _driver(report: Report, rules: list[dict[str, Any]], docs_url: str | None) -
     return driver if docs_url is None else {**driver, "informationUri": docs_url}
 
 
-def _rules(found: Sequence[Blame], docs_url: str | None) -> list[dict[str, Any]]:
+def _rules(found: Sequence[Finding], docs_url: str | None) -> list[dict[str, Any]]:
     """Every check and every known reason, whatever was found: rules should change with the tool, not with what it looks at."""
     rules = {item.id: _Rule(item.title, help=page(item.id) or "") for item in ALL} | dict(_REASONS)
     for item in found:
@@ -110,7 +109,7 @@ def _rule(identifier: str, rule: _Rule, docs_url: str | None) -> dict[str, Any]:
     return made
 
 
-def _results(found: Sequence[Blame], rules: Sequence[str], spec: Place) -> list[dict[str, Any]]:
+def _results(found: Sequence[Finding], rules: Sequence[str], spec: Place) -> list[dict[str, Any]]:
     index = {identifier: number for number, identifier in enumerate(rules)}
     seen: Counter[str] = Counter()
     results = []
@@ -141,14 +140,14 @@ def _location(place: Place) -> dict[str, Any]:
     return {"artifactLocation": file, "region": {"startLine": place.line or 1, "startColumn": 1}}
 
 
-def _fingerprint(identifier: str, place: Place, item: Blame) -> str:
+def _fingerprint(identifier: str, place: Place, item: Finding) -> str:
     """The same for the same finding in the next run: rule, file and the line's own text, but no line number, no step and no figure."""
     source = item.detail.partition(f":{place.line}:")[2].strip() if item.place is not None else ""
     content = f"{identifier}\0{place.file}\0{source}"
     return hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
-def _message(item: Blame) -> str:
+def _message(item: Finding) -> str:
     """What is wrong first: where there is little room GitHub shows one sentence."""
     parts = (
         _text(item.message),

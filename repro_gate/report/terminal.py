@@ -1,6 +1,5 @@
-"""The terminal's face of the Report: what a person sees at the end of `repro-gate run`. The answer first, then why, then the figures.
-
-Called by `cli`. Readable at 80 columns, without colour and on an ASCII stream; every text from outside passes `escape.for_terminal`. In a
+"""The Report on a terminal: what a person sees at the end of `repro-gate run`. The answer first, then why, then the figures.
+ Readable at 80 columns, without colour and on an ASCII stream; every text from outside passes `escape.for_terminal`. In a
 GitHub log the caller prints it between the lines of `escape.stop_commands`: a wrapped line may start with anything.
 """
 
@@ -21,7 +20,7 @@ from repro_gate.report.wording import Phrase
 
 _ROWS, _FEW, _LOG = 20, 10, 15  # rows of a list of its own, of a list below a line; lines of a log
 _VERDICT_STYLE = {"pass": "bold white on green", "fail": "bold white on red", "inconclusive": "bold black on yellow"}
-_STANDING_STYLE = {"unchanged": "bold green", "no-op": "bold green", "changed": "bold yellow", "drift": "bold white on red"}
+_STATUS_STYLE = {"unchanged": "bold green", "no-op": "bold green", "changed": "bold yellow", "drift": "bold white on red"}
 _TELLING = ("torch.use_deterministic_algorithms", "CUBLAS_WORKSPACE_CONFIG")  # the rest is in the JSON report
 
 
@@ -34,12 +33,12 @@ def render(report: Report, console: Console, verbose: bool = False) -> None:
     out(console, Text(""), _verdict(report, encoding))
     out(console, *section("", labelled(_difference_lines(report, encoding)), encoding))
     if report.base is not None and report.base.weakened:
-        out(console, *section(comparisons.ASKS_LESS, _weakened(report.base, encoding), encoding))
+        out(console, *section(comparisons.WEAKENED_TITLE, _weakened(report.base, encoding), encoding))
     if report.reasons:
         out(console, *section("Why", _reasons(report.reasons, report.verdict, encoding), encoding))
-    held = labelled(_standing_lines(report, encoding))
+    held = labelled(_comparison_lines(report, encoding))
     if held is not None:
-        out(console, *section("Lock and address" if report.reasons else "", held, encoding))
+        out(console, *section("Baseline and config hash" if report.reasons else "", held, encoding))
     out(console, *section("Noise and cost" if report.reasons else "", labelled(_figure_lines(report, encoding)), encoding))
     if report.notes:
         out(console, *section("Worth knowing", _reasons(report.notes, "", encoding), encoding))
@@ -81,42 +80,42 @@ def _difference_lines(report: Report, encoding: str) -> Iterator[tuple[str, Text
 
 
 def _weakened(base: BaseFinding, encoding: str) -> Table:
-    """What a reviewer must see: each thing that the change asks less of."""
+    """What a reviewer must see: each thing that the change weakens."""
     table = grid(None)
     for item in base.weakened[:_ROWS]:
         table.add_row(text(comparisons.weakening(item), encoding, "bold yellow"))
         table.add_row(indented(text((("message", item.message),), encoding)))
     if len(base.weakened) > _ROWS:
         table.add_row(say(f"and {len(base.weakened) - _ROWS:,} more, all in the JSON report", encoding, "dim"))
-    table.add_row(text(comparisons.judge(base), encoding, "dim"))
+    table.add_row(text(comparisons.base_policy(base), encoding, "dim"))
     return table
 
 
-def _standing_lines(report: Report, encoding: str) -> Iterator[tuple[str, Text]]:
-    """The lock, the other ref, the address and the base, as far as they are there."""
-    lock, against, base = report.lock, report.against, report.base
-    if lock is not None:
-        yield "lock", _standing(lock.status, (("message", lock.message),), encoding)
-        yield from (("", text(line, encoding)) for line in comparisons.lock_lines(lock, _FEW))
-        if lock.remedy:
-            yield "", remedy(lock.remedy, encoding)
-        if lock.recorded:
-            yield "", text((("say", "recorded "), ("message", lock.recorded)), encoding, "dim")
+def _comparison_lines(report: Report, encoding: str) -> Iterator[tuple[str, Text]]:
+    """The baseline, the other ref, the config hash and the base, as far as they are there."""
+    baseline, against, base = report.baseline, report.against, report.base
+    if baseline is not None:
+        yield "baseline", _status(baseline.status, (("message", baseline.message),), encoding)
+        yield from (("", text(line, encoding)) for line in comparisons.baseline_lines(baseline, _FEW))
+        if baseline.remedy:
+            yield "", remedy(baseline.remedy, encoding)
+        if baseline.recorded:
+            yield "", text((("say", "recorded "), ("message", baseline.recorded)), encoding, "dim")
     if against is not None:
-        yield "against", _standing(against.status, comparisons.at(against.ref, against.commit), encoding)
+        yield "against", _status(against.status, comparisons.at(against.ref, against.commit), encoding)
         yield "", text((("message", against.message),), encoding)
         yield from (("", text(line, encoding)) for line in comparisons.against_lines(against, _FEW))
-    if report.content_address is not None:
-        found = report.content_address.proof
-        yield "address", text(comparisons.address(report.content_address), encoding)
-        yield "", say(comparisons.proof(found), encoding, "dim" if found is None or found.holds else "bold yellow")
+    if report.config_hash is not None:
+        found = report.config_hash.self_check
+        yield "config hash", text(comparisons.config_hash(report.config_hash), encoding)
+        yield "", say(comparisons.self_check(found), encoding, "dim" if found is None or found.complete else "bold yellow")
     if base is not None and not base.weakened:
         yield "base", text(comparisons.nothing_less(base), encoding, "dim")
 
 
-def _standing(status: str, phrase: Phrase, encoding: str) -> Text:
+def _status(status: str, phrase: Phrase, encoding: str) -> Text:
     """A status in capitals, then what it is about."""
-    badge = text((("message", status.upper()),), encoding, _STANDING_STYLE.get(status, "bold"))
+    badge = text((("message", status.upper()),), encoding, _STATUS_STYLE.get(status, "bold"))
     return Text(overflow="fold").append_text(badge).append("  ").append_text(text(phrase, encoding))
 
 
@@ -138,7 +137,7 @@ def _figure_lines(report: Report, encoding: str) -> Iterator[tuple[str, Text]]:
 def _divergence_lines(found: SeedResult, encoding: str) -> Iterator[tuple[str, Text]]:
     pair = found.comparison
     if pair.first_divergence is not None:
-        yield "parts at", text(wording.where(pair.first_divergence), encoding)
+        yield "diverges at", text(wording.where(pair.first_divergence), encoding)
         if wording.how_far(pair.first_divergence):
             yield "", text(wording.how_far(pair.first_divergence), encoding)
     yield "differing", text(wording.spread(pair), encoding)

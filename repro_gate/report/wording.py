@@ -1,7 +1,7 @@
-"""What the report says, in words that the terminal and the Markdown share, so that both faces tell one story.
+"""What the report says, in words that the terminal and the Markdown share, so that both tell one story.
 
 Each function returns a Phrase: parts of text with a role, our own words (`say`, `figure`) kept apart from what came out of the training
-(`name`), so that each face can style and escape them in its own way. Pure functions; called by `report.terminal` and `report.markdown`.
+(`name`), so that each renderer can style and escape them in its own way.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def headline(report: Report) -> Phrase:
     if not found.comparison.identical:
         return _differing_headline(report)
     seeds, pair = len(report.comparisons), found.comparison
-    same = f"same bits twice: {numbers.count(pair.tensors, 'tensor')}, {numbers.count(pair.steps, 'step')}, "
+    same = f"bitwise identical: {numbers.count(pair.tensors, 'tensor')}, {numbers.count(pair.steps, 'step')}, "
     same += f"seed {found.seed}" if seeds == 1 else numbers.count(seeds, "seed")
     if report.verdict == "fail":
         return (("say", same + "; yet it fails, see why"),)
@@ -76,11 +76,11 @@ def _differing_headline(report: Report) -> Phrase:
     assert found is not None  # the caller asked
     first = found.comparison.first_divergence
     if report.verdict == "pass":
-        return (("say", "not the same bits, but within the tolerance of the spec"),)
+        return (("say", "not bitwise identical, but within the tolerance of the spec"),)
     where = "" if first is None else f" {moment(first, found.comparison.steps)}"
     seeds = sum(not item.comparison.identical for item in report.comparisons)
     of_seeds = f" ({numbers.of(seeds, len(report.comparisons))} seeds)" if len(report.comparisons) > 1 else ""
-    return (("say", f"two runs with seed {found.seed} part{where}{of_seeds}"),)
+    return (("say", f"two runs with seed {found.seed} diverge{where}{of_seeds}"),)
 
 
 def moment(divergence: Divergence, steps: int) -> str:
@@ -98,10 +98,12 @@ def few(evidence: Sequence[str], most: int) -> tuple[tuple[str, ...], int]:
 
 
 def place_of(divergence: Divergence, steps: int) -> str:
-    """When and in what, as a clause: `at step 3, in gradient fc.weight`. The name is as the training gave it: the printer escapes it."""
-    when = "in artifacts" if divergence.kind == "artifact" else moment(divergence, steps)
-    named = divergence.kind if divergence.name == divergence.kind else f"{divergence.kind} {divergence.name}"
-    return f"{when}, in {named}"
+    """When and in what, as a clause: `at step 3 (gradient of fc.weight)`. The name is as the training gave it: the printer escapes it."""
+    if divergence.kind == "artifact":
+        return f"in artifact {divergence.name}"
+    word = _KIND_WORDS.get(divergence.kind, divergence.kind)
+    named = divergence.kind if divergence.name == divergence.kind else f"{word} {divergence.name}"
+    return f"{moment(divergence, steps)} ({named})"
 
 
 def where(divergence: Divergence) -> Phrase:
@@ -264,7 +266,7 @@ def is_undeclared(item: CheckResult) -> bool:
 
 
 def worst_first(checklist: Sequence[CheckResult]) -> list[CheckResult]:
-    """What did not pass comes first, in an order that is the same in every face: it must not be the part that is cut."""
+    """What did not pass comes first, in an order that is the same in every renderer: it must not be cut."""
     return sorted(checklist, key=lambda item: _WORST_FIRST.index(item.status))
 
 

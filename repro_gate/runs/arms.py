@@ -63,7 +63,7 @@ VARIABLES = (*IN_ENVIRONMENT, HASH_SEED)
 
 
 @dataclass(frozen=True)
-class Condition:
+class Arm:
     """What a run is started under. `flags` are set in the process, `environment` before it; `steps` overrides the spec's where set."""
 
     name: str  # `deterministic`, `default`, `reseeded`, `pinned`
@@ -73,10 +73,10 @@ class Condition:
     steps: int | None = None
 
 
-def deterministic(seed: int, allow: frozenset[str], steps: int | None) -> Condition:
+def deterministic(seed: int, allow: frozenset[str], steps: int | None) -> Arm:
     """Every flag on, but those that the spec leaves off."""
     allow |= {"TORCHINDUCTOR_DETERMINISTIC"} if ONLY_READ in allow else set()
-    return Condition(
+    return Arm(
         "deterministic",
         seed,
         {name: value for name, value in IN_PROCESS.items() if name not in allow},
@@ -85,20 +85,20 @@ def deterministic(seed: int, allow: frozenset[str], steps: int | None) -> Condit
     )
 
 
-def default(seed: int, steps: int | None) -> Condition:
+def default(seed: int, steps: int | None) -> Arm:
     """The flags off, the same seed: what the training does in a user's shell, where nothing fixes `PYTHONHASHSEED`."""
-    return Condition("default", seed, {}, _seeded(seed), steps)
+    return Arm("default", seed, {}, _seeded(seed), steps)
 
 
-def pinned(seed: int, steps: int) -> Condition:
+def pinned(seed: int, steps: int) -> Arm:
     """As `default`, with `PYTHONHASHSEED` as the deterministic runs have it: whether that alone gives their numbers."""
-    return Condition("pinned", seed, {}, _seeded(seed) | _hash_seed(seed), steps)
+    return Arm("pinned", seed, {}, _seeded(seed) | _hash_seed(seed), steps)
 
 
-def reseeded(seed: int, allow: frozenset[str], steps: int) -> Condition:
+def reseeded(seed: int, allow: frozenset[str], steps: int) -> Arm:
     """The flags on and another seed, for a few steps: the control that must differ."""
     other = deterministic(other_seed(seed), allow, steps)
-    return Condition("reseeded", other.seed, other.flags, other.environment, steps)
+    return Arm("reseeded", other.seed, other.flags, other.environment, steps)
 
 
 def other_seed(seed: int) -> int:
@@ -106,29 +106,29 @@ def other_seed(seed: int) -> int:
     return seed + 1 if seed < 2**31 - 1 else seed - 1
 
 
-def not_effective(settings: Mapping[str, object], condition: Condition) -> dict[str, object]:
-    """Flags of the condition that a reading (`settings`) shows at another value: {flag: value as read}.
+def not_effective(settings: Mapping[str, object], arm: Arm) -> dict[str, object]:
+    """Flags of the arm that a reading (`settings`) shows at another value: {flag: value as read}.
 
     A flag that the reading lacks is one that this torch does not have. `warn_only` keeps nondeterministic kernels, so it counts as off.
     """
     wrong: dict[str, object] = {}
-    for name, wanted in {**condition.flags, **condition.environment}.items():
+    for name, wanted in {**arm.flags, **arm.environment}.items():
         if name == HASH_SEED or name not in settings:
             continue
         value = settings[name]
         if value != wanted and str(value) not in ALSO_EFFECTIVE.get(name, frozenset()):
             wrong[name] = value
-    if "torch.use_deterministic_algorithms" in condition.flags and settings.get(WARN_ONLY):
+    if "torch.use_deterministic_algorithms" in arm.flags and settings.get(WARN_ONLY):
         wrong[WARN_ONLY] = True
-    if "TORCHINDUCTOR_DETERMINISTIC" in condition.environment and settings.get(ONLY_READ, True) is not True:
+    if "TORCHINDUCTOR_DETERMINISTIC" in arm.environment and settings.get(ONLY_READ, True) is not True:
         wrong[ONLY_READ] = settings[ONLY_READ]
     return wrong
 
 
-def wanted(name: str, condition: Condition) -> FlagValue | None:
-    """The value that the condition has for a flag, or for what is read back in its place."""
+def wanted(name: str, arm: Arm) -> FlagValue | None:
+    """The value that the arm has for a flag, or for what is read back in its place."""
     derived = {WARN_ONLY: False, ONLY_READ: True}
-    return derived.get(name, condition.flags.get(name, condition.environment.get(name)))
+    return derived.get(name, arm.flags.get(name, arm.environment.get(name)))
 
 
 def moot(name: str, facts: Mapping[str, str], settings: Mapping[str, object]) -> str:

@@ -1,6 +1,5 @@
 """A run's declared artifacts, found by globs and copied out of the workspace before it is removed.
-
-Called by `gate` through the package. What lies in the workspace was left by a stranger's process: links that lead out of it, pipes and
+ What lies in the workspace was left by an untrusted process: links that lead out of it, pipes and
 trees without end are passed over, and said.
 """
 

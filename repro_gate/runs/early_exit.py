@@ -1,4 +1,4 @@
-"""A run while it is going: how far it is, and, for the second of a pair, whether it has parted from the first. Called by `series`."""
+"""A run while it is going: how far it is, and, for the second of a pair, whether it has diverged from the first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LiveView:
                     self.found = first_difference(trace.key, self._first[trace.key], block)
                     if self.found is not None:
                         self.watch.diverged(self.found)
-        return "it had parted from the first run" if self.found is not None and self.fail_fast else None
+        return "stopped: diverged from the first run" if self.found is not None and self.fail_fast else None
 
 
 class Progress:

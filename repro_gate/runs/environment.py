@@ -1,4 +1,4 @@
-"""The environment that a training process gets: an allow-list of the gate's own, the condition's variables, `train.env`, and the probe.
+"""The environment that a training process gets: an allow-list of the gate's own, the arm's variables, `train.env`, and the probe.
 
 No token of any kind passes: what is not named here stays outside, and a name that looks like a secret stays outside even where its prefix
 is named. `train.env` is text of the checkout itself, so it is passed as it stands.
@@ -12,7 +12,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from repro_gate.runs.arms import IN_ENVIRONMENT, Condition, usable_processors
+from repro_gate.runs.arms import IN_ENVIRONMENT, Arm, usable_processors
 from repro_gate.sandbox.secret_names import SECRET
 from repro_gate.trace.format import CONFIG_VARIABLE
 
@@ -66,11 +66,11 @@ _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR"
 
 
 def training_environment(
-    outer: Mapping[str, str], condition: Condition, train_env: Mapping[str, str], place: Path, device: str | None = None
+    outer: Mapping[str, str], arm: Arm, train_env: Mapping[str, str], place: Path, device: str | None = None
 ) -> dict[str, str]:
-    """The whole environment of one run. Later layers win: allow-list, condition, device, `train.env`, the run's own places."""
+    """The whole environment of one run. Later layers win: allow-list, arm, device, `train.env`, the run's own places."""
     environment = {name: value for name, value in outer.items() if _allowed(name) and name not in (*IN_ENVIRONMENT, *_CACHES)}
-    environment |= condition.environment
+    environment |= arm.environment
     if "OMP_NUM_THREADS" in train_env:
         environment.pop("MKL_NUM_THREADS", None)  # torch would take the shell's value of this one instead
     if device == "cpu":

@@ -1,6 +1,5 @@
 """Facts of the training's interpreter without a run: `python probe/ask.py`, with the `python` that the training would find.
-
-Called by `build`, for `repro-gate hash`. The interpreter and what it imports belong to the training, so the answer is untrusted: it is
+ The interpreter and what it imports belong to the training, so the answer is untrusted: it is
 read within limits, and whatever it leaves running is ended.
 """
 
@@ -70,8 +69,8 @@ def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], isolatio
 def _environment(spec: Spec, outer: Mapping[str, str], place: Path) -> dict[str, str]:
     """The environment of a deterministic run, but for the probe, which has nothing to record here."""
     allow = frozenset(item.flag for item in spec.determinism.allow)
-    condition = arms.deterministic(spec.random_state.seeds[0], allow, spec.train.steps)
-    environment = training_environment(outer, condition, spec.train.env, place, spec.hardware.device)
+    arm = arms.deterministic(spec.random_state.seeds[0], allow, spec.train.steps)
+    environment = training_environment(outer, arm, spec.train.env, place, spec.hardware.device)
     environment.pop(CONFIG_VARIABLE)
     kept = [entry for entry in environment.pop("PYTHONPATH").split(os.pathsep) if entry != str(INJECT)]
     return environment | ({"PYTHONPATH": os.pathsep.join(kept)} if kept else {})
@@ -83,7 +82,7 @@ def training_interpreter(spec: Spec, environment: Mapping[str, str]) -> str:
         found = shutil.which(name, path=environment["PATH"])
         if found is not None:
             return os.path.abspath(found)
-    raise Inconclusive("the training's PATH has no `python`", remedy=_REMEDY, reason_id="address/no-interpreter")
+    raise Inconclusive("the training's PATH has no `python`", remedy=_REMEDY, reason_id="config-hash/no-interpreter")
 
 
 def _named(command: str) -> list[str]:
@@ -110,4 +109,4 @@ def _facts(line: str) -> dict[str, str] | None:
 
 
 def _unanswered(message: str) -> Inconclusive:
-    return Inconclusive(message, remedy=_REMEDY, reason_id="address/no-facts")
+    return Inconclusive(message, remedy=_REMEDY, reason_id="config-hash/no-facts")

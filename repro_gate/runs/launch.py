@@ -1,6 +1,5 @@
 """One run: writes the probe's configuration, starts the command, follows its traces while it runs, and says how it ended.
-
-Called by `gate`. What comes back is data; the workspace is made and removed by the caller.
+What comes back is data; the workspace is made and removed by the caller.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from repro_gate.errors import held
-from repro_gate.runs.arms import VARIABLES, Condition
+from repro_gate.runs.arms import VARIABLES, Arm
 from repro_gate.runs.compile_cache import variables
 from repro_gate.runs.environment import training_environment, write_shims
 from repro_gate.runs.process import Ended, supervise
 from repro_gate.runs.watching import Tick, Watcher, failure_in
-from repro_gate.sandbox.as_user import sight_of
+from repro_gate.sandbox.as_user import as_training_user
 from repro_gate.sandbox.cleanup import Left, sweep
 from repro_gate.sandbox.identity import Isolation
 from repro_gate.sandbox.ownership import give, seal
@@ -49,7 +48,7 @@ class Plan:
     distributions and the records of DataLoaders are noted too (once is enough, and it takes time)."""
 
     name: str
-    condition: Condition
+    arm: Arm
     keep_final: bool = False
     keep_step: int | None = None
     reference: tuple[Trace, ...] = ()
@@ -115,7 +114,7 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     """Do one run. `tick(traces so far)` is called a few times a second; a text it returns ends the run."""
     folder = site.traces / plan.name
     folder.mkdir(parents=True)
-    sweep(site.isolation, site.data)  # of what came before the first run: `env.install` starts strangers' code as well
+    sweep(site.isolation, site.data)  # of what came before the first run: `env.install` starts untrusted code as well
     # Before the moment from which a changed inode is the run's.
     give(site.isolation, site.workspace, site.place / "home", site.place / "tmp")
     nonce = secrets.token_hex(16)
@@ -125,13 +124,13 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
         return _not_entered(spec, plan)
     give(site.isolation, folder)
     watcher = Watcher(folder, nonce, tick, site.isolation)
-    with sight_of(site.isolation):
+    with as_training_user(site.isolation):
         text = _command(spec, plan, site)
     if _SIMPLE.fullmatch(text.strip()):
         text = f"exec {text.strip()}"  # no shell between gate and training: signals and the kernel's notice of the gate's death reach it
     command = ["/bin/sh", "-c", text]
     cache = variables(site.place / "tmp") if spec.train.compile_cache else {}
-    environment = training_environment(site.outer, plan.condition, {**cache, **spec.train.env}, site.place, spec.hardware.device)
+    environment = training_environment(site.outer, plan.arm, {**cache, **spec.train.env}, site.place, spec.hardware.device)
     if site.isolation.own_user:
         environment |= {name: spec.train.env.get(name, _ACCOUNT) for name in ("USER", "LOGNAME")}
     ended = supervise(command, cwd=site.cwd, env=environment, timeout=spec.train.timeout, tick=watcher.look, isolation=site.isolation)
@@ -163,13 +162,13 @@ def _not_entered(spec: Spec, plan: Plan) -> Run:
 
 def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> None:
     """The probe's configuration, at the same path for every run; and the file that reports a full disk, its blocks taken now."""
-    steps = spec.train.steps if plan.condition.steps is None else plan.condition.steps
+    steps = spec.train.steps if plan.arm.steps is None else plan.arm.steps
     config = {
         "nonce": nonce,
         "gate": os.getpid(),
         "traces": str(folder),
-        "seed": plan.condition.seed,
-        "flags": dict(plan.condition.flags),
+        "seed": plan.arm.seed,
+        "flags": dict(plan.arm.flags),
         "variables": list(VARIABLES),
         "steps": steps,
         "every": spec.capture.every,
@@ -199,9 +198,9 @@ def _command(spec: Spec, plan: Plan, site: Site) -> str:
         path = site.cwd / SNIPPET
         path.unlink(missing_ok=True)  # a file or a link of that name in the checkout must not be written through
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w", encoding="utf-8") as file:
-            file.write(spec.train.snippet.replace("{seed}", str(plan.condition.seed)))
+            file.write(spec.train.snippet.replace("{seed}", str(plan.arm.seed)))
         return f"exec python {SNIPPET}"
-    return (spec.train.run or "").replace("{seed}", str(plan.condition.seed))
+    return (spec.train.run or "").replace("{seed}", str(plan.arm.seed))
 
 
 def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watcher: Watcher) -> Run:

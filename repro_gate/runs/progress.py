@@ -26,7 +26,7 @@ class Watch(Protocol):
         """The run has closed `step`."""
 
     def diverged(self, divergence: Divergence) -> None:
-        """The second deterministic run has just parted from the first."""
+        """The second deterministic run has just diverged from the first."""
 
     def run_ended(self, run: Run) -> None:
         """The run has ended."""

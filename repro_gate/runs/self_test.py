@@ -1,4 +1,4 @@
-"""What one gating has tried before its first run: which attacks, and what the training must be able to reach. Called by `ground`."""
+"""What one gate run has tried before its first run: which attacks, and what the training must be able to reach."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _BY_NAME = re.compile(r"(?<![\w./-])python[\d.]*(?![\w-])")  # an interpreter th
 
 
 def tried(isolation: Isolation, spec: Spec, place: Path, checkout: Path, outer: Mapping[str, str], data: tuple[Path, ...]) -> None:
-    """Try everything in the environment of a deterministic run, but for `train.env`: that is a stranger's, and could make the program lie.
+    """Try everything in the environment of a deterministic run, but for `train.env`: that is an untrusted, and could make the program lie.
 
-    `place` is the gating's folder, its snapshot taken. Raises Inconclusive naming what is not as it must be.
+    `place` is the gate run's folder, its snapshot taken. Raises Inconclusive naming what is not as it must be.
     """
     if not isolation.own_user:
         return
     scratch = place / "trial"
     scratch.mkdir(mode=0o700)
     give(isolation, scratch)
-    condition = arms.deterministic(spec.random_state.seeds[0], frozenset(), spec.train.steps)
-    environment = training_environment(outer, condition, {}, scratch, spec.hardware.device)
+    arm = arms.deterministic(spec.random_state.seeds[0], frozenset(), spec.train.steps)
+    environment = training_environment(outer, arm, {}, scratch, spec.hardware.device)
     closed = [*surroundings(outer, checkout), *runner_files(outer), checkout / ".git", checkout / ".git" / "config"]
     closed += [place, place / "snapshot", place / "traces"]
     exposure = Exposure(

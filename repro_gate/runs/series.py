@@ -1,7 +1,7 @@
-"""The series of runs of one gating: in which order they are done, what is compared as soon as it can be, and what is kept of each.
+"""The series of runs of one gate run: in which order they are done, what is compared as soon as it can be, and what is kept of each.
 
 Deterministic, default, deterministic, default, so that the machine's drift falls on both arms; then the reseeded control; where the two
-deterministic runs part, two short witness runs that keep the tensors of that step, to say how far they are apart. Called by `gate`.
+deterministic runs part, two short witness runs that keep the tensors of that step, to say how far they are apart.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from repro_gate.runs import arms
 from repro_gate.runs.artifacts import collect
 from repro_gate.runs.compile_cache import FOLDER, copy_cache
 from repro_gate.runs.early_exit import LiveView, Progress
+from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.launch import Plan, Run, Site, launch
 from repro_gate.runs.progress import Watch
-from repro_gate.runs.site import Ground
 from repro_gate.runs.workspaces import fresh_workspace
 from repro_gate.runs.written import written_files
-from repro_gate.sandbox.as_user import sight_of
+from repro_gate.sandbox.as_user import as_training_user
 from repro_gate.sandbox.cleanup import MOST
 from repro_gate.sandbox.ownership import let_in
 from repro_gate.spec.errors import escaped, shortened
@@ -45,10 +45,10 @@ MEASURED_KINDS = ("batch", "buffer", "gradient", "parameter", "optimizer")
 
 
 class Series:
-    """The runs of one gating, as they come in. State, because a divergence is to be shown while the second run is still going."""
+    """The runs of one gate run, as they come in. State, because a divergence is to be shown while the second run is still going."""
 
-    def __init__(self, spec: Spec, ground: Ground, watch: Watch, fail_fast: bool) -> None:
-        self.spec, self.ground, self.watch, self.fail_fast = spec, ground, watch, fail_fast
+    def __init__(self, spec: Spec, ground: GateFolder, watch: Watch, fail_fast: bool) -> None:
+        self.spec, self.gate_folder, self.watch, self.fail_fast = spec, ground, watch, fail_fast
         self.runs: list[Run] = []
         self.comparisons: dict[int, Comparison] = {}
         self.control: Run | None = None
@@ -104,7 +104,7 @@ class Series:
                 (target / run.plan.name).mkdir(parents=True, exist_ok=True)
                 for path in trace_files(run.folder):
                     copy_file(path, target / run.plan.name / path.name)
-                    if self.ground.isolation.own_user:
+                    if self.gate_folder.isolation.own_user:
                         os.chmod(target / run.plan.name / path.name, 0o644)  # its own mode was the training's to read only
             except (OSError, TraceError) as error:
                 self.notes[f"the traces of {run.plan.name} were not kept: {error}"] = None
@@ -112,13 +112,11 @@ class Series:
     def pair(self, seed: int | None = None) -> tuple[Run, ...]:
         """The deterministic runs of one seed, the first where none is named, that can be compared."""
         seed = self.spec.random_state.seeds[0] if seed is None else seed
-        return tuple(
-            run for run in self.runs if run.plan.condition.name == "deterministic" and run.plan.condition.seed == seed and run.good
-        )[:2]
+        return tuple(run for run in self.runs if run.plan.arm.name == "deterministic" and run.plan.arm.seed == seed and run.good)[:2]
 
     def default_pair(self) -> tuple[Sequence[Trace], Sequence[Trace]] | None:
         """The traces of the two default runs, where both came to their end."""
-        good = [run.traces for run in self.runs if run.plan.condition.name == "default" and run.good]
+        good = [run.traces for run in self.runs if run.plan.arm.name == "default" and run.good]
         return (good[0], good[1]) if len(good) == 2 else None
 
     def cost_pairs(self) -> list[tuple[Sequence[Trace], Sequence[Trace]]]:
@@ -144,7 +142,7 @@ class Series:
         live = LiveView(self.watch, first.traces, self.fail_fast and self.spec.determinism.tolerance is None)
         second = self._run(Plan(f"{label}deterministic-2", on, keep_final=True, reference=first.traces), live)
         if live.found is not None and (live.fail_fast or (not second.good and self.spec.determinism.tolerance is None)):
-            self.comparisons[seed] = _so_far(first, second, live.found)  # a run that ended because it had parted still proves that it had
+            self.comparisons[seed] = _so_far(first, second, live.found)  # a run that ended because it had diverged still proves that it had
             self.stopped_early = live.fail_fast
             return False
         if not second.good:
@@ -169,7 +167,7 @@ class Series:
             return
         self.floor = noise_floor(*defaults)
         first, name = self.floor.first_divergence, arms.HASH_SEED
-        fixed = name in self._allow or name in self.spec.train.env or name in self.ground.outer
+        fixed = name in self._allow or name in self.spec.train.env or name in self.gate_folder.outer
         if first is None or first.step > 0 or first.kind in ("gradient", "optimizer") or fixed or not self.comparisons[seed].identical:
             return
         run = self._run(Plan("pinned", arms.pinned(seed, 1)), record=False)
@@ -179,32 +177,32 @@ class Series:
 
     def _run(self, plan: Plan, live: LiveView | None = None, record: bool = True) -> Run:
         """One run in a fresh workspace; its artifacts are taken out before the workspace goes."""
-        folder, place = self.spec.path.parent, self.ground.place / "run"
+        folder, place = self.spec.path.parent, self.gate_folder.place / "run"
         remove_tree(place)  # whole, so that nothing one run leaves beside its workspace reaches the next
         place.mkdir()
-        let_in(self.ground.isolation, place)
-        workspace = fresh_workspace(self.ground.snapshot, place, self.spec.data, folder)
+        let_in(self.gate_folder.isolation, place)
+        workspace = fresh_workspace(self.gate_folder.snapshot, place, self.spec.data, folder)
         cwd = Path(os.path.normpath(workspace.directory / self.spec.train.working_directory))
         if not cwd.is_relative_to(workspace.root):
             raise UsageError(
                 f"train.working-directory {self.spec.train.working_directory!r} leaves the checkout", remedy="name a folder inside it"
             )
         data = resolve_data(self.spec.data, folder)
-        ground = self.ground
+        ground = self.gate_folder
         site = Site(
             place, workspace.root, cwd, ground.place / "traces", ground.outer, data, ground.isolation, ground.original, ground.began
         )
         if not self.runs:
             self._look_for_others()
         if record:
-            self.watch.run_started(plan.name, len(self.runs) + 1, self._total, plan.condition.steps)
+            self.watch.run_started(plan.name, len(self.runs) + 1, self._total, plan.arm.steps)
         progress = Progress(self.watch, live)
-        kept, cache = self.ground.place / "compile-cache", place / "tmp" / FOLDER
-        if plan.condition.name != "deterministic" and kept.is_dir():
+        kept, cache = self.gate_folder.place / "compile-cache", place / "tmp" / FOLDER
+        if plan.arm.name != "deterministic" and kept.is_dir():
             copy_cache(kept, cache)  # the deterministic runs, which the verdict rests on, compile each for itself
         run = launch(self.spec, plan, site, progress.tick)
         first = self.spec.train.compile_cache and not self.runs and os.path.lexists(cache) and not kept.exists()
-        if first and not copy_cache(cache, kept, partial(sight_of, self.ground.isolation)):
+        if first and not copy_cache(cache, kept, partial(as_training_user, self.gate_folder.isolation)):
             self.notes[f"the compile cache of {plan.name} was not copied: every run compiles again"] = None
         self._note_left(run)
         self._look_for_others()
@@ -243,9 +241,9 @@ class Series:
 
     def _collect(self, plan: Plan, cwd: Path, workspace: Path) -> None:
         declared: set[str] = set()
-        if self.spec.capture.artifacts and plan.condition.name == "deterministic" and cwd.is_dir():
-            sight = partial(sight_of, self.ground.isolation)
-            found, unmatched = collect(cwd, self.spec.capture.artifacts, self.ground.place / "artifacts" / plan.name, sight)
+        if self.spec.capture.artifacts and plan.arm.name == "deterministic" and cwd.is_dir():
+            sight = partial(as_training_user, self.gate_folder.isolation)
+            found, unmatched = collect(cwd, self.spec.capture.artifacts, self.gate_folder.place / "artifacts" / plan.name, sight)
             declared = {os.path.normpath(os.path.join(os.path.relpath(cwd, workspace), item.name)) for item in found}
             self.artifacts[plan.name] = {
                 item.name: Artifact("refused", note=item.note) if item.note else self._read(item.path) for item in found
@@ -256,8 +254,8 @@ class Series:
             if unmatched and self.runs[-1].good:
                 stopped = f" (the training was stopped after {self.spec.train.steps} steps)" if self.runs[-1].outcome == "stopped" else ""
                 self.artifact_notes = tuple(f"no file matches capture.artifacts {pattern!r} after a run{stopped}" for pattern in unmatched)
-        if plan.condition.name == "deterministic" and self.runs[-1].good:
-            files, cut = written_files(workspace, self.ground.snapshot.root, self.ground.isolation, declared)
+        if plan.arm.name == "deterministic" and self.runs[-1].good:
+            files, cut = written_files(workspace, self.gate_folder.snapshot.root, self.gate_folder.isolation, declared)
             self._beside[plan.name] = Beside(files, cut, self.runs[-1].ended.tail)
 
     def _read(self, path: Path) -> Artifact:
@@ -296,9 +294,9 @@ class Series:
                 continue
             if first.step >= comparison.steps or self.interrupted:
                 continue
-            condition = arms.deterministic(seed, self._allow, max(first.step, 0) + 1)
-            a = self._run(Plan(f"witness-1-seed{seed}", condition, keep_step=first.step), record=False)
-            b = self._run(Plan(f"witness-2-seed{seed}", condition, keep_step=first.step, reference=a.traces), record=False) if a.good else a
+            arm = arms.deterministic(seed, self._allow, max(first.step, 0) + 1)
+            a = self._run(Plan(f"witness-1-seed{seed}", arm, keep_step=first.step), record=False)
+            b = self._run(Plan(f"witness-2-seed{seed}", arm, keep_step=first.step, reference=a.traces), record=False) if a.good else a
             if not b.good:
                 continue
             measured = {

@@ -1,6 +1,5 @@
 """Watching one run from outside while it goes: its traces as they grow, and processes that have torch loaded and write none.
-
-Called by `launch`. What is read here was written by the training, and may be changing: `isolation.sight` says how it is opened.
+What is read here was written by the training, and may be changing: `isolation.sight` says how it is opened.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from repro_gate.sandbox.as_user import open_written, sight_of
+from repro_gate.sandbox.as_user import as_training_user, open_written
 from repro_gate.sandbox.identity import Isolation
 from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Trace, TraceError
@@ -67,7 +66,7 @@ class Watcher:
                 continue
             with (
                 contextlib.suppress(psutil.Error, OSError),
-                sight_of(self.isolation),
+                as_training_user(self.isolation),
             ):  # root without CAP_SYS_PTRACE sees less than its user
                 if _has_torch(process.pid):
                     key = (process.pid, process.create_time())

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from repro_gate.compare.beside import LOGS, MAX_TEXT, TEXTS, Written, ignored
-from repro_gate.sandbox.as_user import open_written, sight_of
+from repro_gate.sandbox.as_user import as_training_user, open_written
 from repro_gate.sandbox.identity import Isolation
 from repro_gate.trace.artifacts.read import read_leaves
 
@@ -33,7 +33,7 @@ def written_files(workspace: Path, snapshot: Path, isolation: Isolation, declare
     A file that has the size and the time of its original in `snapshot` was not changed. To be called when nothing of the run is left.
     """
     until = time.monotonic() + MAX_SECONDS
-    with sight_of(isolation):
+    with as_training_user(isolation):
         listed, whole = _listed(os.fspath(workspace), until)
     found: dict[str, Written] = {}
     size, texts = 0, MAX_TEXTS
@@ -91,7 +91,7 @@ def _read(path: Path, isolation: Isolation, size: int, most: int, until: float) 
             digest.update(chunk)
             text = (text + chunk)[-most:] if keep else b""
     if path.suffix.lower() == ".npz" and size <= _MAX_ARCHIVE:
-        with sight_of(isolation):
+        with as_training_user(isolation):
             found = read_leaves(path, until - time.monotonic())
         if found.format == "npz":
             digest = hashlib.sha256(repr(sorted((name, leaf.digest) for name, leaf in found.leaves.items())).encode())

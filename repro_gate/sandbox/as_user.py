@@ -1,7 +1,7 @@
-"""Reading what a hostile user wrote, with that user's own rights to files. Called by `runs.launch`, `series` and whoever opens such a file.
+"""Reading what a hostile user wrote, with that user's own rights to files.
 
 The gate is root, and a training may put a link to `/proc/1/environ` or `/etc/shadow` where a trace or an artifact is expected, in the
-middle of a path, at any moment. So the kernel is asked to judge: inside `sight_of` this thread's file-system user is the training's
+middle of a path, at any moment. So the kernel is asked to judge: inside `as_training_user` this thread's file-system user is the training's
 (setfsuid(2)), root's rights to files are gone, and whatever a path leads to is at most what the training could have read itself.
 """
 
@@ -24,7 +24,7 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os,
 
 
 @contextlib.contextmanager
-def sight_of(isolation: Isolation) -> Iterator[None]:
+def as_training_user(isolation: Isolation) -> Iterator[None]:
     """This thread sees files as the training's user does; nothing changes where that is the gate's own.
 
     Nothing is to be started inside: a process or a thread would inherit it. Signals wait inside. Raises Inconclusive where the kernel does
@@ -49,7 +49,7 @@ def open_written(path: Path, isolation: Isolation) -> int:
     """A descriptor for reading a file that the training was to write: a regular file, no link, and with a user of its own: that user's, and
     under no other name (a hard link to somebody's file). Raises NotRegular, else OSError.
     """
-    with sight_of(isolation):
+    with as_training_user(isolation):
         handle = os.open(path, _FLAGS)
     state = os.fstat(handle)
     if not stat.S_ISREG(state.st_mode):

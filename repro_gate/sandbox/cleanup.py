@@ -1,6 +1,5 @@
 """What the training's user left outside the places that it was given: found and removed, so that no run tells the next one anything.
 
-Called by `confinement` (when the gating begins and ends) and by `runs.launch` (around each run), only while no process of that user lives.
 Looked through are the folders that everybody may write to, the kernel's own objects between processes (System V), and its keyrings.
 """
 

@@ -1,6 +1,5 @@
-"""The time in which strangers' code runs as a user of its own: what is closed meanwhile, what stays within its reach, what is ended.
-
-Called by `ground.open_ground`, around everything that starts a process of the training's, `env.install` included. Where gate and training
+"""The time in which untrusted code runs as a user of its own: what is closed meanwhile, what stays within its reach, what is ended.
+ Where gate and training
 are one user, nothing here does anything.
 """
 
@@ -42,7 +41,7 @@ def confined(
 ) -> Iterator[None]:
     """Everything that must hold while the training's user has processes; undone at the end, whatever happens.
 
-    `data` are the declared data's paths, which a stranger's spec names: inside a closed folder only what lies in the checkout, outside any
+    `data` are the declared data's paths, which an untrusted spec names: inside a closed folder only what lies in the checkout, outside any
     `.git`, stays open. `within_reach` are the gate's own choice: its temporary folder, installed environments. Signals wait inside.
     `tell` is given a line before another gate that trains as this user is waited for. Raises Inconclusive.
     """
@@ -90,7 +89,8 @@ def _apart(keep: Iterable[Path], roots: Iterable[Path]) -> list[Path]:
 
 @contextlib.contextmanager
 def _process_state() -> Iterator[None]:
-    """No groups beside root's (they would still read files of theirs in `sight_of`), no core files, and a umask that others can read."""
+    """No groups beside root's (they would still read files of theirs in `as_training_user`), no core files, and a umask that others can
+    read."""
     groups, umask, core = os.getgroups(), os.umask(_UMASK), resource.getrlimit(resource.RLIMIT_CORE)
     try:
         os.setgroups([])

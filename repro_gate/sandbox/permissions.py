@@ -1,4 +1,4 @@
-"""Closing, for as long as the gating lasts, what the training's user could still read by its mode. Called by `confinement`.
+"""Closing, for as long as the gate run lasts, what the training's user could still read by its mode.
 
 The runner mounts its own folders into the container with modes for everybody: its file commands, the event, a home, the checkout with the
 credential in its `.git/config`. What is taken is the group's and the others' part of a mode, never the owner's (the runner's user keeps

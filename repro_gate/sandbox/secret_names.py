@@ -1,6 +1,5 @@
 """Which environment variables hold, or lead to, something that the training must not have: by their names alone.
-
-Called by `runs.environment` (what may pass) and `restart` (what is taken out of the gate's own environment). Standard library only.
+Standard library only.
 """
 
 from __future__ import annotations

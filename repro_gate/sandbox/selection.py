@@ -1,4 +1,4 @@
-"""Who the training is to run as on this machine. Called by `cli` and `github`, once, before anything of the training is started.
+"""Who the training is to run as on this machine.
 
 The image sets `REPRO_GATE_ISOLATION=own-user`; elsewhere gate and training are one user. Whoever asks for a user of its own gets that or an
 error, never quietly less.

@@ -1,6 +1,5 @@
 """Isolation is shown, not declared: before the first run, each attack is tried by a program that is started as the training will be.
-
-Called by `ground.open_ground`. Whatever succeeds makes the gating inconclusive and is named; so does what
+ Whatever succeeds makes the gate run inconclusive and is named; so does what
 the training needs and cannot reach.
 """
 
@@ -24,7 +23,7 @@ from repro_gate.sandbox.start import command, end_all
 ATTEMPTS = Path(__file__).resolve().with_name("escape_attempts.py")
 _SECONDS = 120.0
 _MOST = 1 << 20  # characters of an answer
-# Interpreters of the gate's and the system's: never one that a stranger's spec could name.
+# Interpreters of the gate's and the system's: never one that an untrusted spec could name.
 _INTERPRETERS = tuple(dict.fromkeys((sys.executable, "/usr/bin/python3", "/usr/local/bin/python3")))
 
 

@@ -1,4 +1,4 @@
-"""How a process of the training's is started, and how all of them are ended. Called by `runs.process`, `installing` and `proof`.
+"""How a process of the training's is started, and how all of them are ended.
 
 Another user is entered through `setpriv` (util-linux), before the first instruction of the training: no supplementary groups, no
 capability in any set, no way to gain one (no-new-privs). Nothing of the package is imported but the model and the errors.
@@ -48,7 +48,7 @@ def command(isolation: Isolation, argv: Sequence[str], environment: Mapping[str,
     """What to start, and in which environment, so that `argv` runs in `environment` as who `isolation` says. Everything that is the
     training's is started so.
 
-    `setpriv` itself is still root, and `environment` is a stranger's: an LD_PRELOAD in it would be root's. So it is put in place (`env -i`)
+    `setpriv` itself is still root, and `environment` is an untrusted: an LD_PRELOAD in it would be root's. So it is put in place (`env -i`)
     only behind the change of user. What is started has the caller's umask and limits. Raises Inconclusive where a tool is missing.
     """
     if not isolation.own_user:

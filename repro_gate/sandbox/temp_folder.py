@@ -1,6 +1,5 @@
-"""The temporary folder of one gating, at the same path each time, so that training that looks at its own path does the same in each.
-
-Called by `series`. The path is fixed for a user and a machine: the first free of a row of slots. A slot is taken by making its folder, held
+"""The temporary folder of one gate run, at the same path each time, so that training that looks at its own path does the same in each.
+ The path is fixed for a user and a machine: the first free of a row of slots. A slot is taken by making its folder, held
 by a lock on a file in it for as long as the gate lives, and given back when it ends; one whose holder was killed is taken over.
 """
 
@@ -27,7 +26,7 @@ _FRESH = 60.0  # seconds in which a folder without its lock file may still be so
 
 
 @contextlib.contextmanager
-def taken_place(isolation: Isolation = _SAME_USER) -> Iterator[Path]:
+def fixed_folder(isolation: Isolation = _SAME_USER) -> Iterator[Path]:
     """A folder of mode 0700 that nobody else uses; removed at the end whatever happens. Raises OSError where none can be made.
 
     A training with a user of its own may pass through it to what it is given there, and sees nothing else of it. Signals wait inside.

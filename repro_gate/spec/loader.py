@@ -1,6 +1,5 @@
-"""`repro.yml` to `Spec`: read the file, lay the command line over it, hold it against the schema, build the dataclasses.
-
-Called by `cli` and `gate`. All mistakes of a file are raised together, as one `SpecError`.
+"""`repro.yml` to `Spec`: read the file, lay the command line over it, validate it, build the dataclasses.
+All mistakes of a file are raised together, as one `SpecError`.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from repro_gate.spec.errors import KeyPath, Problem, Refused, SpecError
 from repro_gate.spec.messages import shown
 from repro_gate.spec.model import (
     AllowedFlag,
+    BaselineRule,
     Capture,
     Checklist,
     CostBudget,
@@ -25,7 +25,6 @@ from repro_gate.spec.model import (
     Determinism,
     Env,
     Hardware,
-    LockRule,
     RandomState,
     Spec,
     Tolerance,
@@ -169,7 +168,7 @@ def _spec(path: Path, document: Document) -> Spec:
         env=Env(**_named(data.get("env", {}))),
         hardware=_hardware(data.get("hardware", {})),
         checklist=_checklist(data.get("checklist", {})),
-        lock=LockRule(**_named(data.get("lock", {}))),
+        baseline=BaselineRule(**_named(data.get("baseline", {}))),
         policy=data.get("policy", "head"),
     )
 

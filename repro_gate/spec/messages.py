@@ -1,6 +1,5 @@
 """What the schema validator found, in sentences: the value that stands there, and what would be right.
-
-Called by `spec.validation` with jsonschema's errors; none of jsonschema's own wording gets through. Pure functions, no I/O.
+Pure functions, no I/O.
 """
 
 from __future__ import annotations

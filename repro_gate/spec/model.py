@@ -125,8 +125,8 @@ class Checklist:
 
 
 @dataclass(frozen=True)
-class LockRule:
-    """`lock:`. `on_change` is what a recorded result that the change moves is worth: `notice` or `fail`."""
+class BaselineRule:
+    """`baseline:`. `on_change` is what a recorded result that the change moves is worth: `notice` or `fail`."""
 
     on_change: str = "notice"
 
@@ -146,5 +146,5 @@ class Spec:
     env: Env = field(default_factory=Env)
     hardware: Hardware = field(default_factory=Hardware)
     checklist: Checklist = field(default_factory=Checklist)
-    lock: LockRule = field(default_factory=LockRule)
+    baseline: BaselineRule = field(default_factory=BaselineRule)
     policy: str = "head"  # whose spec judges where a base ref is known: `head` (the change's own) or `base`

@@ -1,7 +1,5 @@
 """The command line laid over the file: `--set key=value`, `--seed`, `--steps`.
-
-Called by `spec.loader` before validation, so that an option is held to the same rules as the file, and its mistakes are named as the
-option that made them. Pure functions: the document that comes in is not changed.
+Pure functions: the document that comes in is not changed.
 """
 
 from __future__ import annotations

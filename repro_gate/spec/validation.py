@@ -1,6 +1,5 @@
-"""The document held against the schema, and the few rules that a schema cannot say.
-
-Called by `spec.loader`. jsonschema is imported on first use, so that commands without a spec do not pay for it.
+"""The document compared with the schema, and the few rules that a schema cannot say.
+jsonschema is imported on first use, so that commands without a spec do not pay for it.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def seconds(timeout: str | float) -> float:
 
 
 def _unknown_version(document: Document) -> Problem | None:
-    """A file of another version is not held against this schema: all that followed would be noise."""
+    """A file of another version is not compared with this schema: all that followed would be noise."""
     version = document.data.get("version", 1) if isinstance(document.data, dict) else 1
     if isinstance(version, bool) or not isinstance(version, (int, float)) or version == 1:
         return None

@@ -1,6 +1,5 @@
 """Takes the events of one trace into a `Trace`: one method for each event, which holds every field to its type, range and size.
-
-Called by `reader` with one line at a time. What does not follow the format raises ValueError, KeyError, TypeError, IndexError or
+ What does not follow the format raises ValueError, KeyError, TypeError, IndexError or
 OverflowError; the reader makes one error of them, with file and line.
 """
 

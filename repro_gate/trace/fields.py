@@ -1,4 +1,4 @@
-"""Checks on single fields of a trace, which is untrusted: each returns the value in its type or raises ValueError. Called by `reader`."""
+"""Checks on single fields of a trace, which is untrusted: each returns the value in its type or raises ValueError."""
 
 from __future__ import annotations
 

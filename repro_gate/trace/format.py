@@ -46,7 +46,7 @@ KINDS = ("rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer")
 WHOLE_RUN = "whole-run"  # id of the note in the trace of a process that took no step and counts as one, for the artifacts' sake
 END_REASONS = ("steps", "exit", "exception")
 
-# Limits on what the reader accepts: a trace is written by a stranger's process.
+# Limits on what the reader accepts: a trace is written by an untrusted process.
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_FILE_BYTES = 4 * 1024 * 1024 * 1024
 MAX_FILES = 65_536  # every forked loader worker opens one

@@ -41,7 +41,7 @@ class StepMark:
 
 @dataclass(frozen=True)
 class Undone:
-    """A line of training code that set a determinism flag to another value than the condition's."""
+    """A line of training code that set a determinism flag to another value than the arm's."""
 
     flag: str
     value: str

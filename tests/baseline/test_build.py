@@ -1,4 +1,5 @@
-"""Claims about the address of real checkouts: what must not matter does not, and each thing that must moves its own leaf and no other."""
+"""Claims about the config hash of real checkouts: what must not matter does not, and each thing that must moves its own input and no
+other."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro_gate.baseline import build
-from repro_gate.baseline.build import address_of, address_of_spec
-from repro_gate.baseline.changes import moved
-from repro_gate.baseline.config_hash import ContentAddress
+from repro_gate.baseline.build import config_hash_of, config_hash_of_spec
+from repro_gate.baseline.changes import changed_inputs
+from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checkout.snapshot import take_snapshot
 from repro_gate.data.declared import data_path, verify_data
@@ -43,7 +44,7 @@ from pathlib import Path
 os.umask(int(sys.argv[2], 8))
 from tests.baseline.test_build import of
 found = of(Path(sys.argv[1]), real_machine=True)
-print(json.dumps([found.config_hash, found.recipe, found.platform, found.proof.holds]))
+print(json.dumps([found.config_hash, found.recipe, found.platform, found.self_check.complete]))
 """
 
 
@@ -59,27 +60,27 @@ def checkout(tmp_path: Path) -> Path:
     return root
 
 
-def of(root: Path, *overrides: str, real_machine: bool = False, folder: str = ".", **facts: str) -> ContentAddress:
-    """The address of the checkout at `root`, by the way that the gate goes."""
+def of(root: Path, *overrides: str, real_machine: bool = False, folder: str = ".", **facts: str) -> ConfigHash:
+    """The config hash of the checkout at `root`, by the way that the gate goes."""
     spec = load_spec(root / folder / "repro.yml", overrides)
     place = Path(tempfile.mkdtemp()).resolve()
     try:
         leave_out = [data_path(item, spec.path.parent) for item in spec.data]
         snapshot = take_snapshot(inspect_checkout(spec.path.parent), place / "snapshot", leave_out)
         machine = read_machine() if real_machine else MACHINE
-        return address_of(spec, snapshot, verify_data(spec.data, spec.path.parent), {**FACTS, **facts}, machine, None)
+        return config_hash_of(spec, snapshot, verify_data(spec.data, spec.path.parent), {**FACTS, **facts}, machine, None)
     finally:
         remove_tree(place)
 
 
-def names(a: ContentAddress, b: ContentAddress) -> list[str]:
-    return [move.name for move in moved(a, b)]
+def names(a: ConfigHash, b: ConfigHash) -> list[str]:
+    return [move.name for move in changed_inputs(a, b)]
 
 
-def test_every_address_proves_itself(checkout: Path) -> None:
+def test_every_config_hash_proves_itself(checkout: Path) -> None:
     found = of(checkout)
-    assert found.proof is not None and found.proof.holds
-    assert found.proof.leaves == len(found.recipe_leaves) + len(found.platform_leaves) > 25
+    assert found.self_check is not None and found.self_check.complete
+    assert found.self_check.inputs == len(found.recipe_inputs) + len(found.platform_inputs) > 25
 
 
 def test_it_is_the_same_for_another_path_user_time_zone_language_umask_and_clock(checkout: Path, tmp_path: Path) -> None:
@@ -171,7 +172,7 @@ def planted(files: dict[str, tuple[bytes, bool]], backwards: bool) -> Path:
 
 @settings(max_examples=25, deadline=None)
 @given(FILES, st.data())
-def test_the_same_files_have_one_address_and_any_other_have_another(files: dict[str, tuple[bytes, bool]], data: st.DataObject) -> None:
+def test_the_same_files_have_one_config_hash_and_any_other_have_another(files: dict[str, tuple[bytes, bool]], data: st.DataObject) -> None:
     roots = [planted(files, False), planted(files, True)]
     try:
         before, again = (of(root) for root in roots)
@@ -211,7 +212,7 @@ STILL: dict[str, Callable[[Path], object]] = {
     "a commit": lambda root: git(root, "commit", "-q", "--allow-empty", "-m", "third"),
     "another branch": lambda root: git(root, "checkout", "-qb", "other"),
     "a comment in the spec": lambda root: (root / "repro.yml").write_text("# a comment\n" + SPEC),
-    "a lock": lambda root: (root / "repro.lock").write_text("{}"),
+    "a baseline": lambda root: (root / "repro.baseline.yml").write_text("{}"),
     "another time of change": lambda root: os.utime(root / "train.py", (1, 1)),
     "an empty folder": lambda root: (root / "empty").mkdir(),
     "data touched": lambda root: os.utime(root / "data/train.bin", (1, 1)),
@@ -291,7 +292,7 @@ def test_a_lockfile_that_git_ignores_counts(checkout: Path) -> None:
     git(checkout, "rm", "-q", "--cached", "requirements.lock")
     (checkout / ".git/info/exclude").write_text("requirements.lock\n")
     before = of(checkout)
-    assert before.recipe_leaves["lockfile"] is not None
+    assert before.recipe_inputs["lockfile"] is not None
     (checkout / "requirements.lock").write_text("other")
     assert names(before, of(checkout)) == ["lockfile"]
 
@@ -299,10 +300,10 @@ def test_a_lockfile_that_git_ignores_counts(checkout: Path) -> None:
 def test_a_lockfile_that_is_a_pipe_or_a_folder_is_none(checkout: Path) -> None:
     (checkout / "requirements.lock").unlink()
     os.mkfifo(checkout / "requirements.lock")
-    assert of(checkout).recipe_leaves["lockfile"] is None
+    assert of(checkout).recipe_inputs["lockfile"] is None
     (checkout / "requirements.lock").unlink()
     (checkout / "requirements.lock").mkdir()
-    assert of(checkout).recipe_leaves["lockfile"] is None
+    assert of(checkout).recipe_inputs["lockfile"] is None
 
 
 def test_absolute_data_inside_the_checkout_is_no_code(checkout: Path) -> None:
@@ -312,27 +313,27 @@ def test_absolute_data_inside_the_checkout_is_no_code(checkout: Path) -> None:
     assert names(before, of(checkout, override)) == [f"data/{checkout / 'data/train.bin'}"]
 
 
-def test_hash_gives_the_address_that_a_run_gives(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hash_gives_the_config_hash_that_a_run_gives(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "interpreter_facts", lambda spec, environment, isolation: FACTS)
     monkeypatch.setattr(build, "read_machine", lambda: MACHINE)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     spec = load_spec(checkout / "repro.yml", ())
-    found = address_of_spec(spec, os.environ)
+    found = config_hash_of_spec(spec, os.environ)
     assert found == of(checkout)
-    assert address_of_spec(spec, os.environ, data=verify_data(spec.data, checkout)) == found
-    assert address_of_spec(spec, os.environ, image="x@sha256:" + "1" * 64).platform_leaves["image"] == "sha256:" + "1" * 64
+    assert config_hash_of_spec(spec, os.environ, data=verify_data(spec.data, checkout)) == found
+    assert config_hash_of_spec(spec, os.environ, image="x@sha256:" + "1" * 64).platform_inputs["image"] == "sha256:" + "1" * 64
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_there_is_no_address_without_the_data(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_no_config_hash_without_the_data(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "interpreter_facts", lambda spec, environment, isolation: FACTS)
     (checkout / "data/train.bin").unlink()
     with pytest.raises(Inconclusive, match=r"data/train\.bin") as caught:
-        address_of_spec(load_spec(checkout / "repro.yml", ()), os.environ)
+        config_hash_of_spec(load_spec(checkout / "repro.yml", ()), os.environ)
     assert caught.value.remedy
 
 
-def test_there_is_no_address_without_an_interpreter(checkout: Path, tmp_path: Path) -> None:
+def test_there_is_no_config_hash_without_an_interpreter(checkout: Path, tmp_path: Path) -> None:
     with pytest.raises(GateError, match="no `python`"):
-        address_of_spec(load_spec(checkout / "repro.yml", ()), {"PATH": str(tmp_path)})
+        config_hash_of_spec(load_spec(checkout / "repro.yml", ()), {"PATH": str(tmp_path)})

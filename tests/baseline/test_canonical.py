@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repro_gate.baseline.canonical import canonical, escape, from_form, to_form, unescape
-from repro_gate.baseline.config_hash import Leaf
+from repro_gate.baseline.config_hash import InputValue
 from tests.support.config_hashes import TEXT, VALUES, exactly
 
 
 @given(VALUES)
-def test_a_form_gives_its_value_back_also_through_a_json_text(value: Leaf) -> None:
+def test_a_form_gives_its_value_back_also_through_a_json_text(value: InputValue) -> None:
     text = json.dumps(to_form(value), allow_nan=False)
     assert exactly(from_form(json.loads(text))) == exactly(value)
 
 
 @given(VALUES, VALUES)
-def test_two_values_have_one_text_only_if_they_are_the_same(a: Leaf, b: Leaf) -> None:
+def test_two_values_have_one_text_only_if_they_are_the_same(a: InputValue, b: InputValue) -> None:
     assert (canonical(to_form(a)) == canonical(to_form(b))) == (exactly(a) == exactly(b))
 
 
@@ -41,7 +41,7 @@ def test_two_values_have_one_text_only_if_they_are_the_same(a: Leaf, b: Leaf) ->
     ],
     ids=lambda values: repr(values[0]),
 )
-def test_what_json_or_unicode_would_fold_stays_apart(values: tuple[Leaf, ...]) -> None:
+def test_what_json_or_unicode_would_fold_stays_apart(values: tuple[InputValue, ...]) -> None:
     assert len({canonical(to_form(value)) for value in values}) == len(values)
 
 

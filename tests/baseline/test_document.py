@@ -1,4 +1,4 @@
-"""Claims about the address as JSON: it comes back whole, and nothing forged or corrupt is taken for one."""
+"""Claims about the config hash as JSON: it comes back whole, and nothing forged or corrupt is taken for one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repro_gate.baseline.config_hash import Leaves
-from repro_gate.baseline.document import MAX_LEAVES, MAX_VALUE, from_json, to_json
+from repro_gate.baseline.config_hash import Inputs
+from repro_gate.baseline.document import MAX_INPUTS, MAX_VALUE, from_json, to_json
 from repro_gate.baseline.self_check import prove
-from repro_gate.baseline.tree import address
+from repro_gate.baseline.tree import hash_inputs
 from repro_gate.errors import GateError, UsageError
 from tests.support.config_hashes import LEAVES
 
-SAMPLE = prove(address({"code": "sha256:ab", "seeds": [42], "steps": None}, {"python": "3.11.9", "threads": 2}))
+SAMPLE = prove(hash_inputs({"code": "sha256:ab", "seeds": [42], "steps": None}, {"python": "3.11.9", "threads": 2}))
 
 
 def written() -> dict[str, Any]:
@@ -27,78 +27,78 @@ def written() -> dict[str, Any]:
 
 
 @given(LEAVES, LEAVES)
-def test_an_address_comes_back_whole_through_a_text(recipe: Leaves, platform: Leaves) -> None:
-    made = prove(address(recipe, platform))
+def test_a_config_hash_comes_back_whole_through_a_text(recipe: Inputs, platform: Inputs) -> None:
+    made = prove(hash_inputs(recipe, platform))
     document = to_json(made)
     text = json.dumps(document, allow_nan=False, sort_keys=True)
     text.encode("utf-8")
     back = from_json(json.loads(text))
     assert to_json(back) == document
-    assert (back.config_hash, back.proof) == (made.config_hash, made.proof)
+    assert (back.config_hash, back.self_check) == (made.config_hash, made.self_check)
 
 
-def test_leaves_stand_in_the_form_that_is_hashed() -> None:
-    assert written()["leaves"]["recipe"] == {"code": "sha256:ab", "seeds": [{"int": "42"}], "steps": None}
+def test_inputs_stand_in_the_form_that_is_hashed() -> None:
+    assert written()["inputs"]["recipe"] == {"code": "sha256:ab", "seeds": [{"int": "42"}], "steps": None}
 
 
-def test_an_address_without_a_proof_is_read() -> None:
-    assert from_json({**written(), "proof": None}).proof is None
+def test_a_config_hash_without_a_proof_is_read() -> None:
+    assert from_json({**written(), "self_check": None}).self_check is None
 
 
 FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
-    "a value": lambda d: d["leaves"]["recipe"].update(code="sha256:cd"),
-    "a type": lambda d: d["leaves"]["platform"].update(threads="2"),
-    "a leaf more": lambda d: d["leaves"]["recipe"].update(more=None),
-    "a leaf less": lambda d: d["leaves"]["platform"].pop("python"),
-    "a leaf renamed": lambda d: d["leaves"]["recipe"].update(cude=d["leaves"]["recipe"].pop("code")),
+    "a value": lambda d: d["inputs"]["recipe"].update(code="sha256:cd"),
+    "a type": lambda d: d["inputs"]["platform"].update(threads="2"),
+    "an input more": lambda d: d["inputs"]["recipe"].update(more=None),
+    "an input less": lambda d: d["inputs"]["platform"].pop("python"),
+    "an input renamed": lambda d: d["inputs"]["recipe"].update(cude=d["inputs"]["recipe"].pop("code")),
     "the recipe's root": lambda d: d.update(recipe="sha256:" + "0" * 64),
     "the platform's root": lambda d: d.update(platform="sha256:" + "0" * 64),
     "the config hash": lambda d: d.update(config_hash="sha256:" + "0" * 64),
     "the roots exchanged": lambda d: d.update(recipe=d["platform"], platform=d["recipe"]),
-    "the leaves exchanged": lambda d: d["leaves"].update(recipe=d["leaves"]["platform"], platform=d["leaves"]["recipe"]),
+    "the inputs exchanged": lambda d: d["inputs"].update(recipe=d["inputs"]["platform"], platform=d["inputs"]["recipe"]),
 }
 
 
 @pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
-def test_an_address_that_its_leaves_do_not_give_is_refused_in_one_line(forge: Callable[[dict[str, Any]], object]) -> None:
-    document = {**written(), "proof": None}
+def test_a_config_hash_that_its_inputs_do_not_give_is_refused_in_one_line(forge: Callable[[dict[str, Any]], object]) -> None:
+    document = {**written(), "self_check": None}
     forge(document)
-    with pytest.raises(UsageError, match=r"^content_address\.\w+ is sha256:\w{64}, but what it is made of gives sha256:\w{64}$") as caught:
+    with pytest.raises(UsageError, match=r"^config_hash\.\w+ is sha256:\w{64}, but what it is made of gives sha256:\w{64}$") as caught:
         from_json(document)
-    assert caught.value.reason_id == "address/forged" and caught.value.remedy
+    assert caught.value.reason_id == "config-hash/forged" and caught.value.remedy
 
 
 CORRUPT: dict[str, Callable[[dict[str, Any]], object]] = {
-    "no leaves": lambda d: d.pop("leaves"),
-    "leaves of one root": lambda d: d["leaves"].pop("recipe"),
-    "leaves of a third root": lambda d: d["leaves"].update(third={}),
-    "leaves in a list": lambda d: d["leaves"].update(recipe=[]),
-    "a bare number": lambda d: d["leaves"]["recipe"].update(seeds=[42]),
-    "a number in another writing": lambda d: d["leaves"]["platform"].update(threads={"int": "02"}),
-    "a name with half a surrogate pair": lambda d: d["leaves"]["recipe"].update({"\ud800": None}),
-    "a name with a bare backslash": lambda d: d["leaves"]["recipe"].update({"a\\b": None}),
-    "a name too long": lambda d: d["leaves"]["recipe"].update({"a" * 9_000: None}),
-    "a value too long": lambda d: d["leaves"]["recipe"].update(code="a" * (MAX_VALUE + 1)),
-    "a value of too many parts": lambda d: d["leaves"]["recipe"].update(code=[None] * (MAX_VALUE + 1)),
-    "too many leaves": lambda d: d["leaves"]["recipe"].update({str(number): None for number in range(MAX_LEAVES)}),
+    "no inputs": lambda d: d.pop("inputs"),
+    "inputs of one root": lambda d: d["inputs"].pop("recipe"),
+    "inputs of a third root": lambda d: d["inputs"].update(third={}),
+    "inputs in a list": lambda d: d["inputs"].update(recipe=[]),
+    "a bare number": lambda d: d["inputs"]["recipe"].update(seeds=[42]),
+    "a number in another writing": lambda d: d["inputs"]["platform"].update(threads={"int": "02"}),
+    "a name with half a surrogate pair": lambda d: d["inputs"]["recipe"].update({"\ud800": None}),
+    "a name with a bare backslash": lambda d: d["inputs"]["recipe"].update({"a\\b": None}),
+    "a name too long": lambda d: d["inputs"]["recipe"].update({"a" * 9_000: None}),
+    "a value too long": lambda d: d["inputs"]["recipe"].update(code="a" * (MAX_VALUE + 1)),
+    "a value of too many parts": lambda d: d["inputs"]["recipe"].update(code=[None] * (MAX_VALUE + 1)),
+    "too many inputs": lambda d: d["inputs"]["recipe"].update({str(number): None for number in range(MAX_INPUTS)}),
     "no hash": lambda d: d.pop("config_hash"),
     "a short hash": lambda d: d.update(recipe="sha256:ab"),
     "another algorithm": lambda d: d.update(recipe="sha512:" + "0" * 64),
     "a hash with a line more": lambda d: d.update(recipe=d["recipe"] + "\n"),
-    "a proof of more leaves than there are": lambda d: d["proof"].update(leaves=9, moved=9),
-    "a proof that moved more than there are": lambda d: d["proof"].update(moved=6),
-    "a proof with a number for a truth": lambda d: d["proof"].update(stable=1),
-    "a proof in a list": lambda d: d.update(proof=[]),
+    "a self_check of more inputs than there are": lambda d: d["self_check"].update(inputs=9, changed_inputs=9),
+    "a self-check that covered more than there are": lambda d: d["self_check"].update(covered=6),
+    "a self_check with a number for a truth": lambda d: d["self_check"].update(stable=1),
+    "a self_check in a list": lambda d: d.update(self_check=[]),
 }
 
 
 @pytest.mark.parametrize("spoil", CORRUPT.values(), ids=CORRUPT)
-def test_a_corrupt_address_is_refused_in_one_line(spoil: Callable[[dict[str, Any]], object]) -> None:
+def test_a_corrupt_config_hash_is_refused_in_one_line(spoil: Callable[[dict[str, Any]], object]) -> None:
     document = written()
     spoil(document)
     with pytest.raises(UsageError) as caught:
         from_json(document)
-    assert caught.value.reason_id == "address/malformed" and caught.value.message.startswith("content_address")
+    assert caught.value.reason_id == "config-hash/malformed" and caught.value.message.startswith("config_hash")
     assert "\n" not in caught.value.message and len(caught.value.message) < 300
 
 
@@ -109,7 +109,7 @@ JSON = st.recursive(
 )
 
 
-@given(st.sampled_from(["config_hash", "recipe", "leaves", "proof", "*"]), JSON)
+@given(st.sampled_from(["config_hash", "recipe", "inputs", "self_check", "*"]), JSON)
 def test_no_json_gives_a_stack_trace(field: str, junk: object) -> None:
     try:
         from_json(junk if field == "*" else {**written(), field: junk})
@@ -122,6 +122,6 @@ def test_a_value_nested_beyond_recursion_is_refused() -> None:
     for _ in range(5_000):
         deep = [deep]
     document = written()
-    document["leaves"]["recipe"]["code"] = deep
+    document["inputs"]["recipe"]["code"] = deep
     with pytest.raises(UsageError, match="nested deeper than 16 levels"):
         from_json(document)

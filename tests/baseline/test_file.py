@@ -1,4 +1,4 @@
-"""Claims about `repro.lock` as text: it says what it is, loses nothing, and takes nothing on trust."""
+"""Claims about `repro.baseline.yml` as text: it says what it is, loses nothing, and takes nothing on trust."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro_gate.baseline.config_hash import Leaf
-from repro_gate.baseline.file import MAX_BYTES, dump_lock, read_lock, read_lock_text
-from repro_gate.baseline.model import FILE_NAME, LockFile
+from repro_gate.baseline.config_hash import InputValue
+from repro_gate.baseline.file import MAX_BYTES, dump_baseline, read_baseline, read_lock_text
+from repro_gate.baseline.model import FILE_NAME, Baseline
 from repro_gate.errors import GateError, UsageError
 from tests.support.config_hashes import LEAVES, TEXT, exactly
-from tests.support.recorded import CPU, GPU, NOW, RECIPE, digest, entry, lock, outcome
+from tests.support.recorded import CPU, GPU, NOW, RECIPE, baseline, digest, entry, outcome
 
-SAMPLE = lock(entry(), entry(RECIPE, GPU, outcome(1), outcome(2, "second")))
+SAMPLE = baseline(entry(), entry(RECIPE, GPU, outcome(1), outcome(2, "second")))
 DIGESTS = st.binary(min_size=32, max_size=32).map(lambda raw: f"sha256:{raw.hex()}")
 
 
@@ -34,39 +34,39 @@ def refusal(text: str | bytes) -> UsageError:
 
 
 def test_what_is_written_is_read_back() -> None:
-    assert read_lock_text(dump_lock(SAMPLE), FILE_NAME) == SAMPLE
+    assert read_lock_text(dump_baseline(SAMPLE), FILE_NAME) == SAMPLE
 
 
-def test_an_empty_lock_is_a_lock() -> None:
-    assert read_lock_text(dump_lock(LockFile()), FILE_NAME) == LockFile()
+def test_an_empty_baseline_is_a_lock() -> None:
+    assert read_lock_text(dump_baseline(Baseline()), FILE_NAME) == Baseline()
 
 
 def test_the_text_says_what_it_is_and_reads_as_any_yaml() -> None:
-    text = dump_lock(SAMPLE)
+    text = dump_baseline(SAMPLE)
     assert text.startswith("# What this training ended with") and "Review a change of it like code" in text
     data = yaml.safe_load(text)
     assert data["version"] == 1
-    assert data["entries"][entry().platform]["recipe-leaves"]["steps"] == 50
-    assert data["entries"][entry().platform]["recipe-leaves"]["tolerance"] == {"float": (1e-06).hex()}
+    assert data["entries"][entry().platform]["recipe-inputs"]["steps"] == 50
+    assert data["entries"][entry().platform]["recipe-inputs"]["tolerance"] == {"float": (1e-06).hex()}
 
 
 def test_the_bytes_do_not_depend_on_the_order_in_which_things_came() -> None:
-    shuffled = LockFile(
+    shuffled = Baseline(
         {
             root: replace(
                 item,
-                recipe_leaves=dict(reversed([*item.recipe_leaves.items()])),
+                recipe_inputs=dict(reversed([*item.recipe_inputs.items()])),
                 outcomes=tuple(reversed(item.outcomes)),
                 outside=dict(reversed([*item.outside.items()])),
             )
             for root, item in reversed([*SAMPLE.entries.items()])
         }
     )
-    assert dump_lock(shuffled) == dump_lock(SAMPLE)
+    assert dump_baseline(shuffled) == dump_baseline(SAMPLE)
 
 
 def test_a_new_platform_is_lines_added_and_none_changed() -> None:
-    before, after = dump_lock(lock(entry())).splitlines(), dump_lock(SAMPLE).splitlines()
+    before, after = dump_baseline(baseline(entry())).splitlines(), dump_baseline(SAMPLE).splitlines()
     start = next(place for place, line in enumerate(after) if line not in before)
     added = len(after) - len(before)
     assert after[:start] + after[start + added :] == before
@@ -76,19 +76,19 @@ def test_a_new_platform_is_lines_added_and_none_changed() -> None:
 @given(
     LEAVES, LEAVES, st.dictionaries(TEXT, TEXT, max_size=3), st.dictionaries(TEXT, DIGESTS, max_size=3), st.lists(st.floats(), max_size=5)
 )
-def test_any_leaves_survive_to_the_last_bit_or_are_not_written(
-    recipe: dict[str, Leaf], platform: dict[str, Leaf], outside: dict[str, str], artifacts: dict[str, str], losses: list[float]
+def test_any_inputs_survive_to_the_last_bit_or_are_not_written(
+    recipe: dict[str, InputValue], platform: dict[str, InputValue], outside: dict[str, str], artifacts: dict[str, str], losses: list[float]
 ) -> None:
     curve = tuple((step, loss.hex()) for step, loss in enumerate(losses))
     item = entry(recipe, platform, outcome(artifacts=artifacts, loss_curve=curve), outside=outside)
     try:
-        text = dump_lock(lock(item))
+        text = dump_baseline(baseline(item))
     except GateError as error:
-        assert error.reason_id == "lock/unwritable"
-        assert re.search("NUL|empty|digits|recipe-leaves|platform-leaves|characters", error.message)
+        assert error.reason_id == "baseline/unwritable"
+        assert re.search("NUL|empty|digits|recipe-inputs|platform-inputs|characters", error.message)
         return
     back = read_lock_text(text, FILE_NAME).entries[item.platform]
-    for before, after in ((recipe, back.recipe_leaves), (platform, back.platform_leaves)):
+    for before, after in ((recipe, back.recipe_inputs), (platform, back.platform_inputs)):
         assert exactly(dict(before)) == exactly(dict(after))
     assert (back.outside, back.outcomes) == (outside, item.outcomes)
 
@@ -96,13 +96,13 @@ def test_any_leaves_survive_to_the_last_bit_or_are_not_written(
 def test_what_could_not_be_read_again_is_not_written() -> None:
     many = {f"out/{number}.pt": digest(number) for number in range(20_000)}
     with pytest.raises(GateError, match=r"cannot be recorded: .*larger than") as refused:
-        dump_lock(lock(entry(RECIPE, CPU, outcome(artifacts=many))))
+        dump_baseline(baseline(entry(RECIPE, CPU, outcome(artifacts=many))))
     assert "capture fewer artifacts" in refused.value.remedy
 
 
 def test_a_name_as_long_as_a_path_may_be_is_no_hindrance() -> None:
     item = entry({**RECIPE, "data/" + "a" * 4_000: "sha256:0"}, CPU, outcome(artifacts={"b" * 4_000: digest()}))
-    assert read_lock_text(dump_lock(lock(item)), FILE_NAME) == lock(item)
+    assert read_lock_text(dump_baseline(baseline(item)), FILE_NAME) == baseline(item)
 
 
 # What a stranger may have edited
@@ -110,7 +110,7 @@ def test_a_name_as_long_as_a_path_may_be_is_no_hindrance() -> None:
 
 def edited(change: Callable[[Any], None]) -> str:
     """The sample with its data changed, written as any YAML library would."""
-    data = yaml.safe_load(dump_lock(lock(entry())))
+    data = yaml.safe_load(dump_baseline(baseline(entry())))
     change(data)
     return yaml.safe_dump(data, sort_keys=False, width=10_000)
 
@@ -120,21 +120,21 @@ def first(data: Any) -> Any:
 
 
 def test_the_same_data_written_by_another_library_is_the_same_lock() -> None:
-    assert read_lock_text(edited(lambda data: None), FILE_NAME) == lock(entry())
+    assert read_lock_text(edited(lambda data: None), FILE_NAME) == baseline(entry())
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data.clear(), r"repro\.lock:1:1: `version` is missing"),
+        (lambda data: data.clear(), r"repro\.baseline\.yml:1:1: `version` is missing"),
         (lambda data: data.pop("version"), r"`version` is missing"),
         (lambda data: data.update(version=True), r"version: found true, wanted 1"),
         (lambda data: data.update(version=0), r"version: found 0, wanted 1"),
-        (lambda data: data.update(extra=1), r"extra: is no key of a lock, wanted version, entries"),
+        (lambda data: data.update(extra=1), r"extra: is no key of a baseline, wanted version, entries"),
         (lambda data: data.update(entries=[]), r"entries: found an empty list, wanted a mapping"),
         (lambda data: data["entries"].update(x=1), r"entries\.x: found no platform root"),
         (lambda data: first(data).pop("outside"), r"`outside` is missing"),
-        (lambda data: first(data).update(losses=1), r"losses: is no key of a lock"),
+        (lambda data: first(data).update(losses=1), r"losses: is no key of a baseline"),
         (lambda data: first(data).update(recorded="yesterday"), r'recorded: found "yesterday", wanted a time'),
         (lambda data: first(data).update({"tool-version": 2}), r"tool-version: found 2, wanted text"),
         (
@@ -155,70 +155,70 @@ def test_the_same_data_written_by_another_library_is_the_same_lock() -> None:
         (lambda data: first(data)["outcomes"][0].update({"loss-curve": "0 0.50"}), r"which no training writes so"),
         (lambda data: first(data)["outcomes"][0].update({"loss-curve": "0 1.0\n" * 101}), r"wanted at most 100"),
         (
-            lambda data: first(data)["recipe-leaves"].update(tolerance=0.5),
-            r"recipe-leaves\.tolerance: found 0\.5, wanted a float by its bits",
+            lambda data: first(data)["recipe-inputs"].update(tolerance=0.5),
+            r"recipe-inputs\.tolerance: found 0\.5, wanted a float by its bits",
         ),
-        (lambda data: first(data)["recipe-leaves"].update(steps={"int": "050"}), r"recipe-leaves\.steps: a number that is not written"),
+        (lambda data: first(data)["recipe-inputs"].update(steps={"int": "050"}), r"recipe-inputs\.steps: a number that is not written"),
         (
-            lambda data: first(data)["recipe-leaves"].update(tolerance={"float": "0x1p+99999"}),
-            r"recipe-leaves\.tolerance: a number that is larger than any float",
+            lambda data: first(data)["recipe-inputs"].update(tolerance={"float": "0x1p+99999"}),
+            r"recipe-inputs\.tolerance: a number that is larger than any float",
         ),
         (
-            lambda data: first(data)["platform-leaves"].update(x=["0x1", {"float": "-0x1p+99999"}]),
+            lambda data: first(data)["platform-inputs"].update(x=["0x1", {"float": "-0x1p+99999"}]),
             r"x: a number that is larger than any float",
         ),
-        (lambda data: first(data)["recipe-leaves"].update(steps={"int": "9" * 5_000}), r"steps: a number of 5000 characters, 1000 at most"),
+        (lambda data: first(data)["recipe-inputs"].update(steps={"int": "9" * 5_000}), r"steps: a number of 5000 characters, 1000 at most"),
         (lambda data: first(data)["outcomes"][0].update({"loss-curve": "0 1e+99999"}), r"which no training writes so"),
-        (lambda data: first(data)["recipe-leaves"].update(steps={"set": []}), r"recipe-leaves\.steps: found a mapping, wanted neither"),
-        (lambda data: first(data)["recipe-leaves"].update(code="a\\b"), r"recipe-leaves\.code: a backslash that is not doubled"),
+        (lambda data: first(data)["recipe-inputs"].update(steps={"set": []}), r"recipe-inputs\.steps: found a mapping, wanted neither"),
+        (lambda data: first(data)["recipe-inputs"].update(code="a\\b"), r"recipe-inputs\.code: a backslash that is not doubled"),
         (lambda data: first(data)["outside"].update(kernel=6.8), r"outside\.kernel: found 6\.8, wanted text"),
         (lambda data: first(data)["outside"].update(kernel="x" * 5_000), r"outside\.kernel: found 5,000 characters, wanted at most 4,096"),
     ],
 )
 def test_every_field_is_checked(change: Callable[[Any], None], message: str) -> None:
     error = refusal(edited(change))
-    assert re.match(r"repro\.lock:\d+:\d+: ", error.message)
+    assert re.match(r"repro\.baseline\.yml:\d+:\d+: ", error.message)
     assert re.search(message, error.message), error.message
 
 
 @pytest.mark.parametrize("root", ["recipe", "platform"])
-def test_a_leaf_that_was_edited_is_found_by_its_root(root: str) -> None:
-    error = refusal(edited(lambda data: first(data)[f"{root}-leaves"].update(added="one")))
+def test_a_input_that_was_edited_is_found_by_its_root(root: str) -> None:
+    error = refusal(edited(lambda data: first(data)[f"{root}-inputs"].update(added="one")))
     assert "the entry was edited by hand, or two were merged" in error.message
-    assert f"{root}-leaves" in error.message and "repro-gate lock" in error.remedy
+    assert f"{root}-inputs" in error.message and "repro-gate baseline" in error.remedy
 
 
 def test_a_recipe_root_and_a_config_hash_are_not_believed() -> None:
-    assert "the recipe-leaves below give sha256:" in refusal(edited(lambda data: first(data).update(recipe=digest()))).message
+    assert "the recipe-inputs below give sha256:" in refusal(edited(lambda data: first(data).update(recipe=digest()))).message
     error = refusal(edited(lambda data: first(data).update({"config-hash": digest()})))
     assert "config-hash: recipe and platform root give sha256:" in error.message
 
 
 def test_an_entry_under_another_platform_is_refused_at_its_key() -> None:
-    data = yaml.safe_load(dump_lock(lock(entry())))
+    data = yaml.safe_load(dump_baseline(baseline(entry())))
     data["entries"] = {digest("elsewhere"): first(data)}
     error = refusal(yaml.safe_dump(data, sort_keys=False))
-    assert error.message.startswith("repro.lock:3:3: ") and "stands under a platform root that is not its own" in error.message
+    assert error.message.startswith("repro.baseline.yml:3:3: ") and "stands under a platform root that is not its own" in error.message
 
 
 def test_a_mistake_is_named_at_its_line() -> None:
-    text = dump_lock(lock(entry()))
+    text = dump_baseline(baseline(entry()))
     wrong = text.replace("steps: 50\n        losses", "steps: fifty\n        losses")
     line = next(number for number, content in enumerate(wrong.splitlines(), 1) if "fifty" in content)
-    assert refusal(wrong).message.startswith(f"repro.lock:{line}:16: ")
+    assert refusal(wrong).message.startswith(f"repro.baseline.yml:{line}:16: ")
 
 
-def test_a_newer_lock_is_refused_whatever_it_holds() -> None:
+def test_a_newer_baseline_is_refused_whatever_it_holds() -> None:
     error = refusal("version: 2\nplatforms: []\n")
-    assert error.message == "repro.lock:1:10: version: written by a newer repro-gate: version 2, this one reads 1"
+    assert error.message == "repro.baseline.yml:1:10: version: written by a newer repro-gate: version 2, this one reads 1"
     assert "install the repro-gate that wrote it" in error.remedy
 
 
 def test_a_merge_conflict_has_a_line_of_its_own() -> None:
-    text = dump_lock(lock(entry())).replace("    recorded:", "<<<<<<< HEAD\n    recorded:")
+    text = dump_baseline(baseline(entry())).replace("    recorded:", "<<<<<<< HEAD\n    recorded:")
     line = next(number for number, content in enumerate(text.splitlines(), 1) if content.startswith("<<<"))
     error = refusal(text)
-    assert error.message.startswith(f"repro.lock:{line}:1: a merge conflict stands here")
+    assert error.message.startswith(f"repro.baseline.yml:{line}:1: a merge conflict stands here")
     assert "restore it from the base branch" in error.remedy
 
 
@@ -237,7 +237,7 @@ def test_a_merge_conflict_has_a_line_of_its_own() -> None:
         ("#" * (MAX_BYTES + 1), "larger than 1 MiB"),
     ],
 )
-def test_what_is_no_lock_at_all_is_refused_with_its_place(text: str | bytes, message: str) -> None:
+def test_what_is_no_baseline_at_all_is_refused_with_its_place(text: str | bytes, message: str) -> None:
     assert message in refusal(text).message
 
 
@@ -247,17 +247,17 @@ def test_a_million_values_end_early() -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(st.text(max_size=200))
-def test_any_text_is_a_lock_or_one_line(text: str) -> None:
+def test_any_text_is_a_baseline_or_one_line(text: str) -> None:
     try:
         read_lock_text(text, FILE_NAME)
     except UsageError as error:
-        assert "\n" not in error.message and error.message.startswith("repro.lock:")
+        assert "\n" not in error.message and error.message.startswith("repro.baseline.yml:")
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_a_lock_with_any_piece_replaced_is_read_or_refused(data: st.DataObject) -> None:
-    text = dump_lock(lock(entry()))
+def test_a_baseline_with_any_piece_replaced_is_read_or_refused(data: st.DataObject) -> None:
+    text = dump_baseline(baseline(entry()))
     start = data.draw(st.integers(0, len(text)))
     piece = data.draw(
         st.sampled_from(["", "\n", "  ", "- ", "{}", "[", '"', ": 1", "null", "1e5", "true", "sha256:" + "0" * 64, "\t", "?"])
@@ -273,23 +273,23 @@ def test_a_lock_with_any_piece_replaced_is_read_or_refused(data: st.DataObject) 
 
 
 def test_there_may_be_no_file(tmp_path: Path) -> None:
-    assert read_lock(tmp_path / FILE_NAME) is None
-    assert read_lock(tmp_path / "no" / "folder" / FILE_NAME) is None
+    assert read_baseline(tmp_path / FILE_NAME) is None
+    assert read_baseline(tmp_path / "no" / "folder" / FILE_NAME) is None
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).write_text(dump_lock(SAMPLE), encoding="utf-8")
-    assert read_lock(tmp_path / FILE_NAME) == SAMPLE
+    (tmp_path / FILE_NAME).write_text(dump_baseline(SAMPLE), encoding="utf-8")
+    assert read_baseline(tmp_path / FILE_NAME) == SAMPLE
     assert SAMPLE.entries[entry().platform].recorded == NOW
 
 
 def test_git_on_windows_may_have_changed_the_line_ends(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).write_bytes(b"\xef\xbb\xbf" + dump_lock(SAMPLE).replace("\n", "\r\n").encode())
-    assert read_lock(tmp_path / FILE_NAME) == SAMPLE
+    (tmp_path / FILE_NAME).write_bytes(b"\xef\xbb\xbf" + dump_baseline(SAMPLE).replace("\n", "\r\n").encode())
+    assert read_baseline(tmp_path / FILE_NAME) == SAMPLE
 
 
 def test_a_link_a_folder_and_a_pipe_are_no_locks(tmp_path: Path) -> None:
-    (tmp_path / "real").write_text(dump_lock(SAMPLE), encoding="utf-8")
+    (tmp_path / "real").write_text(dump_baseline(SAMPLE), encoding="utf-8")
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "dangling").symlink_to("nowhere")
     (tmp_path / "folder").mkdir()
@@ -301,4 +301,4 @@ def test_a_link_a_folder_and_a_pipe_are_no_locks(tmp_path: Path) -> None:
         ("pipe", "no regular file"),
     ):
         with pytest.raises(UsageError, match=f"{name}: cannot be read: .*{reason}"):
-            read_lock(tmp_path / name)
+            read_baseline(tmp_path / name)

@@ -1,4 +1,4 @@
-"""Claims about which part of the spec, the machine and the training is a leaf, and which is not."""
+"""Claims about which part of the spec, the machine and the training is an input, and which is not."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.baseline.config_hash import Leaf
-from repro_gate.baseline.inputs import LONG_TEXT, platform_leaves, recipe_leaves
+from repro_gate.baseline.config_hash import InputValue
+from repro_gate.baseline.inputs import LONG_TEXT, platform_inputs, recipe_inputs
 from repro_gate.data.declared import DataFinding
 from repro_gate.runs.arms import FLAGS, IN_ENVIRONMENT, IN_PROCESS
 from repro_gate.spec.loader import load_spec
 
 BASE = "version: 1\ntrain:\n  run: python t.py\n"
-# every key of the schema: (what is added with --set, the leaves that it moves)
+# every key of the schema: (what is added with --set, the inputs that it moves)
 MOVING = {
     "train.run": (["train.run=python other.py"], {"command"}),
     "train.working-directory": (["train.working-directory=sub"], {"working-directory"}),
@@ -24,7 +24,7 @@ MOVING = {
     "random-state.seed": (["random-state.seed=7"], {"seeds"}),
     "random-state.seeds": (["random-state.seeds=[42, 7]"], {"seeds"}),
     "hardware.device": (["hardware.device=cpu"], {"hardware.device"}),
-    "env.install": (["env={lockfile: requirements.lock, install: true}"], {"install"}),
+    "env.install": (["env={lockfile: requirements.baseline, install: true}"], {"install"}),
     **{
         f"determinism.allow {flag}": (
             [f"determinism.allow=[{{flag: {flag}, reason: r}}]"],
@@ -50,31 +50,31 @@ STILL = {
         "checklist.severity={env/lockfile: fail}",
         "checklist.waive=[{check: env/lockfile, reason: r, until: 2099-01-01}]",
     ],
-    "lock": ["lock.on-change=fail"],
+    "baseline": ["baseline.on-change=fail"],
     "policy": ["policy=base"],
     "code": ["code={}"],
 }
 ELSEWHERE = {"version", "train.snippet", "data", "env.lockfile", "determinism.allow"}  # tested below, in test_build, or of one value
 
 
-def leaves(folder: Path, overrides: list[str], text: str = BASE, **rest: str | None) -> dict[str, Leaf]:
+def inputs(folder: Path, overrides: list[str], text: str = BASE, **rest: str | None) -> dict[str, InputValue]:
     (folder / "repro.yml").write_text(text)
-    return recipe_leaves(load_spec(folder / "repro.yml", tuple(overrides)), "sha256:c", (), rest.get("lockfile"))
+    return recipe_inputs(load_spec(folder / "repro.yml", tuple(overrides)), "sha256:c", (), rest.get("lockfile"))
 
 
-def moved(a: dict[str, Leaf], b: dict[str, Leaf]) -> set[str]:
+def changed_inputs(a: dict[str, InputValue], b: dict[str, InputValue]) -> set[str]:
     return {name for name in a.keys() | b.keys() if name not in a or name not in b or a[name] != b[name]}
 
 
 @pytest.mark.parametrize("key", MOVING)
 def test_a_key_that_can_change_numbers_moves_its_own_leaf(tmp_path: Path, key: str) -> None:
     overrides, names = MOVING[key]
-    assert moved(leaves(tmp_path, []), leaves(tmp_path, overrides)) == names
+    assert changed_inputs(inputs(tmp_path, []), inputs(tmp_path, overrides)) == names
 
 
 @pytest.mark.parametrize("key", STILL)
 def test_a_key_that_cannot_change_numbers_moves_none(tmp_path: Path, key: str) -> None:
-    assert leaves(tmp_path, STILL[key]) == leaves(tmp_path, [])
+    assert inputs(tmp_path, STILL[key]) == inputs(tmp_path, [])
 
 
 def test_every_key_of_the_schema_is_one_or_the_other() -> None:
@@ -87,28 +87,28 @@ def test_every_key_of_the_schema_is_one_or_the_other() -> None:
 
 
 def test_the_reason_why_a_flag_is_left_off_does_not_count(tmp_path: Path) -> None:
-    one, other = (leaves(tmp_path, [f"determinism.allow=[{{flag: NCCL_ALGO, reason: {reason}}}]"]) for reason in ("a", "b"))
+    one, other = (inputs(tmp_path, [f"determinism.allow=[{{flag: NCCL_ALGO, reason: {reason}}}]"]) for reason in ("a", "b"))
     assert one == other and one["flag/NCCL_ALGO"] is None
 
 
 def test_every_flag_of_the_deterministic_condition_has_its_value(tmp_path: Path) -> None:
-    flags = {name.removeprefix("flag/"): value for name, value in leaves(tmp_path, []).items() if name.startswith("flag/")}
+    flags = {name.removeprefix("flag/"): value for name, value in inputs(tmp_path, []).items() if name.startswith("flag/")}
     assert flags == {**IN_PROCESS, **IN_ENVIRONMENT}
 
 
 def test_a_snippet_is_not_the_command_of_the_same_text(tmp_path: Path) -> None:
-    snippet = leaves(tmp_path, [], "version: 1\ntrain:\n  snippet: python t.py\n")
-    assert moved(leaves(tmp_path, []), snippet) == {"command"}
+    snippet = inputs(tmp_path, [], "version: 1\ntrain:\n  snippet: python t.py\n")
+    assert changed_inputs(inputs(tmp_path, []), snippet) == {"command"}
 
 
 def test_a_long_command_stands_by_its_digest_and_still_moves(tmp_path: Path) -> None:
-    one, other = (leaves(tmp_path, [f"train.run={'x' * LONG_TEXT}{end}"]) for end in ("a", "b"))
-    assert moved(one, other) == {"command"} and len(json.dumps(one["command"])) < 200
-    assert leaves(tmp_path, [f"train.run={'x' * LONG_TEXT}"])["command"] == "x" * LONG_TEXT
+    one, other = (inputs(tmp_path, [f"train.run={'x' * LONG_TEXT}{end}"]) for end in ("a", "b"))
+    assert changed_inputs(one, other) == {"command"} and len(json.dumps(one["command"])) < 200
+    assert inputs(tmp_path, [f"train.run={'x' * LONG_TEXT}"])["command"] == "x" * LONG_TEXT
 
 
 def test_the_type_of_nothing_is_lost(tmp_path: Path) -> None:
-    one, other = (leaves(tmp_path, [f"train.env={{A: {value}}}"])["train.env/A"] for value in ("'1'", "'1.0'"))
+    one, other = (inputs(tmp_path, [f"train.env={{A: {value}}}"])["train.env/A"] for value in ("'1'", "'1.0'"))
     assert (one, other) == ("1", "1.0")
 
 
@@ -120,7 +120,7 @@ def test_data_stands_as_found_whatever_is_declared(tmp_path: Path) -> None:
         DataFinding("./b", None, None),
         DataFinding("/mnt/c/", None, "c" * 64, 1, 1),
     ]
-    made = recipe_leaves(spec, "sha256:c", found, None, "sub")
+    made = recipe_inputs(spec, "sha256:c", found, None, "sub")
     assert {name: value for name, value in made.items() if name.startswith("data/")} == {
         "data/sub/data/a.bin": {"sha256": "a" * 64, "bytes": 7},
         "data/sub/b": None,
@@ -146,7 +146,7 @@ MACHINE = {"cpu-model": "AMD EPYC", "driver": "570.86.15", "kernel": "Linux 6", 
 
 
 def test_a_training_on_the_cpu_has_the_cpu_and_no_gpu() -> None:
-    assert platform_leaves(CPU, MACHINE, None) == {
+    assert platform_inputs(CPU, MACHINE, None) == {
         "image": None,
         "python": "3.11.9",
         "torch": "2.13.0",
@@ -157,7 +157,7 @@ def test_a_training_on_the_cpu_has_the_cpu_and_no_gpu() -> None:
 
 
 def test_a_training_on_the_gpu_has_the_gpu_and_no_cpu() -> None:
-    assert platform_leaves(GPU, MACHINE, "ghcr.io/o/t@sha256:" + "1" * 64) == {
+    assert platform_inputs(GPU, MACHINE, "ghcr.io/o/t@sha256:" + "1" * 64) == {
         "image": "sha256:" + "1" * 64,
         "python": "3.11.9",
         "torch": "2.13.0",
@@ -177,32 +177,32 @@ def test_a_training_on_the_gpu_has_the_gpu_and_no_cpu() -> None:
     + [(GPU, name) for name in ("python", "torch", "threads", "cuda", "cudnn", "nccl", "gpu-model", "gpu-sm-count")],
 )
 def test_each_fact_of_the_training_moves_its_own_leaf(facts: dict[str, str], fact: str) -> None:
-    before = platform_leaves(facts, MACHINE, None)
-    assert moved(before, platform_leaves({**facts, fact: "other"}, MACHINE, None)) == {fact}
+    before = platform_inputs(facts, MACHINE, None)
+    assert changed_inputs(before, platform_inputs({**facts, fact: "other"}, MACHINE, None)) == {fact}
     rest = {name: value for name, value in facts.items() if name != fact}
-    without = platform_leaves({**rest, "device": facts["device"].partition(":")[0]}, MACHINE, None)
+    without = platform_inputs({**rest, "device": facts["device"].partition(":")[0]}, MACHINE, None)
     assert before.keys() == without.keys() and without[fact] is None
 
 
 @pytest.mark.parametrize(("facts", "fact"), [(CPU, "cpu-model"), (GPU, "driver")])
 def test_each_fact_of_the_machine_moves_its_own_leaf(facts: dict[str, str], fact: str) -> None:
-    before = platform_leaves(facts, MACHINE, None)
-    assert moved(before, platform_leaves(facts, {**MACHINE, fact: "other"}, None)) == {fact}
-    assert platform_leaves(facts, {}, None)[fact] is None
+    before = platform_inputs(facts, MACHINE, None)
+    assert changed_inputs(before, platform_inputs(facts, {**MACHINE, fact: "other"}, None)) == {fact}
+    assert platform_inputs(facts, {}, None)[fact] is None
 
 
 def test_what_training_did_not_use_and_what_is_this_machine_alone_moves_none() -> None:
-    before = platform_leaves(CPU, MACHINE, None)
+    before = platform_inputs(CPU, MACHINE, None)
     machine = {**MACHINE, "driver": "1", "kernel": "other", "gpu.0.uuid": "GPU-2", "memory-bytes": "2", "cpu-count": "1"}
-    assert platform_leaves({**CPU, "cuda": "13.0", "gpus": "8", "interpreter": "/elsewhere/python"}, machine, None) == before
+    assert platform_inputs({**CPU, "cuda": "13.0", "gpus": "8", "interpreter": "/elsewhere/python"}, machine, None) == before
 
 
 def test_an_older_probe_names_the_model_in_the_device_alone() -> None:
     facts = {name: value for name, value in GPU.items() if name != "gpu-model"}
-    assert platform_leaves(facts, MACHINE, None)["gpu-model"] == "NVIDIA H200"
+    assert platform_inputs(facts, MACHINE, None)["gpu-model"] == "NVIDIA H200"
 
 
 def test_an_image_is_its_digest_whatever_the_registry() -> None:
-    one, other = (platform_leaves(CPU, MACHINE, f"{name}@sha256:{'1' * 64}") for name in ("ghcr.io/o/t", "mirror.example:5000/t"))
+    one, other = (platform_inputs(CPU, MACHINE, f"{name}@sha256:{'1' * 64}") for name in ("ghcr.io/o/t", "mirror.example:5000/t"))
     assert one == other
-    assert platform_leaves(CPU, MACHINE, f"x@sha256:{'2' * 64}")["image"] != one["image"]
+    assert platform_inputs(CPU, MACHINE, f"x@sha256:{'2' * 64}")["image"] != one["image"]

@@ -1,4 +1,4 @@
-"""Claims about docs/content-address.md: what it says of the hash can be run, and it names every leaf."""
+"""Claims about docs/config-hash.md: what it says of the hash can be run, and it names every input."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from repro_gate.baseline.code import code_digest, code_files
-from repro_gate.baseline.inputs import platform_leaves, recipe_leaves
+from repro_gate.baseline.inputs import platform_inputs, recipe_inputs
 from repro_gate.baseline.self_check import prove
-from repro_gate.baseline.tree import address
+from repro_gate.baseline.tree import hash_inputs
 from repro_gate.report.json_report import dumps
 from repro_gate.spec.model import Spec
 from tests.support.reports import PASS
 from tests.support.repositories import write
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/content-address.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs/config-hash.md").read_text(encoding="utf-8")
 
 
 def block(language: str) -> str:
@@ -29,9 +29,9 @@ def block(language: str) -> str:
 
 
 def test_the_program_on_the_page_recomputes_a_reports_address(tmp_path: Path) -> None:
-    leaves = {"code": "sha256:ab", "seeds": [42, 2**60], "x": {"\U0001f600": 1.5, "\ufb33": None}, "data/\udcff\\": True}
-    made = prove(address(leaves, {"python": "3.11.9"}))
-    (tmp_path / "report.json").write_text(dumps(replace(PASS, content_address=made)))
+    inputs = {"code": "sha256:ab", "seeds": [42, 2**60], "x": {"\U0001f600": 1.5, "\ufb33": None}, "data/\udcff\\": True}
+    made = prove(hash_inputs(inputs, {"python": "3.11.9"}))
+    (tmp_path / "report.json").write_text(dumps(replace(PASS, config_hash=made)))
     (tmp_path / "recompute.py").write_text(block("python"))
     done = subprocess.run([sys.executable, "recompute.py", "report.json"], cwd=tmp_path, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == made.config_hash
@@ -48,6 +48,6 @@ def test_the_shell_command_on_the_page_gives_the_digest_of_the_code(tmp_path: Pa
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_the_page_names_every_leaf(device: str) -> None:
-    recipe = recipe_leaves(Spec(Path("/repro.yml")), "", (), None)
-    names = [name for name in (*recipe, *platform_leaves({"device": device}, {}, None)) if not name.startswith("flag/")]
+    recipe = recipe_inputs(Spec(Path("/repro.yml")), "", (), None)
+    names = [name for name in (*recipe, *platform_inputs({"device": device}, {}, None)) if not name.startswith("flag/")]
     assert names and [name for name in names if f"`{name}`" not in PAGE] == []

@@ -142,7 +142,7 @@ def test_nothing_of_a_kind_is_none_and_not_the_digest_of_nothing() -> None:
         {"format": "opaque"},
     ],
 )
-def test_an_artifact_is_digested_by_its_leaves(change: dict[str, Any]) -> None:
+def test_an_artifact_is_digested_by_its_inputs(change: dict[str, Any]) -> None:
     same = replace(FILE, digest="bb", size=11, leaves=dict(reversed([*FILE.leaves.items()])))
     before, again, after = (
         outcome_of(run("deterministic-1", training()), {"a": item}).artifacts["a"] for item in (FILE, same, replace(FILE, **change))

@@ -1,4 +1,4 @@
-"""Claims about the facts outside the address: what could explain drift is there, what belongs to one run is not."""
+"""Claims about the facts outside the config hash: what could explain drift is there, what belongs to one run is not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_imported_distributions_and_the_machine_are_facts() -> None:
     }
 
 
-def test_on_a_gpu_the_cpu_lies_outside_the_leaves() -> None:
+def test_on_a_gpu_the_cpu_lies_outside_the_inputs() -> None:
     trace = training(facts={**FACTS, "device": "cuda: NVIDIA H100"})
     found = outside_facts(run("deterministic-1", trace), {**MACHINE, "gpu.0.model": "NVIDIA H100", "gpu.0.ecc": "Enabled"})
     assert (found["cpu-model"], found["gpu.0.uuid"], found["gpu.0.ecc"]) == ("EPYC", "GPU-1", "Enabled")

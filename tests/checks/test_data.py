@@ -141,7 +141,7 @@ def test_batches_that_differ_first_fail_and_later_warn() -> None:
     assert (found[0].message, found[1].evidence) == ("3 batches were equal, in content and order", ("images",))
     assert "different batches from step 1 on" in found[1].message and "seed the sampler" in found[1].remedy
     assert found[2].evidence == ("1 of 2 tensors of batches differ; first to part: gradient fc.weight at step 0",)
-    assert found[2].remedy == "mend what parted first"
+    assert found[2].remedy == "mend what diverged first"
     bare = replace(a, blocks=[item for item in a.blocks if item.kind != "batch"])
     assert batches_equal(evidence(pair=RUNS, comparison=compare_runs([bare], [bare]))).status == "skip"
     assert batches_equal(evidence()).status == "skip"

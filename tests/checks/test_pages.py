@@ -1,4 +1,4 @@
-"""Every check has a docs page of one form, and the tables of the checks are current."""
+"""Every check has a docs page of one form, and the table of the checks is current."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from repro_gate.checks.pages import page, reasons
 from repro_gate.checks.table import END, START, placed, table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "checks"
-HEADINGS = ["What it looks at", "Why", "How to mend it", "Before and after"]
+HEADINGS = ["What it looks at", "Why", "How to fix it", "Before and after"]
 IDS = [check.id for check in ALL]
 
 
@@ -85,7 +85,9 @@ def test_every_id_that_a_report_can_name_is_explained() -> None:
             texts.add(f"probe/{named[name.id] if isinstance(name, ast.Name) else name.value}")
     ids = {text for text in texts if re.fullmatch(r"[a-z]+(-[a-z]+)*/[a-z]+(-[a-z]+)*", text)} - NO_IDS - set(IDS)
     assert ids - set(reasons()) == set(), "docs/reasons.md has no line on these"
-    assert set(reasons()) - ids <= {"lock/drift", "lock/changed", "lock/new-platform"} | {i for i in reasons() if i.startswith("probe/")}
+    assert set(reasons()) - ids <= {"baseline/drift", "baseline/changed", "baseline/new-platform"} | {
+        i for i in reasons() if i.startswith("probe/")
+    }
     assert not set(reasons()) & set(IDS)
 
 
@@ -101,12 +103,12 @@ def test_the_table_has_a_row_for_each_check_with_its_page() -> None:
     rows = table().split("\n")[2:]
     assert len(rows) == len(ALL)
     for row, check in zip(rows, ALL, strict=True):
-        assert row == f"| [`{check.id}`](docs/checks/{check.id}.md) | {check.title} | {check.needs} |"
+        assert row == f"| [`{check.id}`]({check.id}.md) | {check.title} | {check.needs} |"
 
 
 def test_the_index_of_the_docs_is_current() -> None:
     text = (DOCS / "README.md").read_text(encoding="utf-8")
-    assert text == placed(text, ""), "run `python -m repro_gate.checks.table`"
+    assert text == placed(text), "run `python -m repro_gate.checks.table`"
 
 
 def test_the_table_is_placed_between_its_markers_and_nowhere_else() -> None:

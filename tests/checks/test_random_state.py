@@ -21,9 +21,9 @@ from repro_gate.compare.traces import compare_runs
 from repro_gate.runs.arms import CUDA_ONLY, ONLY_READ, WARN_ONLY
 from repro_gate.spec.model import AllowedFlag, Determinism
 from repro_gate.trace.model import Drawn, LoaderSeen, StepMark, Trace, Undone
-from tests.support.built_traces import block, changed, condition, evidence, flip, place_of, run, spec, training
+from tests.support.built_traces import arm, block, changed, evidence, flip, place_of, run, spec, training
 
-ON: dict[str, Any] = {**condition().flags, **condition().environment}
+ON: dict[str, Any] = {**arm().flags, **arm().environment}
 ALGORITHMS = "torch.use_deterministic_algorithms"
 
 
@@ -106,7 +106,7 @@ def test_generators_that_differ_first_fail_and_later_or_alone_warn() -> None:
     assert found["first"].evidence == ("step 1",) and "more than the seed" in found["first"].remedy
     assert found["alone"].evidence == ("torch: differs from step 1 on",) and "no recorded number depends" in found["alone"].message
     assert found["later"].evidence == ("1 of 2 generators differ; first to part: gradient fc.weight at step 0",)
-    assert found["later"].remedy == "mend what parted first"
+    assert found["later"].remedy == "mend what diverged first"
     assert generators_equal(evidence()).status == "skip"
 
 
@@ -247,20 +247,20 @@ def test_loaders_without_workers_need_no_seed() -> None:
     assert workers_seeded(evidence()).status == "skip"
 
 
-def drawing(*drawn: Drawn, condition: str = "deterministic-1", identical: bool | None = True) -> CheckResult:
+def drawing(*drawn: Drawn, arm: str = "deterministic-1", identical: bool | None = True) -> CheckResult:
     """What `os-entropy` says of a run with these draws, beside a clean one."""
     a, b = training(), training() if identical else changed(training(), 3, flip(0))
-    runs = (run(condition, replace(a, drawn=list(drawn))), run("deterministic-2", b))
+    runs = (run(arm, replace(a, drawn=list(drawn))), run("deterministic-2", b))
     return no_os_entropy(evidence(runs=runs, comparison=None if identical is None else compare_runs([a], [b])))
 
 
 def test_a_draw_from_the_operating_system_is_a_suspect_where_the_runs_parted() -> None:
     draw = Drawn("numpy.random.default_rng()", "augment.py", 9)
-    parted = drawing(draw, identical=False)
-    assert (parted.status, parted.evidence) == ("fail", ("augment.py:9: numpy.random.default_rng()",))
-    assert "default_rng(seed)" in parted.remedy
+    diverged = drawing(draw, identical=False)
+    assert (diverged.status, diverged.evidence) == ("fail", ("augment.py:9: numpy.random.default_rng()",))
+    assert "default_rng(seed)" in diverged.remedy
     equal = drawing(draw)
-    assert (equal.status, equal.evidence) == ("warn", parted.evidence)
+    assert (equal.status, equal.evidence) == ("warn", diverged.evidence)
     assert "no recorded number depended on it" in equal.message
     assert "no two runs could be compared" in drawing(draw, identical=None).message
 
@@ -268,7 +268,7 @@ def test_a_draw_from_the_operating_system_is_a_suspect_where_the_runs_parted() -
 def test_runs_without_such_a_draw_pass() -> None:
     assert drawing().status == "pass"
     assert drawing(identical=False).status == "pass"
-    assert drawing(Drawn("uuid.uuid4", "train.py", 3), condition="default-1").status == "pass"
+    assert drawing(Drawn("uuid.uuid4", "train.py", 3), arm="default-1").status == "pass"
     assert no_os_entropy(evidence()).status == "skip"
 
 

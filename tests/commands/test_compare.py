@@ -49,7 +49,7 @@ def test_equal_checkpoints_are_the_same_whatever_their_names(tmp_path: Path, cap
     assert capsys.readouterr().out.startswith("same: ")
 
 
-def test_a_checkpoint_that_differs_is_named_by_leaf_and_distance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_that_differs_is_named_by_input_and_distance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import sys
 
     out = tmp_path / "differences.json"

@@ -1,4 +1,4 @@
-"""Claims about reading an address out of a report that somebody else may have written."""
+"""Claims about reading a config hash out of a report that somebody else may have written."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from repro_gate.baseline.changes import moved
+from repro_gate.baseline.changes import changed_inputs
 from repro_gate.baseline.drift import entry_of, merge
-from repro_gate.baseline.file import dump_lock
+from repro_gate.baseline.file import dump_baseline
 from repro_gate.baseline.model import Outcome
 from repro_gate.baseline.self_check import prove
-from repro_gate.baseline.tree import address
+from repro_gate.baseline.tree import hash_inputs
 from repro_gate.cli import main
-from repro_gate.commands.hash import load_address
+from repro_gate.commands.hash import load_config_hash
 from repro_gate.errors import GateError
 from repro_gate.report.json_report import dumps
 from tests.support.reports import PASS
 
 ADDRESS = prove(
-    address(
+    hash_inputs(
         {
             "code": "sha256:ab",
             "seeds": [42],
@@ -38,87 +38,87 @@ ADDRESS = prove(
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
     path = tmp_path / "report.json"
-    path.write_text(dumps(replace(PASS, content_address=ADDRESS)))
+    path.write_text(dumps(replace(PASS, config_hash=ADDRESS)))
     return path
 
 
 def edited(report: Path, **fields: Any) -> Path:
     document = json.loads(report.read_text())
-    document["content_address"].update(fields)
+    document["config_hash"].update(fields)
     report.write_text(json.dumps(document))
     return report
 
 
-def test_an_address_survives_its_report(report: Path) -> None:
-    found = load_address(report)
-    assert found == ADDRESS and moved(found, ADDRESS) == ()
+def test_a_config_hash_survives_its_report(report: Path) -> None:
+    found = load_config_hash(report)
+    assert found == ADDRESS and changed_inputs(found, ADDRESS) == ()
 
 
-def test_a_report_without_an_address_is_said(tmp_path: Path) -> None:
+def test_a_report_without_an_config_hash_is_said(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    path.write_text(dumps(replace(PASS, content_address=None)))
-    with pytest.raises(GateError, match=r"report\.json: this report carries no content address") as caught:
-        load_address(path)
+    path.write_text(dumps(replace(PASS, config_hash=None)))
+    with pytest.raises(GateError, match=r"report\.json: this report carries no config hash") as caught:
+        load_config_hash(path)
     assert caught.value.remedy
 
 
 def test_a_forged_report_is_refused_in_one_clear_line(report: Path) -> None:
-    with pytest.raises(GateError, match=r"report\.json: content_address\.config_hash is sha256:0{64}, but") as caught:
-        load_address(edited(report, config_hash="sha256:" + "0" * 64))
-    assert "\n" not in caught.value.message and caught.value.reason_id == "address/forged"
+    with pytest.raises(GateError, match=r"report\.json: config_hash\.config_hash is sha256:0{64}, but") as caught:
+        load_config_hash(edited(report, config_hash="sha256:" + "0" * 64))
+    assert "\n" not in caught.value.message and caught.value.reason_id == "config-hash/forged"
 
 
 def test_names_in_a_forged_report_cannot_write_to_the_terminal(report: Path) -> None:
-    leaves = {"recipe": {"\x1b[31m\u202e": 1}, "platform": {}}
+    inputs = {"recipe": {"\x1b[31m\u202e": 1}, "platform": {}}
     with pytest.raises(GateError) as caught:
-        load_address(edited(report, leaves=leaves))
+        load_config_hash(edited(report, inputs=inputs))
     assert "\x1b" not in caught.value.message and "\u202e" not in caught.value.message
 
 
 def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text('{"content_address": {}}')
+    (tmp_path / "x.json").write_text('{"config_hash": {}}')
     with pytest.raises(GateError, match=r"x\.json: not a report"):
-        load_address(tmp_path / "x.json")
+        load_config_hash(tmp_path / "x.json")
     with pytest.raises(GateError, match="cannot be read"):
-        load_address(tmp_path / "none.json")
+        load_config_hash(tmp_path / "none.json")
 
 
-def test_what_hash_wrote_can_be_held_against_a_report(report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    written = tmp_path / "address.json"
+def test_what_hash_wrote_can_be_compared_with_a_report(report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written = tmp_path / "hashed.json"
     assert main(["hash", str(report), "--json", str(written), "--quiet"]) == 0
-    assert load_address(written) == load_address(report)
+    assert load_config_hash(written) == load_config_hash(report)
     capsys.readouterr()
     assert main(["hash", "--diff", str(report), str(written), "--quiet"]) == 0
-    assert "no leaf differs" in capsys.readouterr().out
+    assert "no input differs" in capsys.readouterr().out
     document = json.loads(written.read_text())
-    document["leaves"]["recipe"]["steps"] = {"int": "7"}
+    document["inputs"]["recipe"]["steps"] = {"int": "7"}
     written.write_text(json.dumps(document))
     assert main(["hash", str(written), "--quiet"]) == 2
-    assert "address.json" in capsys.readouterr().err
+    assert "hashed.json" in capsys.readouterr().err
 
 
-def test_the_diff_names_the_leaves_that_moved(report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_diff_names_the_inputs_that_moved(report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other, moves = tmp_path / "other.json", tmp_path / "moves.json"
-    leaves = {**ADDRESS.recipe_leaves, "seeds": [7]}
-    other.write_text(dumps(replace(PASS, content_address=prove(address(leaves, ADDRESS.platform_leaves)))))
+    inputs = {**ADDRESS.recipe_inputs, "seeds": [7]}
+    other.write_text(dumps(replace(PASS, config_hash=prove(hash_inputs(inputs, ADDRESS.platform_inputs)))))
     assert main(["hash", "--diff", str(report), str(other), "--json", str(moves), "--quiet"]) == 1
     assert "seeds  [42] -> [7]" in capsys.readouterr().out
-    assert json.loads(moves.read_text()) == {"moved": [{"root": "recipe", "name": "seeds", "before": "[42]", "after": "[7]"}]}
+    assert json.loads(moves.read_text()) == {"changed_inputs": [{"root": "recipe", "name": "seeds", "before": "[42]", "after": "[7]"}]}
 
 
-def test_a_lock_of_one_platform_has_an_address_and_one_of_two_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_baseline_of_one_platform_has_an_config_hash_and_one_of_two_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = [
         entry_of(
-            address(ADDRESS.recipe_leaves, {"python": version}), [Outcome(42, 1, None, None, None)], {}, "2026-11-21T00:00:00Z", "0.1.0"
+            hash_inputs(ADDRESS.recipe_inputs, {"python": version}), [Outcome(42, 1, None, None, None)], {}, "2026-11-21T00:00:00Z", "0.1.0"
         )
         for version in ("3.11.9", "3.12.1")
     ]
-    lock = tmp_path / "repro.lock"
-    lock.write_text(dump_lock(merge(None, entries[0])))
-    assert main(["hash", str(lock), "--quiet"]) == 0
+    baseline = tmp_path / "repro.baseline.yml"
+    baseline.write_text(dump_baseline(merge(None, entries[0])))
+    assert main(["hash", str(baseline), "--quiet"]) == 0
     assert entries[0].config_hash in capsys.readouterr().out
-    lock.write_text(dump_lock(merge(merge(None, entries[0]), entries[1])))
-    assert main(["hash", str(lock), "--quiet"]) == 2
+    baseline.write_text(dump_baseline(merge(merge(None, entries[0]), entries[1])))
+    assert main(["hash", str(baseline), "--quiet"]) == 2
     assert "2 platforms" in capsys.readouterr().err
-    lock.unlink()
-    assert main(["hash", str(lock), "--quiet"]) == 2
+    baseline.unlink()
+    assert main(["hash", str(baseline), "--quiet"]) == 2

@@ -76,7 +76,8 @@ def test_the_quickstart_passes(passing: Step) -> None:
     assert passing.ended.exit_code == 0, passing.ended.log
     assert (outputs["verdict"], outputs["identical"], outputs["exit_code"]) == ("pass", "true", "0")
     assert outputs["first_divergence"] == outputs["cause"] == ""
-    assert float(outputs["determinism_cost_pct"]) > -100
+    assert outputs["determinism_cost_ci95"]  # on a busy machine the interval is too wide for a figure, and none is given
+    assert outputs["determinism_cost_pct"] == "" or float(outputs["determinism_cost_pct"]) > -100
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", outputs["config_hash"])
 
 
@@ -96,7 +97,7 @@ def test_the_report_is_there_to_be_uploaded(which: str, request: pytest.FixtureR
         assert (ended.layout.workspace / ended.outputs[name]).stat().st_size > 0
     assert ended.report["verdict"] == ended.outputs["verdict"]
     assert ended.report["subject"]["isolation"] == "own-user"
-    assert ended.report["content_address"]["config_hash"] == ended.outputs["config_hash"]
+    assert ended.report["config_hash"]["config_hash"] == ended.outputs["config_hash"]
 
 
 @pytest.mark.parametrize("which", ["passing", "broken"])

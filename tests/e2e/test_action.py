@@ -131,7 +131,7 @@ def test_a_pull_request_is_gated_and_told_and_a_training_that_diverges_turns_it_
     runner.pull_request()
     gated = runner.step("gate")
     assert gated.returncode == 0, gated.stderr
-    assert runner.outputs == ""  # the half that runs strangers' code writes to nothing of the runner's
+    assert runner.outputs == ""  # the half that runs untrusted code writes to nothing of the runner's
     told = runner.step("publish", runner.token)
     assert told.returncode == 0, told.stdout
     assert "verdict<<" in runner.outputs and "pass" in runner.outputs

@@ -1,6 +1,6 @@
 """Every check that looks at runs, on real trainings: what it says of a checkout with the fault, and of its clean twin.
 
-Faults that do not disturb each other share one gating. `env/cublas-workspace` and `hardware/alone` need a GPU: here only their reason to
+Faults that do not disturb each other share one gate run. `env/cublas-workspace` and `hardware/alone` need a GPU: here only their reason to
 skip is shown.
 """
 

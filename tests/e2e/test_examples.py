@@ -30,7 +30,7 @@ def test_an_example_passes(name: str, tmp_path: Path) -> None:
     assert found["identical"] and found["differing"] == 0 and found["tensors"] > 10
     assert found["determinism_settings"]["torch.use_deterministic_algorithms"] is True
     assert gated.report["cost"]["ci95"][0] <= gated.report["cost"]["determinism_cost_pct"] <= gated.report["cost"]["ci95"][1]
-    assert [run["condition"] for run in gated.report["runs"]] == ["deterministic", "default", "deterministic", "default", "reseeded"]
+    assert [run["arm"] for run in gated.report["runs"]] == ["deterministic", "default", "deterministic", "default", "reseeded"]
     assert gated.check("random-state/reseeded")["status"] == "pass"
 
 

@@ -35,7 +35,7 @@ def with_line(line: str) -> str:
     return CLEAN.replace("# here", line)
 
 
-def test_clean_training_passes_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_clean_training_passes_and_inputs_nothing_behind(tmp_path: Path) -> None:
     before = temporary_folders()
     gated = gate(training(tmp_path / "code", CLEAN), out=tmp_path)
     assert gated.exit_code == 0, gated.stdout + gated.stderr
@@ -60,7 +60,7 @@ def test_one_unseeded_line_is_found_at_its_step(line: str, step: int, kind: str,
     assert (gated.first["step"], gated.first["kind"]) == (step, kind)
 
 
-def test_fail_fast_ends_the_second_run_and_leaves_the_rest_out(tmp_path: Path) -> None:
+def test_fail_fast_ends_the_second_run_and_inputs_the_rest_out(tmp_path: Path) -> None:
     line = "torch.seed(); __import__('time').sleep(0.3)"
     spec = "version: 1\ntrain: {run: python train.py, steps: 12}\n"
     gated = gate(training(tmp_path / "code", with_line(line), spec), "--fail-fast", out=tmp_path)
@@ -125,7 +125,7 @@ def test_a_tolerance_passes_what_lies_within_it(tmp_path: Path) -> None:
     assert narrow.exit_code == 1 and "determinism/outside-tolerance" in narrow.reason_ids
 
 
-def test_artifacts_are_compared_leaf_by_leaf(tmp_path: Path) -> None:
+def test_artifacts_are_compared_input_by_leaf(tmp_path: Path) -> None:
     spec = "version: 1\ntrain: {run: python train.py}\ncost: {measure: false}\ncapture: {artifacts: [out/*]}\n"
     save = (
         CLEAN
@@ -232,7 +232,7 @@ def test_a_script_that_asks_for_torch_before_it_imports_it_is_traced(tmp_path: P
     assert gate(training(tmp_path / "code", look + CLEAN), out=tmp_path).exit_code == 0
 
 
-def test_a_second_run_that_crashes_because_it_parted_still_proves_that_it_did(tmp_path: Path) -> None:
+def test_a_second_run_that_crashes_because_it_diverged_still_proves_that_it_did(tmp_path: Path) -> None:
     first = "import os\nseen = '/tmp/repro-gate-test-%s' % os.getppid()\nagain = os.path.exists(seen)\nopen(seen, 'w').close()\n"
     line = "y = y + 1.0 if again and step == 1 else y\n    if again and step == 3: os.remove(seen); raise RuntimeError('nan')"
     gated = gate(
@@ -256,7 +256,7 @@ def test_a_flag_that_is_off_for_part_of_a_step_is_named(tmp_path: Path) -> None:
     assert check["status"] == "warn" and "train.py:" in check["evidence"][0]
 
 
-def test_what_a_run_leaves_beside_its_workspace_does_not_reach_the_next(tmp_path: Path) -> None:
+def test_what_a_run_inputs_beside_its_workspace_does_not_reach_the_next(tmp_path: Path) -> None:
     source = "import os\nassert not os.path.exists('../cache'), os.listdir('..')\nopen('../cache', 'w').close()\n" + CLEAN
     assert gate(training(tmp_path / "code", source), out=tmp_path).exit_code == 0
 

@@ -9,7 +9,7 @@ import pytest
 
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.errors import UsageError
-from repro_gate.gate.base_policy import Judging, judging
+from repro_gate.gate.base_policy import EffectivePolicy, judging
 from repro_gate.gate.options import Options
 from repro_gate.spec.loader import load_spec
 from tests.support.repositories import git, repository
@@ -38,13 +38,13 @@ def change(root: Path, spec: str) -> None:
     git(root, "commit", "-qm", "spec")
 
 
-def judge(root: Path, *, environment: dict[str, str] | None = None, **options: str) -> Judging:
+def judge(root: Path, *, environment: dict[str, str] | None = None, **options: str) -> EffectivePolicy:
     return judging(load_spec(root), inspect_checkout(root), Options(environment=environment or {}, **options))
 
 
 def test_without_a_base_the_own_spec_judges(checkout: Path) -> None:
     judged = judge(checkout)
-    assert judged.spec == load_spec(checkout) and judged.base is None and judged.lock is None
+    assert judged.spec == load_spec(checkout) and judged.base is None and judged.baseline is None
 
 
 def test_what_the_change_asks_less_is_listed_with_its_line(checkout: Path) -> None:
@@ -65,7 +65,7 @@ def test_what_the_change_asks_more_is_not_listed(checkout: Path) -> None:
     assert judged.base is not None and judged.base.weakened == ()
 
 
-def test_the_change_is_held_against_where_it_began(checkout: Path) -> None:
+def test_the_change_is_compared_with_where_it_began(checkout: Path) -> None:
     """A base branch that has become stricter since does not make an old change look weaker."""
     change(checkout, WEAKER)
     git(checkout, "switch", "-qc", "change")
@@ -185,7 +185,7 @@ def test_metadata_of_the_base_is_read_however_its_name_ends(checkout: Path, name
     assert judged.base is not None and [item.key for item in judged.base.weakened] == ["data.sha256"]
 
 
-def test_a_change_from_before_the_spec_is_held_against_the_tip(checkout: Path) -> None:
+def test_a_change_from_before_the_spec_is_compared_with_the_tip(checkout: Path) -> None:
     git(checkout, "switch", "-qc", "old", "HEAD~1")
     change(checkout, WEAKER)
     judged = judge(checkout, base="main")

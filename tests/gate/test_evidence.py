@@ -107,13 +107,13 @@ def test_what_links_of_a_checkout_lead_to_is_told_nowhere(checkout: Path, tmp_pa
     for target in (str(secret), ".git/config", "/proc/self/environ"):
         up = target if target.startswith("/") else f"../../{target}"
         links = {"a.csv.dvc": target, "requirements.lock": target, "uv.lock": target, "pyproject.toml": target}
-        links |= {"repro.lock": target, ".github/workflows/ci.yml": up, "action.yml": target, "LICENSE": target, "code.py": target}
+        links |= {"repro.baseline.yml": target, ".github/workflows/ci.yml": up, "action.yml": target, "LICENSE": target, "code.py": target}
         for name, to in links.items():
             (checkout / name).unlink(missing_ok=True)
             (checkout / name).symlink_to(to)
-        for lock in ("requirements.lock", "uv.lock"):
+        for baseline in ("requirements.lock", "uv.lock"):
             data = f"data: [{{path: a.csv.dvc}}, {{path: code.py}}, {{path: {secret}}}]\n"
-            (checkout / "repro.yml").write_text(f"version: 1\ntrain: {{run: python train.py}}\nenv: {{lockfile: {lock}}}\n{data}")
+            (checkout / "repro.yml").write_text(f"version: 1\ntrain: {{run: python train.py}}\nenv: {{lockfile: {baseline}}}\n{data}")
             git(checkout, "add", "-A")
             git(checkout, "commit", "-qm", "links", "--allow-empty")
             _, found = check(checkout, tmp_path)

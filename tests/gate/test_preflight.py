@@ -51,7 +51,7 @@ def test_each_finding_has_its_own_id() -> None:
     assert sorted(names) == ["preflight/device", "preflight/driver", "preflight/runtime", "preflight/shared-memory"]
 
 
-def test_a_required_gpu_on_a_machine_without_one_ends_the_gating() -> None:
+def test_a_required_gpu_on_a_machine_without_one_ends_the_gate_run() -> None:
     error = ended(CUDA, {}, LAPTOP)
     assert (error.exit_code, error.reason_id) == (3, "preflight/device")
     assert "shows no GPU" in error.message and "runs-on" in error.remedy
@@ -82,7 +82,7 @@ def test_an_image_that_asks_for_no_gpus_is_not_blamed_on_the_runtime(value: str)
 
 
 @pytest.mark.parametrize("value", ["", "-1", "-1,0", "NoDevFiles"])
-def test_hidden_gpus_end_the_gating_wherever_they_are_hidden(value: str) -> None:
+def test_hidden_gpus_end_the_gate_run_wherever_they_are_hidden(value: str) -> None:
     for spec, environment in (
         (CUDA, {"CUDA_VISIBLE_DEVICES": value}),
         (replace(CUDA, train=replace(CUDA.train, env={"CUDA_VISIBLE_DEVICES": value})), {"CUDA_VISIBLE_DEVICES": "0"}),
@@ -104,14 +104,14 @@ def test_a_spec_that_trains_on_the_cpu_by_hiding_the_gpus_is_not_told_so_and_a_m
 
 
 @pytest.mark.parametrize(("listed", "enough"), [(None, True), ("0,1", True), ("0", False), ("0,-1,1", False), ("GPU-1,GPU-2", True)])
-def test_fewer_gpus_than_required_end_the_gating(listed: str | None, enough: bool) -> None:
+def test_fewer_gpus_than_required_end_the_gate_run(listed: str | None, enough: bool) -> None:
     spec = replace(CUDA, hardware=Hardware(device="cuda", gpus=2))
     environment = {} if listed is None else {"CUDA_VISIBLE_DEVICES": listed}
     assert finding("device", spec, environment, GPU).ok is enough
     assert finding("device", spec, {}, replace(GPU, devices=("dxg",))).ok is True  # nothing there to count
 
 
-def test_a_driver_that_was_updated_under_a_loaded_module_ends_the_gating() -> None:
+def test_a_driver_that_was_updated_under_a_loaded_module_ends_the_gate_run() -> None:
     error = ended(CUDA, {}, replace(GPU, complaint="Failed to initialize NVML: Driver/library version mismatch"))
     assert error.reason_id == "preflight/device" and "restart the host" in error.remedy
 
@@ -124,7 +124,7 @@ def test_an_nvidia_smi_that_fails_otherwise_is_a_note() -> None:
 
 
 @pytest.mark.parametrize(("cuda", "driver"), [("13.0", "570.86.15"), ("12.8", "525.60.11"), ("11.8", "450.80.1"), ("13", "580.65.05")])
-def test_a_driver_older_than_nvidia_documents_ends_the_gating(cuda: str, driver: str) -> None:
+def test_a_driver_older_than_nvidia_documents_ends_the_gate_run(cuda: str, driver: str) -> None:
     error = ended(CUDA, {"REPRO_GATE_CUDA": cuda}, replace(GPU, driver=driver))
     oldest = ".".join(f"{part:02d}" for part in OLDEST_DRIVER[int(cuda.partition(".")[0])])
     assert error.reason_id == "preflight/driver" and oldest in error.message and oldest in error.remedy
@@ -148,7 +148,7 @@ def test_a_driver_cannot_be_judged_without_a_known_cuda_or_with_libraries_that_m
     assert finding("driver", CUDA, IMAGE, replace(old, driver="")).ok is None
 
 
-def test_an_old_driver_is_a_note_where_the_lock_brings_its_own_torch_or_no_gpu_is_required() -> None:
+def test_an_old_driver_is_a_note_where_the_baseline_brings_its_own_torch_or_no_gpu_is_required() -> None:
     old = replace(GPU, driver="550.54.15")
     for spec in (replace(CUDA, env=Env("requirements.lock", install=True)), ANY):
         found = preflight(spec, IMAGE, old)

@@ -1,4 +1,4 @@
-"""The verdict: a proof that training is not reproducible outranks what could not be known, and nothing unknown passes."""
+"""The verdict: a self_check that training is not reproducible outranks what could not be known, and nothing unknown passes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from repro_gate.baseline.model import AgainstFinding, LockFinding
+from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CATEGORIES, CheckResult
 from repro_gate.compare.model import Cost, Divergence, Tally
 from repro_gate.compare.traces import compare_runs
 from repro_gate.gate.verdict import Findings, decide
 from repro_gate.report.model import SeedResult
-from repro_gate.spec.model import AllowedFlag, CostBudget, Determinism, LockRule, Tolerance
+from repro_gate.spec.model import AllowedFlag, BaselineRule, CostBudget, Determinism, Tolerance
 from tests.support.built_traces import changed, flip, place_of, run, spec, training, with_loss
 
 A = training()
@@ -36,11 +36,11 @@ def test_equal_runs_and_checks_that_pass_are_a_pass() -> None:
     assert decided() == ("pass", [], [])
 
 
-def test_runs_that_part_are_a_fail_that_says_where() -> None:
+def test_runs_that_diverge_are_a_fail_that_says_where() -> None:
     assert decided(comparisons=(SAME, PARTED)) == ("fail", ["determinism/diverged"], [])
     for divergence, says in (
-        (Divergence(-1, "parameter", "w"), "diverge before the first step, in parameter w"),
-        (Divergence(2, "artifact", "m.pt"), "diverge in artifacts, in artifact m.pt"),
+        (Divergence(-1, "parameter", "w"), "diverge before the first step (parameter w)"),
+        (Divergence(2, "artifact", "m.pt"), "diverge in artifact m.pt"),
         (Divergence(2, "loss", "l"), "at step 2"),
     ):
         item = SeedResult(7, replace(PARTED.comparison, first_divergence=divergence))
@@ -52,7 +52,7 @@ def test_runs_that_part_are_a_fail_that_says_where() -> None:
 def test_a_flag_that_is_left_off_is_named_where_the_others_are_on() -> None:
     allowed = spec(determinism=Determinism(allow=(AllowedFlag("MKL_CBWR", "slow"),)))
     (reason,) = decide(Findings(allowed, (PARTED,), (), PASSED, None))[1]
-    assert "seed 42 and every flag on but MKL_CBWR diverge" in reason.message
+    assert "seed 42 and all determinism flags on but MKL_CBWR diverge" in reason.message
 
 
 def test_a_cost_that_could_not_be_measured_is_said() -> None:
@@ -127,16 +127,16 @@ def test_what_is_worth_knowing_is_noted_once() -> None:
 
 
 def test_a_series_that_stopped_at_its_divergence_fails_for_that_alone() -> None:
-    ended = run("deterministic-2", A, outcome="interrupted", problem="it had parted", reason_id="run/ended-early")
+    ended = run("deterministic-2", A, outcome="interrupted", problem="it had diverged", reason_id="run/ended-early")
     found = decided(
         comparisons=(PARTED,), runs=(ended,), checklist=PASSED[1:], stopped_early=True, cost=None, spec=spec(cost=CostBudget(True, 30.0))
     )
     assert found == ("fail", ["determinism/diverged"], ["run/fail-fast"])
 
 
-def held(status: str, **more: Any) -> LockFinding:
-    """What the lock says, with one status."""
-    return LockFinding(status, f"it is {status}", remedy="look", **more)
+def held(status: str, **more: Any) -> BaselineFinding:
+    """What the baseline says, with one status."""
+    return BaselineFinding(status, f"it is {status}", remedy="look", **more)
 
 
 @pytest.mark.parametrize(
@@ -144,22 +144,22 @@ def held(status: str, **more: Any) -> LockFinding:
     [
         (held("unchanged"), [], []),
         (held("no-op"), [], []),
-        (held("changed"), [], ["lock/changed"]),
+        (held("changed"), [], ["baseline/changed"]),
         (held("new-platform"), [], []),
-        (held("new-platform", unknown_recipe=True), [], ["lock/new-platform"]),
-        (held("drift"), ["lock/drift"], ["lock/drift"]),
+        (held("new-platform", unknown_recipe=True), [], ["baseline/new-platform"]),
+        (held("drift"), ["baseline/drift"], ["baseline/drift"]),
     ],
 )
-def test_drift_always_fails_and_a_change_where_the_spec_says_so(finding: LockFinding, notice: list[str], strict: list[str]) -> None:
+def test_drift_always_fails_and_a_change_where_the_spec_says_so(finding: BaselineFinding, notice: list[str], strict: list[str]) -> None:
     for rule, reasons in (("notice", notice), ("fail", strict)):
-        assert decided(spec=replace(spec(), lock=LockRule(rule)), lock=finding) == ("fail" if reasons else "pass", reasons, [])
+        assert decided(spec=replace(spec(), baseline=BaselineRule(rule)), baseline=finding) == ("fail" if reasons else "pass", reasons, [])
 
 
-def test_a_lock_that_cannot_be_held_against_the_runs_is_said() -> None:
-    assert decided(not_held="the runs are not the same bits") == ("pass", [], ["lock/not-held"])
-    strict = replace(spec(), lock=LockRule("fail"))
-    assert decided(spec=strict, not_held="the runs are not the same bits") == ("inconclusive", ["lock/not-held"], [])
-    assert decided(spec=strict, not_held="so", comparisons=(PARTED,)) == ("fail", ["determinism/diverged"], [])
+def test_a_baseline_that_cannot_be_compared_with_the_runs_is_said() -> None:
+    assert decided(not_compared="the runs are not the same bits") == ("pass", [], ["baseline/not-compared"])
+    strict = replace(spec(), baseline=BaselineRule("fail"))
+    assert decided(spec=strict, not_compared="the runs are not the same bits") == ("inconclusive", ["baseline/not-compared"], [])
+    assert decided(spec=strict, not_compared="so", comparisons=(PARTED,)) == ("fail", ["determinism/diverged"], [])
 
 
 @pytest.mark.parametrize(
@@ -174,12 +174,12 @@ def test_a_lock_that_cannot_be_held_against_the_runs_is_said() -> None:
 def test_another_refs_bits(status: str, notice: str, strict: str) -> None:
     finding = AgainstFinding("main", "a" * 40, status, "as it is")
     for rule, verdict in (("notice", notice), ("fail", strict)):
-        assert decided(spec=replace(spec(), lock=LockRule(rule)), against=finding)[0] == verdict
+        assert decided(spec=replace(spec(), baseline=BaselineRule(rule)), against=finding)[0] == verdict
     assert decided(against=finding, comparisons=(PARTED,))[1] == ["determinism/diverged"], "what is known comes first"
 
 
-def test_an_address_that_does_not_see_its_leaves_passes_nothing() -> None:
-    assert decided(unproven="3 of 4 leaves moved it") == ("inconclusive", ["address/unproven"], [])
+def test_a_config_hash_that_does_not_see_its_inputs_passes_nothing() -> None:
+    assert decided(unproven="3 of 4 inputs moved it") == ("inconclusive", ["config-hash/unproven"], [])
 
 
 def test_a_reason_shows_the_first_of_what_was_seen() -> None:

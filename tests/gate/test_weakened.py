@@ -1,4 +1,4 @@
-"""Claims about what a change asks less of than its base: each thing that is less is named, and nothing that is more or the same."""
+"""Claims about what a change weakens than its base: each thing that is less is named, and nothing that is more or the same."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro_gate.baseline.model import Entry, LockFile
+from repro_gate.baseline.model import Baseline, Entry
 from repro_gate.gate.weakened import weakened
-from repro_gate.report.model import Weakening
+from repro_gate.report.model import WeakenedCheck
 from repro_gate.spec.model import (
     AllowedFlag,
+    BaselineRule,
     Capture,
     Checklist,
     CostBudget,
@@ -24,14 +25,13 @@ from repro_gate.spec.model import (
     Determinism,
     Env,
     Hardware,
-    LockRule,
     RandomState,
     Spec,
     Tolerance,
     Train,
     Waiver,
 )
-from tests.support.recorded import CPU, GPU, RECIPE, entry, lock, outcome
+from tests.support.recorded import CPU, GPU, RECIPE, baseline, entry, outcome
 
 BASE = Spec(Path("/base/repro.yml"), train=Train(run="python train.py"))
 A, B = "a" * 64, "b" * 64
@@ -67,7 +67,7 @@ LESS = [
         {},
         {"determinism": Determinism(allow=(AllowedFlag(CUDNN, "faster"),))},
         "determinism.allow",
-        "now leaves off torch.backends.cudnn.deterministic: faster",
+        "now inputs off torch.backends.cudnn.deterministic: faster",
     ),
     (
         {},
@@ -131,7 +131,7 @@ LESS = [
     (severities("strict", data_splits="fail"), severities("strict"), "checklist.severity.data/splits", "worth less"),
     (severities("strict"), severities("strict", data_splits="warn"), "checklist.severity.data/splits", "as its profile says -> warn"),
     (severities(), severities(data_splits="warn"), "checklist.severity.data/splits", "worth less"),
-    ({"lock": LockRule("fail")}, {}, "lock.on-change", "fail -> notice"),
+    ({"baseline": BaselineRule("fail")}, {}, "baseline.on-change", "fail -> notice"),
     ({"policy": "base"}, {}, "policy", "base -> head"),
 ]
 MIXED = [  # without a direction, or less in one thing and more in another
@@ -218,7 +218,7 @@ def test_of_two_waivers_of_one_check_the_first_counts() -> None:
     assert len(weakened(spec(**waivers(short)), spec(**waivers(long, short)), None, None)) == 1
 
 
-def test_a_removed_item_does_not_hide_behind_another() -> None:
+def test_a_rechanged_item_does_not_hide_behind_another() -> None:
     before = {"data": (DataItem("a", A), DataItem("b", B))}
     after = {"data": (DataItem("c"), DataItem("a"))}
     found = weakened(spec(**before), spec(**after), None, None)
@@ -262,12 +262,12 @@ def test_text_of_a_change_stays_on_one_line() -> None:
     assert "\n" not in found.message and "\x1b" not in found.message and len(found.message) < 200
 
 
-# The lock
+# The baseline
 
 
-def held(base: LockFile | None, head: LockFile | None) -> tuple[Weakening, ...]:
+def held(base: Baseline | None, head: Baseline | None) -> tuple[WeakenedCheck, ...]:
     found = weakened(BASE, BASE, base, head)
-    assert all((item.key, item.where) == ("repro.lock", "repro.lock") for item in found)
+    assert all((item.key, item.where) == ("repro.baseline.yml", "repro.baseline.yml") for item in found)
     return found
 
 
@@ -280,27 +280,27 @@ SHORT = entry().platform[:19]
     [
         (
             entry(RECIPE, CPU, outcome(bits="second")),
-            "now records other bits on platform {0}: losses, weights, optimizer, artifact out/final.pt",
+            "now records other results on platform {0}: losses, weights, optimizer, artifact out/final.pt",
         ),
-        (entry(RECIPE, CPU, outcome(weights="sha256:" + "0" * 64)), "rewritten: the same address sha256:"),
-        (entry(RECIPE, CPU, outcome(steps=5)), "other bits on platform {0}: steps"),
-        (entry(RECIPE, CPU, outcome(optimizer=None)), "other bits on platform {0}: optimizer"),
-        (entry(RECIPE, CPU, outcome(artifacts={})), "other bits on platform {0}: artifact out/final.pt"),
-        (entry(RECIPE, CPU, outcome(7)), "other bits on platform {0}: seed 42"),
-        (entry(MOVED, CPU, outcome(bits="second")), "renewed: the recipe moved and other bits are recorded on platform {0}: losses"),
+        (entry(RECIPE, CPU, outcome(weights="sha256:" + "0" * 64)), "rewritten: the same config hash sha256:"),
+        (entry(RECIPE, CPU, outcome(steps=5)), "other results on platform {0}: steps"),
+        (entry(RECIPE, CPU, outcome(optimizer=None)), "other results on platform {0}: optimizer"),
+        (entry(RECIPE, CPU, outcome(artifacts={})), "other results on platform {0}: artifact out/final.pt"),
+        (entry(RECIPE, CPU, outcome(7)), "other results on platform {0}: seed 42"),
+        (entry(MOVED, CPU, outcome(bits="second")), "renewed: inputs changed and other results are recorded on platform {0}: losses"),
     ],
 )
 def test_an_entry_that_was_rewritten_or_renewed_is_listed(head: Entry, message: str) -> None:
-    (found,) = held(lock(entry()), lock(head))
+    (found,) = held(baseline(entry()), baseline(head))
     assert message.format(SHORT) in found.message
     assert found.message.startswith("renewed" if head.recipe != entry().recipe else "rewritten")
 
 
-def test_a_lock_and_an_entry_that_are_gone_are_listed() -> None:
-    both = lock(entry(), entry(RECIPE, GPU))
-    assert [item.message for item in held(both, None)] == ["the lock is gone, with what it recorded for 2 platforms"]
-    assert [item.message for item in held(lock(entry()), None)] == ["the lock is gone, with what it recorded for 1 platform"]
-    gone = held(both, lock(entry(RECIPE, GPU)))
+def test_a_baseline_and_an_entry_that_are_gone_are_listed() -> None:
+    both = baseline(entry(), entry(RECIPE, GPU))
+    assert [item.message for item in held(both, None)] == ["the baseline is gone, with what it recorded for 2 platforms"]
+    assert [item.message for item in held(baseline(entry()), None)] == ["the baseline is gone, with what it recorded for 1 platform"]
+    gone = held(both, baseline(entry(RECIPE, GPU)))
     assert [item.message for item in gone] == [f"the entry of platform {SHORT} is gone, recorded 2026-08-01T12:00:00Z"]
 
 
@@ -308,17 +308,17 @@ def test_a_lock_and_an_entry_that_are_gone_are_listed() -> None:
     ("base", "head"),
     [
         (None, None),
-        (None, lock(entry())),
-        (lock(), lock(entry())),
-        (lock(entry()), lock(entry(), entry(RECIPE, GPU))),
-        (lock(entry()), lock(entry(MOVED, CPU))),  # a no-op recorded: another recipe, the same bits
-        (lock(entry()), lock(replace(entry(), recorded="2027-01-01T00:00:00Z", tool_version="9", outside={}))),
-        (lock(entry(RECIPE, CPU, outcome(optimizer=None))), lock(entry())),  # more is recorded than before
-        (lock(entry(RECIPE, CPU, outcome(artifacts={}))), lock(entry())),
-        (lock(entry()), lock(entry(MOVED, CPU, outcome(), outcome(7)))),
+        (None, baseline(entry())),
+        (baseline(), baseline(entry())),
+        (baseline(entry()), baseline(entry(), entry(RECIPE, GPU))),
+        (baseline(entry()), baseline(entry(MOVED, CPU))),  # a no-op recorded: another recipe, the same bits
+        (baseline(entry()), baseline(replace(entry(), recorded="2027-01-01T00:00:00Z", tool_version="9", outside={}))),
+        (baseline(entry(RECIPE, CPU, outcome(optimizer=None))), baseline(entry())),  # more is recorded than before
+        (baseline(entry(RECIPE, CPU, outcome(artifacts={}))), baseline(entry())),
+        (baseline(entry()), baseline(entry(MOVED, CPU, outcome(), outcome(7)))),
     ],
 )
-def test_a_lock_that_holds_the_same_bits_or_more_is_no_weakening(base: LockFile | None, head: LockFile | None) -> None:
+def test_a_baseline_that_holds_the_same_bits_or_more_is_no_weakening(base: Baseline | None, head: Baseline | None) -> None:
     assert held(base, head) == ()
 
 
@@ -360,7 +360,7 @@ SPECS = st.builds(
         st.lists(st.builds(Waiver, CHECKS, WORDS, st.none() | DAYS), max_size=3).map(tuple),
         st.dictionaries(CHECKS, st.sampled_from(["warn", "fail"])),
     ),
-    lock=st.builds(LockRule, st.sampled_from(["notice", "fail"])),
+    baseline=st.builds(BaselineRule, st.sampled_from(["notice", "fail"])),
     policy=st.sampled_from(["head", "base"]),
 )
 LOCKS = st.none() | st.lists(
@@ -371,7 +371,7 @@ LOCKS = st.none() | st.lists(
         st.builds(outcome, st.integers(1, 2), st.sampled_from(["first", "second"])),
     ),
     max_size=2,
-).map(lambda entries: lock(*entries))
+).map(lambda entries: baseline(*entries))
 
 
 def at(item: Spec, key: str) -> object:
@@ -392,15 +392,15 @@ def at(item: Spec, key: str) -> object:
 
 @settings(deadline=None, max_examples=150)
 @given(SPECS, LOCKS)
-def test_nothing_is_less_than_itself(item: Spec, record: LockFile | None) -> None:
+def test_nothing_is_less_than_itself(item: Spec, record: Baseline | None) -> None:
     assert weakened(item, replace(item, path=Path("/elsewhere/repro.yml")), record, record) == ()
 
 
 @settings(deadline=None, max_examples=300)
 @given(SPECS, SPECS, LOCKS, LOCKS)
-def test_every_key_that_is_listed_differs(base: Spec, head: Spec, before: LockFile | None, after: LockFile | None) -> None:
+def test_every_key_that_is_listed_differs(base: Spec, head: Spec, before: Baseline | None, after: Baseline | None) -> None:
     for item in weakened(base, head, before, after):
-        if item.key == "repro.lock":
+        if item.key == "repro.baseline.yml":
             assert before != after
         else:
             assert at(base, item.key) != at(head, item.key), item
@@ -418,7 +418,7 @@ def test_what_is_less_one_way_is_not_less_the_other_way_too(base: Spec, head: Sp
         "cost",
         "env.image",
         "checklist.profile",
-        "lock",
+        "baseline",
         "policy",
     )
     there, back = (

@@ -271,5 +271,5 @@ def test_files_for_the_runner_belong_to_the_workspaces_owner(stage: Stage) -> No
 
 def test_the_log_holds_the_report_and_where_else_it_is(stage: Stage) -> None:
     _, log = stage.publish(signed(reports.FAIL))
-    assert "parts at     step 3, gradient of blocks.3.attn.weight" in log
+    assert "diverges at     step 3, gradient of blocks.3.attn.weight" in log
     assert f"repro-gate: fail; comment created: {stage.github.comments(7)[0]['html_url']}; report: repro-gate-report" in log.splitlines()

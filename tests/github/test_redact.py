@@ -85,7 +85,7 @@ def test_what_is_a_secret_by_what_stands_beside_it_is_taken_out(text: str, left:
 _HARMLESS = (
     "sha256:" + "5e" * 32,
     "0123456789abcdef0123456789abcdef01234567",
-    "the gradient of blocks.3.attn.weight parts at step 3",
+    "the gradient of blocks.3.attn.weight diverges at step 3",
     "123e4567-e89b-12d3-a456-426614174000",
     "model.layers.11.self_attn.q_proj.weight",
     "hf_model.encoder.layer.11.attention.output.dense.weight",

@@ -8,7 +8,7 @@ from pathlib import Path
 from repro_gate.compare.model import Comparison
 from repro_gate.compare.traces import compare_runs
 from repro_gate.runs import arms
-from repro_gate.runs.arms import Condition
+from repro_gate.runs.arms import Arm
 from repro_gate.runs.launch import Run
 from tests.support.tracing import trace_script
 
@@ -17,12 +17,12 @@ DEFAULT = arms.default(42, None)
 OUTER = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "CC") if name in os.environ}
 
 
-def train(tmp_path: Path, source: str, condition: Condition = DETERMINISTIC, name: str = "run") -> Run:
+def train(tmp_path: Path, source: str, condition: Arm = DETERMINISTIC, name: str = "run") -> Run:
     """One run on the device; `bad` ones come back too."""
     return trace_script(tmp_path / name, source, command="python3 train.py", condition=condition, name=name, timeout=240, env=OUTER)
 
 
-def pair(tmp_path: Path, source: str, condition: Condition = DETERMINISTIC) -> tuple[Run, Run, Comparison]:
+def pair(tmp_path: Path, source: str, condition: Arm = DETERMINISTIC) -> tuple[Run, Run, Comparison]:
     """Two runs of one condition that came to their end, and their comparison."""
     first, second = (train(tmp_path, source, condition, f"{condition.name}-{number}") for number in (1, 2))
     for run in (first, second):

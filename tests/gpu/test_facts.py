@@ -91,7 +91,7 @@ def test_the_machine_names_its_driver_and_modes() -> None:
 
 def test_the_address_of_a_training_on_the_device_names_it(tmp_path: Path, cuda: str) -> None:
     gated = gate(training(tmp_path / "code", on("cuda", SCRIPT), run="python3 train.py"), out=tmp_path)
-    leaves = gated.report["content_address"]["leaves"]["platform"]
+    leaves = gated.report["config_hash"]["leaves"]["platform"]
     assert leaves["gpu-model"] == cuda and leaves["driver"] and leaves["gpu-sm-count"] and "cpu-model" not in leaves
     assert gated.check("hardware/recorded")["status"] == "pass"
     assert gated.check("env/cublas-workspace")["status"] == "pass"

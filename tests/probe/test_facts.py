@@ -43,8 +43,8 @@ def ask(python: str, environment: dict[str, str], *options: str) -> dict[str, st
 def test_what_ask_says_before_is_what_the_trace_says(tmp_path: Path) -> None:
     env = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     trace = trained(trace_script(tmp_path, TRAIN, env=env))
-    condition = arms.deterministic(42, frozenset(), None)
-    environment = training_environment({"PATH": PATH, "LANG": "C.UTF-8"}, condition, env, tmp_path / "place")
+    arm = arms.deterministic(42, frozenset(), None)
+    environment = training_environment({"PATH": PATH, "LANG": "C.UTF-8"}, arm, env, tmp_path / "place")
     for name in ("PYTHONPATH", CONFIG_VARIABLE):
         del environment[name]
     said = ask(sys.executable, environment)

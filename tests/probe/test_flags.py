@@ -21,19 +21,19 @@ def one():
 
 
 def test_every_flag_reads_back_as_it_was_set(tmp_path: Path) -> None:
-    condition = arms.deterministic(42, frozenset(), None)
-    trace = trained(trace_script(tmp_path, TRAIN + "one()\none()\n", condition=condition))
+    arm = arms.deterministic(42, frozenset(), None)
+    trace = trained(trace_script(tmp_path, TRAIN + "one()\none()\n", arm=arm))
     [settings] = trace.settings
-    wanted = {**condition.flags, **condition.environment}
+    wanted = {**arm.flags, **arm.environment}
     flags = [name for name in arms.FLAGS if name in wanted]
     assert {name: settings[name] for name in flags} == {name: wanted[name] for name in flags}
-    assert arms.not_effective(settings, condition) == {}
+    assert arms.not_effective(settings, arm) == {}
     assert (trace.undone, settings[arms.WARN_ONLY]) == ([], False)
 
 
 def test_the_default_condition_leaves_torch_as_it_is(tmp_path: Path) -> None:
     print_bare = "import os\nprint([name for name in os.environ if 'DETERMINISTIC' in name or 'CUBLAS' in name])\none()\n"
-    run = trace_script(tmp_path, TRAIN + print_bare, condition=arms.default(42, None))
+    run = trace_script(tmp_path, TRAIN + print_bare, arm=arms.default(42, None))
     [settings] = trained(run).settings
     assert run.ended.tail == ("[]",)
     assert settings["torch.use_deterministic_algorithms"] is False
@@ -45,11 +45,11 @@ def test_the_default_condition_leaves_torch_as_it_is(tmp_path: Path) -> None:
 
 def test_an_allowed_flag_is_left_off_and_the_others_are_on(tmp_path: Path) -> None:
     flag = "torch.utils.deterministic.fill_uninitialized_memory"
-    condition = arms.deterministic(42, frozenset({flag, "torch.backends.cudnn.deterministic", "CUBLAS_WORKSPACE_CONFIG"}), None)
-    [settings] = trained(trace_script(tmp_path, TRAIN + "one()\n", condition=condition)).settings
+    arm = arms.deterministic(42, frozenset({flag, "torch.backends.cudnn.deterministic", "CUBLAS_WORKSPACE_CONFIG"}), None)
+    [settings] = trained(trace_script(tmp_path, TRAIN + "one()\n", arm=arm)).settings
     assert settings["torch.backends.cudnn.deterministic"] is False and settings["CUBLAS_WORKSPACE_CONFIG"] is None
     assert settings["torch.use_deterministic_algorithms"] is True
-    assert arms.not_effective(settings, condition) == {}
+    assert arms.not_effective(settings, arm) == {}
 
 
 UNDONE = {  # line of code -> (flag, value)
@@ -106,8 +106,8 @@ def test_nothing_else_is_called_undone(undoing: Run) -> None:
 @pytest.mark.parametrize("number", range(len(UNDONE)), ids=list(UNDONE))
 def test_the_reading_of_that_step_shows_it(undoing: Run, number: int) -> None:
     trace = trained(undoing)
-    condition = arms.deterministic(42, frozenset(), None)
+    arm = arms.deterministic(42, frozenset(), None)
     flag, value = list(UNDONE.values())[number]
-    wrong = arms.not_effective(trace.settings[trace.steps[number + 1].flags], condition)
+    wrong = arms.not_effective(trace.settings[trace.steps[number + 1].flags], arm)
     assert (arms.WARN_ONLY if value == "warn_only" else flag) in wrong
-    assert arms.not_effective(trace.settings[trace.steps[0].flags], condition) == {}
+    assert arms.not_effective(trace.settings[trace.steps[0].flags], arm) == {}

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from repro_gate.checks.interface import CheckResult
 from repro_gate.report.annotations import LEVELS, Annotation, annotations
 from repro_gate.report.findings import PLACES, Place, inside, place_in
-from repro_gate.report.model import BaseFinding, Reason, Report, Weakening
+from repro_gate.report.model import BaseFinding, Reason, Report, WeakenedCheck
 from tests.support import reports
 
 _ENTROPY = CheckResult(
     "random-state/os-entropy",
     "random-state",
     "fail",
-    "the runs parted, and training code drew from the operating system's entropy",
+    "the runs diverged, and training code drew from the operating system's entropy",
     ("src/train.py:41: rng = default_rng()", "src/data.py:7: random.Random()"),
     "seed it from the run's seed",
 )
@@ -52,8 +52,8 @@ def test_what_passed_is_skipped_or_was_waived_is_not_annotated() -> None:
     assert annotations(replace(reports.PASS, checklist=()), "repro.yml") == ()
 
 
-def test_errors_come_before_what_is_asked_less_and_warnings_last() -> None:
-    base = BaseFinding("origin/main", reports.COMMIT, "head", (Weakening("determinism.allow", "more is allowed", "repro.yml:12"),))
+def test_errors_come_before_what_is_weakened_and_warnings_last() -> None:
+    base = BaseFinding("origin/main", reports.COMMIT, "head", (WeakenedCheck("determinism.allow", "more is allowed", "repro.yml:12"),))
     warns = replace(_ENTROPY, id="env/lockfile", status="warn", evidence=())
     found = annotations(replace(_with(warns, _ENTROPY, reasons=reports.FAIL.reasons[:1]), base=base), "jobs/repro.yml")
     assert [(item.level, item.file, item.line) for item in found] == [
@@ -63,7 +63,7 @@ def test_errors_come_before_what_is_asked_less_and_warnings_last() -> None:
         ("warning", "jobs/repro.yml", 12),
         ("warning", "jobs/repro.yml", None),
     ]
-    assert found[3].title == "Repro Gate: this change asks less" and found[3].message.startswith("determinism.allow: more is allowed")
+    assert found[3].title == "Repro Gate: weakened checks" and found[3].message.startswith("determinism.allow: more is allowed")
 
 
 def test_the_folder_of_the_checkout_goes_before_its_paths() -> None:

@@ -1,4 +1,4 @@
-"""Claims about `report.from_json`: what was written is read back as the same report, and nothing but ReportError leaves."""
+"""Claims about `report.from_json`: what was written is read back as the same report, and nothing but ReportError inputs."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def test_every_part_arrives_as_it_was() -> None:
         "runs",
         "fingerprint",
         "tolerance",
-        "lock",
+        "baseline",
         "against",
         "base",
         "origin",
         "subject",
     ):
         assert getattr(again, part) == getattr(_WHOLE, part), part
-    assert again.content_address == _WHOLE.content_address
+    assert again.config_hash == _WHOLE.config_hash
     assert [item.seed for item in again.comparisons] == [1, 2]
     found = again.determinism
     assert found is not None and found.seed == 2 and found.comparison == reports.DIFFERENT
@@ -121,13 +121,13 @@ def test_any_report_is_read_back_and_looks_the_same(name: str, text: str, pair: 
 
 def test_a_report_of_an_older_version_is_read() -> None:
     report = report_from(json_reader.load(_FORMER))
-    assert (report.verdict, report.origin, report.lock) == ("fail", None, None)
+    assert (report.verdict, report.origin, report.baseline) == ("fail", None, None)
     assert "blocks.3.attn.weight" in to_markdown(report)
 
 
 def test_only_what_the_schema_requires_is_enough() -> None:
     document = _stored(reports.FAIL)
-    for part in ("lock", "against", "base", "origin", "fingerprint"):
+    for part in ("baseline", "against", "base", "origin", "fingerprint"):
         del document[part]
     for name in ("seed", "seeds", "by_kind", "by_step", "losses", "weights", "non_finite", "tolerance"):
         del document["determinism"][name]
@@ -148,12 +148,12 @@ def test_the_details_are_of_the_seed_that_the_document_is_about() -> None:
         report_from(cut)
 
 
-def test_an_address_that_was_cut_or_redacted_is_shown_and_not_refused() -> None:
+def test_a_config_hash_that_was_cut_or_redacted_is_shown_and_not_refused() -> None:
     document = _stored(reports.LOCKED)
-    document["content_address"]["leaves"]["recipe"] = {"a\\": "one \\ backslash", "b": {"int": "4x"}, "c": {"int": "7"}}
-    address = report_from(document).content_address
-    assert address is not None and dict(address.recipe_leaves) == {"a\\": "one \\ backslash", "b": '{"int": "4x"}', "c": 7}
-    assert address.config_hash == reports.ADDRESS.config_hash
+    document["config_hash"]["inputs"]["recipe"] = {"a\\": "one \\ backslash", "b": {"int": "4x"}, "c": {"int": "7"}}
+    hashed = report_from(document).config_hash
+    assert hashed is not None and dict(hashed.recipe_inputs) == {"a\\": "one \\ backslash", "b": '{"int": "4x"}', "c": 7}
+    assert hashed.config_hash == reports.ADDRESS.config_hash
 
 
 _HUGE = 10**4_000
@@ -169,7 +169,7 @@ _ABSURD: dict[str, Callable[[dict[str, Any]], None]] = {
 
 
 @pytest.mark.parametrize("what", _ABSURD)
-def test_a_number_that_no_gating_gives_is_a_report_error(what: str) -> None:
+def test_a_number_that_no_gate_run_gives_is_a_report_error(what: str) -> None:
     document = _stored(reports.FAIL)
     _ABSURD[what](document)
     json_reader.validate(document)
@@ -216,6 +216,6 @@ def test_a_mangled_document_raises_report_error_or_can_be_shown_by_every_face(ch
 
 
 @pytest.mark.parametrize("document", [{}, {"verdict": []}, {**_DOCUMENT, "runs": [None]}, {**_DOCUMENT, "cost": {"ci95": 1}}])
-def test_what_was_never_held_against_the_schema_is_a_report_error_too(document: dict[str, Any]) -> None:
+def test_what_was_never_compared_with_the_schema_is_a_report_error_too(document: dict[str, Any]) -> None:
     with pytest.raises(ReportError, match="not a report of this version"):
         report_from(document)

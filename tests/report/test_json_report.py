@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from repro_gate.baseline import tree
-from repro_gate.baseline.config_hash import Leaf, Proof
+from repro_gate.baseline.config_hash import InputValue, SelfCheck
 from repro_gate.baseline.document import from_json
 from repro_gate.compare.model import Distance
 from repro_gate.report import json_reader, json_report, json_values
@@ -75,7 +75,7 @@ def test_the_fields_that_others_rely_on_are_where_the_design_says() -> None:
 
 def test_a_part_that_was_not_measured_is_null() -> None:
     document = json_report.to_json(reports.NOTHING)
-    names = ("determinism", "diagnosis", "noise_floor", "cost", "content_address", "lock", "against", "base")
+    names = ("determinism", "diagnosis", "noise_floor", "cost", "config_hash", "baseline", "against", "base")
     assert [document[name] for name in names] == [None] * 8
     assert document["checklist"] == document["runs"] == document["reasons"] == []
 
@@ -115,7 +115,7 @@ def test_an_enormous_report_is_still_one_that_we_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tier", json_values._SHORTER)
 @pytest.mark.parametrize("report", [*reports.ALL.values(), reports.hostile()], ids=[*reports.ALL, "hostile"])
-def test_each_way_to_shorten_a_document_leaves_it_valid(report: Report, tier: tuple[int, int, int]) -> None:
+def test_each_way_to_shorten_a_document_inputs_it_valid(report: Report, tier: tuple[int, int, int]) -> None:
     json_reader.validate(json_values._shortened(json_report.to_json(report), *tier))
 
 
@@ -132,14 +132,14 @@ def test_each_way_to_shorten_a_document_leaves_it_valid(report: Report, tier: tu
         ("/checklist/0/category", "luck", "expected one of"),
         ("/runs/1/steps", None, "expected integer, found null"),
         ("/reasons", {}, "expected array, found an object of 0"),
-        ("/content_address/config_hash", "sha256:0", "breaks `pattern"),
-        ("/content_address/leaves/recipe", [], "expected object, found an array of 0"),
-        ("/content_address/leaves/recipe", {str(index): 0 for index in range(20_001)}, "breaks `maxProperties"),
-        ("/content_address/proof/moved", -1, "breaks `minimum"),
-        ("/lock/status", "fine", "expected one of"),
-        ("/lock/loss_gap", "far", "breaks `pattern"),
-        ("/lock/moved/0/root", "trunk", "expected one of"),
-        ("/lock/unlike", ["weights"] * 1_001, "breaks `maxItems"),
+        ("/config_hash/config_hash", "sha256:0", "breaks `pattern"),
+        ("/config_hash/inputs/recipe", [], "expected object, found an array of 0"),
+        ("/config_hash/inputs/recipe", {str(index): 0 for index in range(20_001)}, "breaks `maxProperties"),
+        ("/config_hash/self_check/covered", -1, "breaks `minimum"),
+        ("/baseline/status", "fine", "expected one of"),
+        ("/baseline/loss_gap", "far", "breaks `pattern"),
+        ("/baseline/changed_inputs/0/root", "trunk", "expected one of"),
+        ("/baseline/unlike", ["weights"] * 1_001, "breaks `maxItems"),
         ("/against/commit", "main", "breaks `pattern"),
         ("/against/status", "drift", "expected one of"),
         ("/base/policy", "none", "expected one of"),
@@ -166,11 +166,11 @@ def test_a_missing_field_is_named(name: str) -> None:
 
 def test_a_report_of_the_former_version_is_still_read() -> None:
     found = json_reader.load(Path(__file__).parent / "former" / "report-0.1.json")
-    assert found["verdict"] == "fail" and not {"lock", "against", "base"} & found.keys()
+    assert found["verdict"] == "fail" and not {"baseline", "against", "base"} & found.keys()
 
 
-def test_an_address_can_be_hashed_again_from_the_report(tmp_path: Path) -> None:
-    leaves: dict[str, Leaf] = {
+def test_a_config_hash_can_be_hashed_again_from_the_report(tmp_path: Path) -> None:
+    inputs: dict[str, InputValue] = {
         "one": 1,
         "one-float": 1.0,
         "zero": -0.0,
@@ -179,16 +179,21 @@ def test_an_address_can_be_hashed_again_from_the_report(tmp_path: Path) -> None:
         "list": [1, [1.0]],
         "map": {"1": None},
     }
-    real = replace(tree.address({**leaves, "train/snippet": "x = 1\n" * 9_000}, {"torch": "2.13.0"}), proof=Proof(True, 9, 9))
-    found = from_json(_loaded(json_report.dumps(replace(reports.LOCKED, content_address=real)), tmp_path)["content_address"])
-    assert found == real and all(repr(found.recipe_leaves[name]) == repr(leaves[name]) for name in leaves)
+    real = replace(tree.hash_inputs({**inputs, "train/snippet": "x = 1\n" * 9_000}, {"torch": "2.13.0"}), self_check=SelfCheck(True, 9, 9))
+    found = from_json(_loaded(json_report.dumps(replace(reports.LOCKED, config_hash=real)), tmp_path)["config_hash"])
+    assert found == real and all(repr(found.recipe_inputs[name]) == repr(inputs[name]) for name in inputs)
 
 
-def test_lock_ref_and_base_hold_all_that_was_found() -> None:
+def test_baseline_ref_and_base_hold_all_that_was_found() -> None:
     document = json_report.to_json(reports.CHANGED)
-    lock, against, base = document["lock"], document["against"], json_report.to_json(reports.WEAKENED)["base"]
-    assert (lock["status"], lock["unlike"], lock["loss_gap"], lock["outside"]) == ("changed", ["losses", "weights"], 0.25, [])
-    assert lock["moved"][1] == {"root": "recipe", "name": "data/extra.bin", "before": None, "after": "sha256:" + "6f" * 32}
+    baseline, against, base = document["baseline"], document["against"], json_report.to_json(reports.WEAKENED)["base"]
+    assert (baseline["status"], baseline["unlike"], baseline["loss_gap"], baseline["outside"]) == (
+        "changed",
+        ["losses", "weights"],
+        0.25,
+        [],
+    )
+    assert baseline["changed_inputs"][1] == {"root": "recipe", "name": "data/extra.bin", "before": None, "after": "sha256:" + "6f" * 32}
     assert (against["ref"], against["first_divergence"]["name"], against["first_divergence"]["max_ulp"]) == (
         "origin/main",
         "blocks.3.attn.weight",
@@ -197,13 +202,13 @@ def test_lock_ref_and_base_hold_all_that_was_found() -> None:
     assert (base["policy"], [item["where"] for item in base["weakened"]]) == ("head", ["repro.yml:12", "repro.yml:31", ""])
 
 
-def test_a_leaf_that_json_cannot_hold_makes_a_valid_document_all_the_same(tmp_path: Path) -> None:
-    deep: Leaf = "x"
+def test_a_input_that_json_cannot_hold_makes_a_valid_document_all_the_same(tmp_path: Path) -> None:
+    deep: InputValue = "x"
     for _ in range(100):
         deep = [deep]
-    leaves: dict[str, Leaf] = {"deep": deep, "nan": math.nan, "surrogate": "\ud800"}
-    report = replace(reports.LOCKED, content_address=replace(reports.ADDRESS, recipe_leaves=leaves))
-    found = _loaded(json_report.dumps(report), tmp_path)["content_address"]["leaves"]["recipe"]
+    inputs: dict[str, InputValue] = {"deep": deep, "nan": math.nan, "surrogate": "\ud800"}
+    report = replace(reports.LOCKED, config_hash=replace(reports.ADDRESS, recipe_inputs=inputs))
+    found = _loaded(json_report.dumps(report), tmp_path)["config_hash"]["inputs"]["recipe"]
     assert found["nan"] == {"float": "nan"} and found["deep"][0][0] and found["surrogate"] == "\\ud800"
 
 
@@ -212,17 +217,17 @@ def test_a_number_that_python_cannot_write_is_shown_in_another_way(tmp_path: Pat
     assert _loaded(json_report.dumps(report), tmp_path)["determinism"]["determinism_settings"]["huge"].startswith("0x")
 
 
-def test_more_leaves_moves_and_weakenings_than_the_schema_takes_are_cut(tmp_path: Path) -> None:
+def test_more_inputs_changes_and_weakened_checks_than_the_schema_takes_are_cut(tmp_path: Path) -> None:
     found = _loaded(json_report.dumps(reports.enormous(tensors=20_001, name=10, reasons=1)), tmp_path)
-    assert len(found["content_address"]["leaves"]["recipe"]) == 20_000
-    assert [len(found["lock"][name]) for name in ("moved", "unlike", "outside")] == [1_000] * 3
-    assert len(found["against"]["moved"]) == len(found["base"]["weakened"]) == 1_000
+    assert len(found["config_hash"]["inputs"]["recipe"]) == 20_000
+    assert [len(found["baseline"][name]) for name in ("changed_inputs", "unlike", "outside")] == [1_000] * 3
+    assert len(found["against"]["changed_inputs"]) == len(found["base"]["weakened"]) == 1_000
 
 
 def test_fields_of_a_later_version_are_let_through() -> None:
     document = json_report.to_json(reports.FAIL) | {
         "added_later": 1,
-        "content_address": json_report.to_json(reports.LOCKED)["content_address"] | {"added_later": 1},
+        "config_hash": json_report.to_json(reports.LOCKED)["config_hash"] | {"added_later": 1},
         "diagnosis": {
             "cause": "nondeterministic-op",
             "op": "aten::index_put_",

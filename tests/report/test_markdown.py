@@ -84,9 +84,9 @@ def test_nothing_measured_says_so_and_shows_no_empty_section() -> None:
         "**Why**",
         "Reasons and what to do",
         "Checklist",
-        "Against the lock",
+        "Against the baseline",
         "**Base**",
-        "Content address",
+        "Config hash",
         "asks less",
         "Flags as read back",
         "Runs and times",
@@ -145,11 +145,11 @@ def test_the_limit_always_holds_and_the_verdict_goes_last(limit: int) -> None:
 def test_no_form_is_too_short_to_say_that_less_is_asked(limit: int) -> None:
     for report in (reports.WEAKENED, reports.hostile(), reports.enormous(tensors=50, name=10_000)):
         text = markdown.to_markdown(report, limit)
-        assert "⚠️" in text and "This change asks less" in _unfolded(text) and len(text) <= limit
+        assert "⚠️" in text and "Weakened checks" in _unfolded(text) and len(text) <= limit
 
 
-def test_where_no_form_fits_the_number_of_weakenings_is_still_said() -> None:
-    assert markdown.to_markdown(reports.WEAKENED, 160).splitlines()[2] == "⚠️ **This change asks less:** 3 weakenings."
+def test_where_no_form_fits_the_number_of_weakened_checks_is_still_said() -> None:
+    assert markdown.to_markdown(reports.WEAKENED, 160).splitlines()[2] == "⚠️ **Weakened checks:** 3 weakened checks."
 
 
 def _folded(text: str, title: str) -> str:
@@ -157,35 +157,35 @@ def _folded(text: str, title: str) -> str:
     return text.split(f"<summary>{title}</summary>")[1].split("</details>")[0]
 
 
-def test_drift_and_moved_leaves_are_told_in_full_behind_the_lock() -> None:
-    drift = _folded(markdown.to_markdown(reports.DRIFT), "Against the lock")
+def test_drift_and_changed_inputs_are_told_in_full_behind_the_lock() -> None:
+    drift = _folded(markdown.to_markdown(reports.DRIFT), "Against the baseline")
     text = markdown.to_markdown(reports.CHANGED)
-    changed = _folded(text, "Against the lock") + _folded(text, "Against another ref")
-    for words in ("- outside the leaves: `numpy: 2.1.0 -> 2.2.0`", "- **Remedy:** bring", "- losses up to **3.1e-05** apart"):
+    changed = _folded(text, "Against the baseline") + _folded(text, "Against another ref")
+    for words in ("- outside the inputs: `numpy: 2.1.0 -> 2.2.0`", "- **Remedy:** bring", "- losses up to **3.1e-05** apart"):
         assert words in drift, words
     for words in ("- recipe `data/extra.bin`: new, `sha256:6f6f6f6f6f6f`", "- platform `cpu/threads`: `2` -> `4`", "- first at **step 3**"):
         assert words in changed, words
 
 
-def test_the_address_and_its_leaves_are_folded_and_whole() -> None:
+def test_the_config_hash_and_its_inputs_are_folded_and_whole() -> None:
     text = markdown.to_markdown(reports.LOCKED)
-    folded = text[text.index("<details><summary>Content address") :]
+    folded = text[text.index("<details><summary>Config hash") :]
     for words in (
         reports.ADDRESS.config_hash,
         "| recipe | `seed` | `42` |",
         '| `{"loss": 1.0, "weights": 1e-05}` |',
-        "- every one of its 10",
+        "- covers 10",
     ):
         assert words in folded, words
     assert reports.ADDRESS.config_hash not in _unfolded(text)
-    assert "- ⚠️ only 9 of 10 leaves move it" in markdown.to_markdown(reports.UNPROVEN)
+    assert "- ⚠️ only 9 of 10 inputs affect it" in markdown.to_markdown(reports.UNPROVEN)
 
 
 def test_a_value_that_python_cannot_write_is_no_stack_trace() -> None:
     bottomless: list[Any] = []
     bottomless.append(bottomless)
-    leaves = {"huge": 10**5_000, "bottomless": bottomless}
-    text = markdown.to_markdown(replace(reports.LOCKED, content_address=replace(reports.ADDRESS, recipe_leaves=leaves)))
+    inputs = {"huge": 10**5_000, "bottomless": bottomless}
+    text = markdown.to_markdown(replace(reports.LOCKED, config_hash=replace(reports.ADDRESS, recipe_inputs=inputs)))
     assert text.count("too large to show") == 2
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.baseline.model import STATUSES, LockFinding
+from repro_gate.baseline.model import STATUSES, BaselineFinding
 from repro_gate.report.markdown import to_markdown
 from repro_gate.report.markdown_first import Links
 from repro_gate.report.markdown_parts import MARKS
-from repro_gate.report.model import Origin, Reason, Report, SeedResult, Weakening
+from repro_gate.report.model import Origin, Reason, Report, SeedResult, WeakenedCheck
 from tests.support import reports
 
 _GOLDEN = Path(__file__).parent / "golden"
@@ -25,7 +25,7 @@ _NAMES = ("fail", "pass", "inconclusive", "weakened")
 _RUN = "https://github.com/octo/training/actions/runs/7"
 _ENTROPY = Reason(
     "random-state/os-entropy",
-    "the runs parted, and training code drew from the operating system's entropy: train.py:41: rng = default_rng()",
+    "the runs diverged, and training code drew from the operating system's entropy: train.py:41: rng = default_rng()",
     "seed it from the run's seed",
 )
 
@@ -56,10 +56,10 @@ def test_the_comment_reads_as_the_golden_file(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", reports.ALL)
-def test_the_verdict_the_cost_the_lock_and_the_commit_are_always_seen(name: str) -> None:
+def test_the_verdict_the_cost_the_baseline_and_the_commit_are_always_seen(name: str) -> None:
     text = to_markdown(reports.ALL[name])
     assert text.startswith(f"## {MARKS[reports.ALL[name].verdict]} Repro Gate: {reports.ALL[name].verdict}, ")
-    assert {"Determinism cost", "Noise floor", "Lock", "Commit"} <= set(_rows(text))
+    assert {"Determinism cost", "Noise floor", "Baseline", "Commit"} <= set(_rows(text))
 
 
 def test_a_fail_says_step_tensor_and_distance_first_then_why_then_the_price() -> None:
@@ -114,27 +114,29 @@ def test_our_links_are_links_and_cannot_be_ended_early() -> None:
 
 @pytest.mark.parametrize("status", [*STATUSES, "inconclusive"])
 def test_every_standing_has_a_mark(status: str) -> None:
-    text = to_markdown(replace(reports.LOCKED, lock=LockFinding(status, "so it is")))
-    assert _rows(text)["Lock"].startswith(f"{MARKS[status]} **{status}**: so it is")
+    text = to_markdown(replace(reports.LOCKED, baseline=BaselineFinding(status, "so it is")))
+    assert _rows(text)["Baseline"].startswith(f"{MARKS[status]} **{status}**: so it is")
 
 
-def test_the_lock_the_ref_and_the_base_stand_in_the_table() -> None:
+def test_the_baseline_the_ref_and_the_base_stand_in_the_table() -> None:
     rows = _rows(to_markdown(reports.CHANGED))
-    assert rows["Lock"].startswith("⚠️ **changed**: the recipe moved and so did the bits (recorded `2026-11-01T09:00:00Z`)<br>differs in")
+    assert rows["Baseline"].startswith(
+        "⚠️ **changed**: inputs changed and so did the results (recorded `2026-11-01T09:00:00Z`)<br>differs in"
+    )
     assert rows["Against"].startswith("`origin/main` at `89abcdef0123`, ⚠️ **changed**:")
-    assert rows["Base"] == "`origin/main` at `89abcdef0123`: this change asks for nothing less; the spec of the base judged"
+    assert rows["Base"] == "`origin/main` at `89abcdef0123`: no weakened checks; the spec of the base judged"
 
 
-def test_what_a_change_asks_less_of_is_seen_without_a_click() -> None:
+def test_what_a_change_weakens_is_seen_without_a_click() -> None:
     text = _unfolded(to_markdown(reports.WEAKENED))
-    assert "### ⚠️ This change asks less" in text and "- `repro.yml:12` `determinism.allow`: `cudnn.benchmark` is left on now" in text
-    assert "- `repro.lock`: the entry of platform" in text and "the spec of this change judged." in text
-    assert "asks less" not in to_markdown(reports.LOCKED)
+    assert "### ⚠️ Weakened checks" in text and "- `repro.yml:12` `determinism.allow`: `cudnn.benchmark` is left on now" in text
+    assert "- `repro.baseline.yml`: the entry of platform" in text and "the spec of this change judged." in text
+    assert "Weakened checks" not in to_markdown(reports.LOCKED)
 
 
-def test_of_many_weakenings_the_first_are_seen_and_the_rest_is_folded() -> None:
+def test_of_many_weakened_checks_the_first_are_seen_and_the_rest_is_folded() -> None:
     assert reports.WEAKENED.base is not None
-    many = tuple(Weakening(f"key.{index}", "less now") for index in range(40))
+    many = tuple(WeakenedCheck(f"key.{index}", "less now") for index in range(40))
     text = to_markdown(replace(reports.WEAKENED, base=replace(reports.WEAKENED.base, weakened=many)))
     assert _unfolded(text).count("less now") == 5 and text.count("less now") == 25 and "and 15 more, all in the JSON report" in text
 

@@ -72,7 +72,7 @@ def test_no_word_of_the_training_is_a_workflow_command(text: str) -> None:
     assert sum("  | " in line for line in lines) == 1 + len(HOSTILE)
 
 
-def test_a_gating_that_ends_in_a_run_lets_the_runner_obey_again() -> None:
+def test_a_gate_run_that_ends_in_a_run_lets_the_runner_obey_again() -> None:
     stream = io.StringIO()
 
     def interrupted() -> None:
@@ -149,7 +149,7 @@ def test_a_divergence_is_one_sentence() -> None:
     assert sentence(Divergence(3, "loss", "loss", process="rank1")) == "at step 3, loss of rank1"
 
 
-def test_a_stream_that_nobody_reads_does_not_end_the_gating() -> None:
+def test_a_stream_that_nobody_reads_does_not_end_the_gate_run() -> None:
     import os
 
     reading, writing = os.pipe()

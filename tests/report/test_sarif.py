@@ -1,6 +1,6 @@
 """Claims about `report.sarif`: GitHub takes it, an alert is the same alert in the next run, and nothing in it is live.
 
-That it follows the official schema is held against Microsoft's copy of it in `tests/browser/test_code_scanning.py`.
+That it follows the official schema is compared with Microsoft's copy of it in `tests/browser/test_code_scanning.py`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_every_check_is_a_rule_with_its_page_as_help_whatever_was_found() -> Non
     assert list(rules) == [rule["id"] for rule in _run(_FAIL)["tool"]["driver"]["rules"]]
 
 
-def test_without_a_place_for_the_docs_no_address_is_made_up() -> None:
+def test_without_a_place_for_the_docs_no_config_hash_is_made_up() -> None:
     assert "helpUri" not in json.dumps(to_sarif(_FAIL)) and "informationUri" not in json.dumps(to_sarif(_FAIL))
 
 
@@ -83,7 +83,7 @@ def _prints(report: Report) -> list[str]:
 
 def test_an_alert_is_the_same_one_where_only_lines_steps_and_figures_moved() -> None:
     moved = replace(_ENTROPY, evidence=("src/train.py:52: rng = default_rng()", "src/data.py:8: random.Random()"), message="said otherwise")
-    later = (Reason("determinism/diverged", "two runs with seed 42 part at step 9"), _REASON)
+    later = (Reason("determinism/diverged", "two runs with seed 42 diverge at step 9"), _REASON)
     assert _prints(replace(_FAIL, checklist=(moved,), reasons=later, seconds=1.0)) == _prints(_FAIL)
 
 
@@ -139,6 +139,6 @@ def test_no_more_results_than_github_shows() -> None:
     assert len(_run(replace(_FAIL, checklist=checks, reasons=()))["results"]) == MAX_RESULTS
 
 
-def test_a_gating_without_an_answer_says_that_it_has_none() -> None:
+def test_a_gate_run_without_an_answer_says_that_it_has_none() -> None:
     assert _run(reports.INCONCLUSIVE)["invocations"] == [{"executionSuccessful": False}]
     assert _run(reports.FAIL)["invocations"] == [{"executionSuccessful": True}]

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from repro_gate.baseline.config_hash import Proof
-from repro_gate.baseline.model import STATUSES, LockFinding
+from repro_gate.baseline.config_hash import SelfCheck
+from repro_gate.baseline.model import STATUSES, BaselineFinding
 from repro_gate.checks.interface import CheckResult
 from repro_gate.report import layout, terminal
 from repro_gate.report.model import Reason, Report, SeedResult
@@ -118,7 +118,7 @@ def test_the_whole_interval_decides_about_the_budget(bounds: tuple[float, float]
 
 def test_a_pass_within_a_tolerance_is_not_sold_as_the_same_bits() -> None:
     first = _plain(reports.TOLERATED).split("\n")[1]
-    assert "not the same bits, but within the tolerance" in first
+    assert "not bitwise identical, but within the tolerance" in first
 
 
 def test_the_log_of_a_run_is_shown_only_where_it_ended_badly() -> None:
@@ -163,9 +163,9 @@ def test_ten_thousand_of_everything_and_five_hundred_reasons_stay_a_few_pages() 
     assert len(text.splitlines()) < 1_300 and "and 480 more" in text
 
 
-def test_what_a_change_asks_less_of_stands_above_the_reasons_with_key_and_line() -> None:
+def test_what_a_change_weakens_stands_above_the_reasons_with_key_and_line() -> None:
     text = _plain(replace(reports.WEAKENED, reasons=reports.FAIL.reasons))
-    assert text.index("This change asks less") < text.index("repro.yml:12 determinism.allow") < text.index("determinism/diverged")
+    assert text.index("Weakened checks") < text.index("repro.yml:12 determinism.allow") < text.index("determinism/diverged")
     assert "The base is origin/main at 89abcdef0123; the spec of this change judged" in text
     for item in reports.WEAKENED.base.weakened if reports.WEAKENED.base else ():
         assert item.key in text and item.message in text
@@ -173,23 +173,23 @@ def test_what_a_change_asks_less_of_stands_above_the_reasons_with_key_and_line()
 
 def test_a_base_that_is_not_weakened_is_one_line_and_no_section() -> None:
     text = " ".join(_plain(reports.LOCKED).split())
-    assert "origin/main at 89abcdef0123: this change asks for nothing less; the spec of the base judged" in text
-    assert "This change asks less" not in text and "asks for nothing less" not in _plain(reports.PASS)
+    assert "origin/main at 89abcdef0123: no weakened checks; the spec of the base judged" in text
+    assert "Weakened checks" not in text and "no weakened checks" not in _plain(reports.PASS)
 
 
-def test_drift_names_what_differs_outside_the_leaves_and_what_to_do() -> None:
+def test_drift_names_what_differs_outside_the_inputs_and_what_to_do() -> None:
     text = " ".join(_plain(reports.DRIFT).split())
     for words in (
-        "DRIFT the same address gives other bits",
+        "DRIFT same inputs, different results",
         "differs in losses, weights, artifact out/model.pt",
         "losses up to 3.1e-05 apart",
-        "outside the leaves: numpy: 2.1.0 -> 2.2.0",
-        "remedy: bring the change into the address",
+        "outside the inputs: numpy: 2.1.0 -> 2.2.0",
+        "remedy: bring the change into the config hash",
     ):
         assert words in text, words
 
 
-def test_leaves_that_moved_are_new_gone_or_from_and_to() -> None:
+def test_inputs_that_changed_are_new_gone_or_from_and_to() -> None:
     text = _plain(reports.CHANGED)
     for words in (
         "recipe code/tree: sha256:5e5e5e5e5e5e -> sha256:7a7a7a7a7a7a",
@@ -207,32 +207,32 @@ def test_the_answer_against_a_ref_names_the_first_step_and_tensor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("proof", "words"),
+    ("self_check", "words"),
     [
-        (Proof(True, 10, 10), "every one of its 10 leaves moves it"),
-        (Proof(True, 10, 9), "only 9 of 10 leaves move it"),
-        (Proof(False, 10, 10), "hashed twice, it was not the same"),
-        (Proof(True, 0, 0), "it has no leaves"),
-        (None, "not put to the proof"),
+        (SelfCheck(True, 10, 10), "covers 10 inputs"),
+        (SelfCheck(True, 10, 9), "only 9 of 10 inputs affect it"),
+        (SelfCheck(False, 10, 10), "hash is not stable"),
+        (SelfCheck(True, 0, 0), "it has no inputs"),
+        (None, "self-check not run"),
     ],
 )
-def test_the_address_says_what_it_showed_of_itself(proof: Proof | None, words: str) -> None:
-    text = _plain(replace(reports.LOCKED, content_address=replace(reports.ADDRESS, proof=proof)))
-    assert "address      sha256:ab12cd34ab12  recipe 012345670123  platform 89abcdef89ab" in text and words in text
+def test_the_config_hash_says_what_it_showed_of_itself(self_check: SelfCheck | None, words: str) -> None:
+    text = _plain(replace(reports.LOCKED, config_hash=replace(reports.ADDRESS, self_check=self_check)))
+    assert "config hash  sha256:ab12cd34ab12  recipe 012345670123  platform 89abcdef89ab" in text and words in text
 
 
-def test_long_lists_of_leaves_facts_and_weakenings_are_capped_and_counted() -> None:
+def test_long_lists_of_inputs_facts_and_weakenings_are_capped_and_counted() -> None:
     text = " ".join(_plain(reports.enormous(tensors=31, name=10)).split())
-    assert "and 21 more leaves" in text and "and 21 more facts" in text and "and 11 more, all in the JSON report" in text
+    assert "and 21 more inputs" in text and "and 21 more facts" in text and "and 11 more, all in the JSON report" in text
 
 
 @pytest.mark.parametrize("status", [*STATUSES, "inconclusive"])
 def test_every_standing_is_said_in_capitals(status: str) -> None:
-    report = replace(reports.LOCKED, lock=LockFinding(status, "so it is"))
+    report = replace(reports.LOCKED, baseline=BaselineFinding(status, "so it is"))
     assert f"{status.upper()}  so it is" in _plain(report)
 
 
 def test_many_seeds_are_counted_and_the_first_that_differs_is_shown() -> None:
     report = replace(reports.FAIL, comparisons=(SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT)))
     text = _plain(report)
-    assert "two runs with seed 2 part at step 3 (1 of 2 seeds)" in text and "1 same  2 differs" in text
+    assert "two runs with seed 2 diverge at step 3 (1 of 2 seeds)" in text and "1 same  2 differs" in text

@@ -1,4 +1,4 @@
-"""Claims about `runs.conditions`: what each condition sets, and which readings count as effective."""
+"""Claims about `runs.arms`: what each arm sets, and which readings count as effective."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ def test_a_flag_that_this_torch_does_not_have_is_no_fault(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*arms.IN_PROCESS, *arms.IN_ENVIRONMENT])
 def test_an_allowed_flag_is_neither_set_nor_missed(name: str) -> None:
-    condition = arms.deterministic(42, frozenset({name}), None)
-    assert name not in {**condition.flags, **condition.environment}
-    assert name not in arms.not_effective({**EFFECTIVE, name: "off", arms.WARN_ONLY: False}, condition)
+    arm = arms.deterministic(42, frozenset({name}), None)
+    assert name not in {**arm.flags, **arm.environment}
+    assert name not in arms.not_effective({**EFFECTIVE, name: "off", arms.WARN_ONLY: False}, arm)
 
 
 def test_the_default_condition_sets_the_seed_and_no_flag() -> None:
-    condition = arms.default(7, None)
-    assert (condition.flags, condition.environment, condition.seed) == ({}, {"PL_GLOBAL_SEED": "7", "PL_SEED_WORKERS": "1"}, 7)
+    arm = arms.default(7, None)
+    assert (arm.flags, arm.environment, arm.seed) == ({}, {"PL_GLOBAL_SEED": "7", "PL_SEED_WORKERS": "1"}, 7)
     pinned = arms.pinned(7, 1)
-    assert (pinned.flags, pinned.environment, pinned.steps) == ({}, {**condition.environment, "PYTHONHASHSEED": "7"}, 1)
-    assert arms.not_effective(dict.fromkeys(arms.FLAGS, "whatever"), condition) == {}
+    assert (pinned.flags, pinned.environment, pinned.steps) == ({}, {**arm.environment, "PYTHONHASHSEED": "7"}, 1)
+    assert arms.not_effective(dict.fromkeys(arms.FLAGS, "whatever"), arm) == {}
 
 
 @pytest.mark.parametrize("seed", [0, 42, 2**31 - 2, 2**31 - 1, 2**32 - 1])
 def test_the_reseeded_condition_has_the_same_flags_and_another_seed_that_fits_every_generator(seed: int) -> None:
-    condition = arms.reseeded(seed, frozenset({"NCCL_ALGO"}), 2)
+    arm = arms.reseeded(seed, frozenset({"NCCL_ALGO"}), 2)
     like = arms.deterministic(seed, frozenset({"NCCL_ALGO"}), None)
-    assert condition.flags == like.flags and condition.steps == 2
-    assert condition.seed != seed and 0 <= condition.seed < (2**31 if seed < 2**31 else 2**32)
-    differing = {name for name in condition.environment if condition.environment[name] != like.environment[name]}
+    assert arm.flags == like.flags and arm.steps == 2
+    assert arm.seed != seed and 0 <= arm.seed < (2**31 if seed < 2**31 else 2**32)
+    differing = {name for name in arm.environment if arm.environment[name] != like.environment[name]}
     assert differing == {"PYTHONHASHSEED", "PL_GLOBAL_SEED"}

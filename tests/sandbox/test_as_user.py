@@ -12,7 +12,7 @@ import pytest
 
 from repro_gate.files import NotRegular, copy_file
 from repro_gate.runs.artifacts import collect
-from repro_gate.sandbox.as_user import open_written, sight_of
+from repro_gate.sandbox.as_user import as_training_user, open_written
 from repro_gate.sandbox.identity import GID, UID
 from repro_gate.sandbox.ownership import give, let_in, seal
 from tests.support.starting import APPEND, LIST, OWN, READ, SAME, attempt, needs_own_user
@@ -22,7 +22,7 @@ pytestmark = needs_own_user
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder as a gating has: the training may pass through it."""
+    """A folder as a gate run has: the training may pass through it."""
     found = tmp_path / "place"
     found.mkdir()
     let_in(OWN, found)
@@ -58,10 +58,10 @@ def test_its_own_file_is_read(written: Path) -> None:
 
 
 def test_root_sees_as_the_training_does_and_then_as_root_again(secret: Path) -> None:
-    with pytest.raises(PermissionError), sight_of(OWN):
+    with pytest.raises(PermissionError), as_training_user(OWN):
         secret.read_bytes()
     assert secret.read_bytes() == b"secret"
-    with sight_of(SAME):
+    with as_training_user(SAME):
         assert secret.read_bytes() == b"secret"
 
 
@@ -75,7 +75,7 @@ def test_only_this_thread_sees_so(secret: Path) -> None:
 
     other = threading.Thread(target=look)  # there before, as the reader of a run's output is: what is started inside would inherit
     other.start()
-    with sight_of(OWN):
+    with as_training_user(OWN):
         looking.set()
         other.join()
     assert found == [b"secret"]
@@ -122,7 +122,7 @@ def test_a_race_of_links_never_shows_the_secret(written: Path, secret: Path) -> 
     ended = threading.Event()
 
     def swap() -> None:
-        with sight_of(OWN):
+        with as_training_user(OWN):
             while not ended.is_set():
                 os.symlink(secret, written / "new")
                 os.replace(written / "new", written / "trace")
@@ -151,7 +151,7 @@ def test_artifacts_through_links_are_what_the_training_could_read(written: Path,
     os.symlink(written / "trace", written / "out" / "inside.pt")
     os.symlink("/proc/self/environ", written / "out" / "environ.pt")
     os.link(secret, written / "out" / "hard.pt")
-    found, _ = collect(written, ["out/*.pt"], tmp_path / "kept", partial(sight_of, OWN))
+    found, _ = collect(written, ["out/*.pt"], tmp_path / "kept", partial(as_training_user, OWN))
     assert {item.name: item.note for item in found} == {
         "out/inside.pt": "",
         "out/environ.pt": "a link leads out of the working directory",
@@ -164,7 +164,7 @@ def test_artifacts_through_links_are_what_the_training_could_read(written: Path,
 
 def test_copying_looks_up_the_source_with_the_trainings_rights(secret: Path, tmp_path: Path) -> None:
     with pytest.raises(PermissionError):
-        copy_file(secret, tmp_path / "copy", partial(sight_of, OWN))
+        copy_file(secret, tmp_path / "copy", partial(as_training_user, OWN))
     assert copy_file(secret, tmp_path / "copy") == 6
 
 

@@ -60,7 +60,7 @@ def project(folder: Path, script: str, spec: str = "", **env: str) -> Path:
 
 
 def gate(checkout: Path, level: str, **environment: str) -> Mapping[str, Any]:
-    """The report of one gating as `level` says; the traces lie beside the checkout."""
+    """The report of one gate run as `level` says; the traces lie beside the checkout."""
     home, temporary = checkout.parent / "home", checkout.parent / "tmp"
     for folder in (home, temporary):
         folder.mkdir(exist_ok=True)
@@ -110,7 +110,7 @@ def test_the_verdict_is_that_of_one_user_with_artifacts_and_data_inside_and_outs
     own, same = gate(checkout, "own-user"), gate(checkout, "same-user")
     assert (own["verdict"], same["verdict"]) == ("pass", "pass"), (own, same)
     assert (own["subject"]["isolation"], same["subject"]["isolation"]) == ("own-user", "same-user")
-    assert own["fingerprint"] == same["fingerprint"] and own["content_address"]["recipe"] == same["content_address"]["recipe"]
+    assert own["fingerprint"] == same["fingerprint"] and own["config_hash"]["recipe"] == same["config_hash"]["recipe"]
     assert [run["artifacts"] for run in own["runs"]] == [run["artifacts"] for run in same["runs"]] == [1, 1, 0]
     statuses = [{item["id"]: item["status"] for item in report["checklist"]} for report in (own, same)]
     assert statuses[0] == statuses[1]

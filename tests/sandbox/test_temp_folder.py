@@ -1,4 +1,4 @@
-"""The folder of a gating: always the same path, nobody else's, and gone at the end."""
+"""The folder of a gate run: always the same path, nobody else's, and gone at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.sandbox.temp_folder import taken_place
+from repro_gate.sandbox.temp_folder import fixed_folder
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_one_gating_after_the_other_has_the_same_path(folder: Path) -> None:
     paths = []
     for _ in range(3):
-        with taken_place() as place:
+        with fixed_folder() as place:
             (place / "run").mkdir()
             paths.append(place)
             assert place.stat().st_mode & 0o777 == 0o700
@@ -32,9 +32,9 @@ def test_one_gating_after_the_other_has_the_same_path(folder: Path) -> None:
 
 
 def test_two_at_once_do_not_share(folder: Path) -> None:
-    with taken_place() as first, taken_place() as second:
+    with fixed_folder() as first, fixed_folder() as second:
         assert first != second
-        with taken_place() as third:
+        with fixed_folder() as third:
             assert third not in (first, second)
     assert list(folder.iterdir()) == []
 
@@ -42,8 +42,8 @@ def test_two_at_once_do_not_share(folder: Path) -> None:
 def test_a_mount_on_which_nothing_can_be_started_is_named(folder: Path) -> None:
     """It said that there is no torch: the `python` that brings the probe could not be started, and another one was found."""
     (folder / "mount/below").mkdir(parents=True)
-    program = "import tempfile, sys\nfrom repro_gate.sandbox.temp_folder import taken_place\n"
-    program += "tempfile.tempdir = sys.argv[1]\nwith taken_place(): print('made')"
+    program = "import tempfile, sys\nfrom repro_gate.sandbox.temp_folder import fixed_folder\n"
+    program += "tempfile.tempdir = sys.argv[1]\nwith fixed_folder(): print('made')"
     mounted = 'mount -t tmpfs -o "$1" none "$2" && mkdir "$2/below" && exec "$3" -c "$4" "$2/below"'
 
     def told(options: str) -> str:
@@ -57,7 +57,7 @@ def test_a_mount_on_which_nothing_can_be_started_is_named(folder: Path) -> None:
 
 
 def test_it_is_removed_when_the_gating_fails(folder: Path) -> None:
-    with pytest.raises(RuntimeError), taken_place():
+    with pytest.raises(RuntimeError), fixed_folder():
         raise RuntimeError
     assert list(folder.iterdir()) == []
 
@@ -66,8 +66,8 @@ def test_the_place_of_a_gate_that_was_killed_is_taken_over(folder: Path) -> None
     program = """
 import os, signal, sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from repro_gate.sandbox.temp_folder import taken_place
-with taken_place() as place:
+from repro_gate.sandbox.temp_folder import fixed_folder
+with fixed_folder() as place:
     (place / "left").mkdir()
     print(place, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -75,7 +75,7 @@ with taken_place() as place:
     killed = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False)
     left = Path(killed.stdout.strip())
     assert left.is_dir() and (left / "left").is_dir()
-    with taken_place() as place:
+    with fixed_folder() as place:
         assert place == left and not (place / "left").exists()
     assert list(folder.iterdir()) == []
 
@@ -83,15 +83,15 @@ with taken_place() as place:
 def test_a_folder_that_somebody_made_is_left_alone(folder: Path) -> None:
     name = f"repro-gate-{os.getuid()}-0"
     (folder / name).mkdir()
-    with taken_place() as place:
+    with fixed_folder() as place:
         assert place.name == f"repro-gate-{os.getuid()}-1", "it may be somebody who is just making it"
     os.utime(folder / name, (time.time() - 3600,) * 2)
-    with taken_place() as place:
+    with fixed_folder() as place:
         assert place.name == name, "nobody is"
     target = folder / "target"
     target.mkdir()
     (folder / name).symlink_to(target)
-    with taken_place() as place:
+    with fixed_folder() as place:
         assert place.name == f"repro-gate-{os.getuid()}-1"
     assert target.is_dir()
 
@@ -106,11 +106,11 @@ def test_two_that_find_an_abandoned_place_do_not_both_take_it_over(folder: Path,
 
     def between(self: Path, target: Path) -> Path:
         monkeypatch.setattr(Path, "rename", rename)
-        with taken_place() as other:
+        with fixed_folder() as other:
             seen.append(other.name)
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", between)
-    with taken_place() as place:
+    with fixed_folder() as place:
         assert place == left and seen == [f"repro-gate-{os.getuid()}-1"]
     assert list(folder.iterdir()) == []

@@ -10,7 +10,7 @@ from typing import Any
 
 from repro_gate.checks.interface import Evidence
 from repro_gate.runs import arms
-from repro_gate.runs.arms import Condition
+from repro_gate.runs.arms import Arm
 from repro_gate.runs.launch import Plan, Run
 from repro_gate.runs.process import Ended
 from repro_gate.spec.model import Checklist, Spec, Train
@@ -117,8 +117,8 @@ def apart(
     return replace(trace, distances=[*trace.distances, item])
 
 
-def condition(name: str = "deterministic", seed: int = 42) -> Condition:
-    """A condition of the gate's, by name."""
+def arm(name: str = "deterministic", seed: int = 42) -> Arm:
+    """A arm of the gate's, by name."""
     if name == "default":
         return arms.default(seed, None)
     return arms.reseeded(seed, frozenset(), 2) if name == "reseeded" else arms.deterministic(seed, frozenset(), None)
@@ -133,11 +133,9 @@ def run(
     tail: Sequence[str] = (),
     left: int = 0,
 ) -> Run:
-    """What came of one run; its condition follows from its name."""
+    """What came of one run; its arm follows from its name."""
     ended = Ended(0 if outcome in ("finished", "stopped") else 1, None, False, "", 1.5, tuple(tail), left, False)
-    return Run(
-        Plan(name, condition(name.rpartition("-")[0] or name)), outcome, ended, traces, problem, "mend it" if problem else "", reason_id
-    )
+    return Run(Plan(name, arm(name.rpartition("-")[0] or name)), outcome, ended, traces, problem, "mend it" if problem else "", reason_id)
 
 
 def spec(tmp_path: Path = Path("/nowhere"), *, profile: str = "basic", **sections: Any) -> Spec:

@@ -56,7 +56,7 @@ def command(*arguments: str | Path) -> list[str]:
 
 
 def gate(folder: Path, *arguments: str, out: Path, timeout: float = 900, **more: str) -> Gated:
-    """Gate the spec in `folder`. The report is held against its schema on the way in."""
+    """Gate the spec in `folder`. The report is compared with its schema on the way in."""
     target = out / "report.json"
     done = subprocess.run(
         command("run", folder, "--json", target, *arguments),

@@ -1,4 +1,4 @@
-"""Addresses, outcomes and entries of one small training: what the tests of the lock and of what a change weakens stand on."""
+"""Addresses, outcomes and entries of one small training: what the tests of the baseline and of what a change weakens stand on."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from repro_gate.baseline.config_hash import ContentAddress, Leaf
+from repro_gate.baseline.config_hash import ConfigHash, InputValue
 from repro_gate.baseline.drift import entry_of
-from repro_gate.baseline.model import Entry, LockFile, Outcome
-from repro_gate.baseline.tree import address as address_of
+from repro_gate.baseline.model import Baseline, Entry, Outcome
+from repro_gate.baseline.tree import hash_inputs
 
-RECIPE: Mapping[str, Leaf] = {
+RECIPE: Mapping[str, InputValue] = {
     "code/train.py": "sha256:" + "1" * 64,
     "data/train.bin": "sha256:" + "2" * 64,
     "seeds": [42],
@@ -19,8 +19,8 @@ RECIPE: Mapping[str, Leaf] = {
     "tolerance": 1e-06,
     "train.env": {"WANDB_MODE": "disabled"},
 }
-CPU: Mapping[str, Leaf] = {"cpu-model": "AMD EPYC 7763 64-Core Processor", "torch": "2.13.0", "threads": 2}
-GPU: Mapping[str, Leaf] = {"gpu-model": "NVIDIA H100 80GB HBM3", "torch": "2.13.0", "driver": "560.35"}
+CPU: Mapping[str, InputValue] = {"cpu-model": "AMD EPYC 7763 64-Core Processor", "torch": "2.13.0", "threads": 2}
+GPU: Mapping[str, InputValue] = {"gpu-model": "NVIDIA H100 80GB HBM3", "torch": "2.13.0", "driver": "560.35"}
 OUTSIDE: Mapping[str, str] = {"distribution/numpy": "2.1.0", "kernel": "Linux 6.8", "libc": "glibc 2.39"}
 NOW = "2026-08-01T12:00:00Z"
 
@@ -30,9 +30,9 @@ def digest(*parts: object) -> str:
     return "sha256:" + hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def address(recipe: Mapping[str, Leaf] = RECIPE, platform: Mapping[str, Leaf] = CPU) -> ContentAddress:
-    """The address of these leaves."""
-    return address_of(recipe, platform)
+def config_hash_of(recipe: Mapping[str, InputValue] = RECIPE, platform: Mapping[str, InputValue] = CPU) -> ConfigHash:
+    """The config hash of these inputs."""
+    return hash_inputs(recipe, platform)
 
 
 def outcome(seed: int = 42, bits: object = "first", **changes: Any) -> Outcome:
@@ -50,15 +50,15 @@ def outcome(seed: int = 42, bits: object = "first", **changes: Any) -> Outcome:
 
 
 def entry(
-    recipe: Mapping[str, Leaf] = RECIPE,
-    platform: Mapping[str, Leaf] = CPU,
+    recipe: Mapping[str, InputValue] = RECIPE,
+    platform: Mapping[str, InputValue] = CPU,
     *outcomes: Outcome,
     outside: Mapping[str, str] = OUTSIDE,
 ) -> Entry:
-    """An entry as `repro-gate lock` makes it."""
-    return entry_of(address(recipe, platform), outcomes or (outcome(),), outside, NOW, "0.2.0")
+    """An entry as `repro-gate baseline` makes it."""
+    return entry_of(config_hash_of(recipe, platform), outcomes or (outcome(),), outside, NOW, "0.2.0")
 
 
-def lock(*entries: Entry) -> LockFile:
-    """A lock with these entries."""
-    return LockFile({item.platform: item for item in entries})
+def baseline(*entries: Entry) -> Baseline:
+    """A baseline with these entries."""
+    return Baseline({item.platform: item for item in entries})

@@ -1,16 +1,16 @@
 """Reports that the tests of every face share: a pass, a fail, an inconclusive one, one within a tolerance, one with nothing measured, each
-answer of the lock, another ref and a base that is asked less of, and the worst that a stranger's checkout could make of one."""
+answer of the baseline, another ref and a base that is weakened, and the worst that an untrusted checkout could make of one."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 
-from repro_gate.baseline.config_hash import ContentAddress, LeafMove, Proof
-from repro_gate.baseline.model import AgainstFinding, LockFinding
+from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, SelfCheck
+from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import Comparison, Cost, Distance, Divergence, NoiseFloor, Tally
-from repro_gate.report.model import BaseFinding, Reason, Report, RunSummary, SeedResult, Subject, Weakening
+from repro_gate.report.model import BaseFinding, Reason, Report, RunSummary, SeedResult, Subject, WeakenedCheck
 
 HOSTILE = (
     "<img src=x onerror=alert(1)></details></code>`|@octocat #1 GH-2 https://evil.example www.evil.example :tada: [a](b) ![c](d) $x$\n"
@@ -72,7 +72,7 @@ DIFFERENT = Comparison(
 CHECKLIST = (
     CheckResult("code/committed", "code", "warn", "train.py has uncommitted changes", ("train.py",), "commit them, then run again"),
     CheckResult("data/checksums", "data", "pass", "1 of 1 files have the declared SHA-256"),
-    CheckResult("env/lockfile", "env", "pass", "requirements.lock pins 41 packages"),
+    CheckResult("env/lockfile", "env", "pass", "requirements.baseline pins 41 packages"),
     CheckResult("env/image-digest", "env", "waived", "waived until 2027-06-30: bare-metal runner"),
     CheckResult("random-state/seed-matters", "random-state", "pass", "another seed gives other losses"),
     CheckResult("hardware/device", "hardware", "pass", "trained on cpu, as declared"),
@@ -81,8 +81,8 @@ CHECKLIST = (
 
 def run(name: str, **changes: object) -> RunSummary:
     """One run that was stopped at its fiftieth step."""
-    condition = name.rpartition("-")[0] or name
-    summary = RunSummary(name=name, condition=condition, seed=42, steps=50, seconds=12.3, exit_code=0, outcome="stopped", settings=SETTINGS)
+    arm = name.rpartition("-")[0] or name
+    summary = RunSummary(name=name, arm=arm, seed=42, steps=50, seconds=12.3, exit_code=0, outcome="stopped", settings=SETTINGS)
     return replace(summary, **changes)  # type: ignore[arg-type]
 
 
@@ -117,7 +117,7 @@ FAIL = replace(
     reasons=(
         Reason(
             "determinism/diverged",
-            "Two runs with seed 42 and every flag on are not the same bits: the gradient of blocks.3.attn.weight parts at step 3.",
+            "Two runs with seed 42 and all determinism flags on diverge at step 3 (gradient of blocks.3.attn.weight).",
             "See what feeds blocks.3.attn.weight: an unseeded generator, a custom kernel or the clock.",
         ),
         Reason("determinism/flag-undone", "train.py:17 sets `torch.backends.cudnn.benchmark` to True.", "Remove line 17 of train.py."),
@@ -165,11 +165,11 @@ FASTER = replace(
     comparisons=(SeedResult(1, SAME), SeedResult(2, SAME)),
     non_finite=((7, "nan"), (8, "inf")),
 )
-ADDRESS = ContentAddress(
+ADDRESS = ConfigHash(
     config_hash="sha256:" + "ab12cd34" * 8,
     recipe="sha256:" + "01234567" * 8,
     platform="sha256:" + "89abcdef" * 8,
-    recipe_leaves={
+    recipe_inputs={
         "code/tree": "sha256:" + "5e" * 32,
         "data/train.bin": "sha256:" + "6f" * 32,
         "seed": 42,
@@ -178,43 +178,47 @@ ADDRESS = ContentAddress(
         "flags/cudnn.benchmark": False,
         "command": ["python", "train.py", "--seed", "{seed}"],
     },
-    platform_leaves={"cpu/model": "EPYC 9R14", "cpu/threads": 2, "torch": "2.13.0"},
-    proof=Proof(stable=True, leaves=10, moved=10),
+    platform_inputs={"cpu/model": "EPYC 9R14", "cpu/threads": 2, "torch": "2.13.0"},
+    self_check=SelfCheck(stable=True, inputs=10, covered=10),
 )
 MOVES = (
-    LeafMove("recipe", "code/tree", "sha256:" + "5e" * 32, "sha256:" + "7a" * 32),
-    LeafMove("recipe", "data/extra.bin", None, "sha256:" + "6f" * 32),
-    LeafMove("recipe", "data/old.bin", "sha256:" + "6f" * 32, None),
-    LeafMove("platform", "cpu/threads", "2", "4"),
+    ChangedInput("recipe", "code/tree", "sha256:" + "5e" * 32, "sha256:" + "7a" * 32),
+    ChangedInput("recipe", "data/extra.bin", None, "sha256:" + "6f" * 32),
+    ChangedInput("recipe", "data/old.bin", "sha256:" + "6f" * 32, None),
+    ChangedInput("platform", "cpu/threads", "2", "4"),
 )
 COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
 LOCKED = replace(
     PASS,
     notes=(),
-    content_address=ADDRESS,
-    lock=LockFinding("unchanged", "the same address gave the same bits", recorded="2026-11-01T09:00:00Z"),
+    config_hash=ADDRESS,
+    baseline=BaselineFinding("unchanged", "same inputs, bitwise identical results", recorded="2026-11-01T09:00:00Z"),
     base=BaseFinding("origin/main", COMMIT, "base"),
 )
 DRIFT = replace(
     LOCKED,
     verdict="fail",
-    reasons=(Reason("lock/drift", "The same address gives other bits than repro.lock records.", "See what changed outside the leaves."),),
-    lock=LockFinding(
+    reasons=(
+        Reason(
+            "baseline/drift", "Same inputs, different results: not what repro.baseline.yml records.", "See what changed outside the inputs."
+        ),
+    ),
+    baseline=BaselineFinding(
         "drift",
-        "the same address gives other bits than recorded",
+        "same inputs, different results",
         unlike=("losses", "weights", "artifact out/model.pt"),
         loss_gap=3.1e-5,
         outside=("numpy: 2.1.0 -> 2.2.0", "kernel: 6.1.0 -> 6.8.0"),
         recorded="2026-11-01T09:00:00Z",
-        remedy="bring the change into the address (a lockfile, an image digest), then run `repro-gate lock`",
+        remedy="bring the change into the config hash (a lockfile, an image digest), then run `repro-gate baseline`",
     ),
 )
 CHANGED = replace(
     LOCKED,
-    lock=LockFinding(
-        "changed", "the recipe moved and so did the bits", MOVES, ("losses", "weights"), 0.25, recorded="2026-11-01T09:00:00Z"
+    baseline=BaselineFinding(
+        "changed", "inputs changed and so did the results", MOVES, ("losses", "weights"), 0.25, recorded="2026-11-01T09:00:00Z"
     ),
-    against=AgainstFinding("origin/main", COMMIT, "changed", "the recipe moved and so did the bits", MOVES[:1], FIRST, 0.25),
+    against=AgainstFinding("origin/main", COMMIT, "changed", "inputs changed and so did the results", MOVES[:1], FIRST, 0.25),
 )
 WEAKENED = replace(
     LOCKED,
@@ -223,13 +227,15 @@ WEAKENED = replace(
         COMMIT,
         "head",
         (
-            Weakening("determinism.allow", "cudnn.benchmark is left on now: `[]` before, `[cudnn.benchmark]` now", "repro.yml:12"),
-            Weakening("checklist.waive", "env/image-digest is waived now, and was not before", "repro.yml:31"),
-            Weakening("repro.lock", "the entry of platform 89abcdef was rewritten by hand"),
+            WeakenedCheck("determinism.allow", "cudnn.benchmark is left on now: `[]` before, `[cudnn.benchmark]` now", "repro.yml:12"),
+            WeakenedCheck("checklist.waive", "env/image-digest is waived now, and was not before", "repro.yml:31"),
+            WeakenedCheck("repro.baseline.yml", "the entry of platform 89abcdef was rewritten by hand"),
         ),
     ),
 )
-UNPROVEN = replace(LOCKED, content_address=replace(ADDRESS, proof=Proof(True, 10, 9)), lock=LockFinding("new-platform", "nothing recorded"))
+UNPROVEN = replace(
+    LOCKED, config_hash=replace(ADDRESS, self_check=SelfCheck(True, 10, 9)), baseline=BaselineFinding("new-platform", "nothing recorded")
+)
 ALL = {
     "locked": LOCKED,
     "drift": DRIFT,
@@ -249,7 +255,11 @@ def hostile(text: str = HOSTILE) -> Report:
     """A failing report in which every text that can come from outside is `text`."""
     first = replace(FIRST, name=text, process=text, dtype=text, values=(text, text), detail=text)
     pair = replace(DIFFERENT, first_divergence=first, weights=(first, first))
-    moves = (LeafMove("recipe", text, text, text), LeafMove("platform", text, None, text), LeafMove("platform", text, text, None))
+    moves = (
+        ChangedInput("recipe", text, text, text),
+        ChangedInput("platform", text, None, text),
+        ChangedInput("platform", text, text, None),
+    )
     return replace(
         FAIL,
         comparisons=(SeedResult(42, pair),),
@@ -262,13 +272,13 @@ def hostile(text: str = HOSTILE) -> Report:
         started=text,
         subject=Subject(text, text, None, (text,), (42,), {text: text}, text),
         checklist=tuple(CheckResult(text, category, "fail", text, (text,), text) for category in ("code", "data")),
-        runs=(run("x", outcome=text, exit_code=1, log_tail=(text, text), settings={text: text}, condition=text), run(text)),
-        content_address=replace(
-            ADDRESS, recipe_leaves={text: text, "list": [text, {text: text}]}, platform_leaves={text: {text: [text, 1.0]}, "x": text}
+        runs=(run("x", outcome=text, exit_code=1, log_tail=(text, text), settings={text: text}, arm=text), run(text)),
+        config_hash=replace(
+            ADDRESS, recipe_inputs={text: text, "list": [text, {text: text}]}, platform_inputs={text: {text: [text, 1.0]}, "x": text}
         ),
-        lock=LockFinding("drift", text, moves, (text, text), 1.0, (text, text), text, text),
+        baseline=BaselineFinding("drift", text, moves, (text, text), 1.0, (text, text), text, text),
         against=AgainstFinding(text, COMMIT, "changed", text, moves, first, math.inf),
-        base=BaseFinding(text, COMMIT, "head", (Weakening(text, text, text), Weakening(text, text))),
+        base=BaseFinding(text, COMMIT, "head", (WeakenedCheck(text, text, text), WeakenedCheck(text, text))),
     )
 
 
@@ -276,13 +286,13 @@ def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> 
     """More than any comment holds: `tensors` weights, names of `name` characters, `reasons` reasons."""
     long = "`|<@#" * (name // 5)
     weights = tuple(replace(WEIGHTS[0], name=long) for _ in range(tensors))
-    moves = tuple(LeafMove("recipe", long, long, long) for _ in range(tensors))
+    moves = tuple(ChangedInput("recipe", long, long, long) for _ in range(tensors))
     return replace(
         hostile(long),
-        content_address=replace(ADDRESS, recipe_leaves={f"data/{index}": long[:2_000] for index in range(tensors)}),
-        lock=LockFinding("drift", long, moves, (long,) * tensors, 1.0, (long,) * tensors, long, long),
+        config_hash=replace(ADDRESS, recipe_inputs={f"data/{index}": long[:2_000] for index in range(tensors)}),
+        baseline=BaselineFinding("drift", long, moves, (long,) * tensors, 1.0, (long,) * tensors, long, long),
         against=AgainstFinding(long, COMMIT, "changed", long, moves),
-        base=BaseFinding(long, COMMIT, "head", tuple(Weakening(long, long, long) for _ in range(tensors))),
+        base=BaseFinding(long, COMMIT, "head", tuple(WeakenedCheck(long, long, long) for _ in range(tensors))),
         reasons=tuple(Reason(f"made/up-{index}", long, long) for index in range(reasons)),
         comparisons=(SeedResult(42, replace(DIFFERENT, weights=weights, first_divergence=replace(FIRST, name=long))),),
     )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from repro_gate.runs import arms
-from repro_gate.runs.arms import Condition
+from repro_gate.runs.arms import Arm
 from repro_gate.runs.launch import Original, Plan, Run, Site, launch
 from repro_gate.spec.model import Capture, Spec, Train
 from repro_gate.trace.model import Block, Trace
@@ -23,7 +23,7 @@ def trace_script(
     *,
     command: str = "python train.py",
     name: str = "run",
-    condition: Condition | None = None,
+    arm: Arm | None = None,
     steps: int | None = None,
     every: int = 1,
     seed: int = 42,
@@ -37,7 +37,7 @@ def trace_script(
     original: Original | None = None,
     began: float | None = None,
 ) -> Run:
-    """One run of `train.py` (or several files, by name) under the probe, in `tmp_path`; the condition is `deterministic` unless given."""
+    """One run of `train.py` (or several files, by name) under the probe, in `tmp_path`; the arm is `deterministic` unless given."""
     place = tmp_path / "place"
     workspace = place / "workspace"
     for folder in (workspace, place / "home", place / "tmp"):
@@ -46,7 +46,7 @@ def trace_script(
         (workspace / file).parent.mkdir(parents=True, exist_ok=True)
         (workspace / file).write_text(textwrap.dedent(text))
     spec = Spec(tmp_path / "repro.yml", train=Train(run=command, steps=steps, timeout=timeout, env=env or {}), capture=Capture(every=every))
-    plan = Plan(name, condition or arms.deterministic(seed, frozenset(), steps), keep_final, keep_step, tuple(reference), observe)
+    plan = Plan(name, arm or arms.deterministic(seed, frozenset(), steps), keep_final, keep_step, tuple(reference), observe)
     site = Site(place, workspace, workspace, place / "runs", {"PATH": PATH, "LANG": "C.UTF-8"}, tuple(data), original=original, began=began)
     return launch(spec, plan, site, lambda traces: None)
 

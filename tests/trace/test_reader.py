@@ -1,4 +1,4 @@
-"""A trace is written by a stranger's process: what does not follow the format is refused, in words, whatever it is."""
+"""A trace is written by an untrusted process: what does not follow the format is refused, in words, whatever it is."""
 
 from __future__ import annotations
 

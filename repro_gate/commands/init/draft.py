@@ -50,7 +50,7 @@ determinism:
 capture:
   # Steps between digests: larger is faster, and finds a divergence less exactly.
   every: 1
-  # Files that the training writes, as globs below the working directory: they are compared leaf by leaf after the run.
+  # Files that the training writes, as globs below the working directory: they are compared value by value after the run.
   # artifacts: [out/*.pt, out/metrics.json]
 
 cost:

@@ -1,6 +1,5 @@
 """What lies in a checkout, for the draft of a `repro.yml`: a walk with limits, and the lockfiles, data and Dockerfiles that it meets.
-
-Called by `spec.init`. Reads names and sizes, and the bytes of data files for their checksums; runs nothing. Standard library only.
+Reads names and sizes, and the bytes of data files for their checksums; runs nothing. Standard library only.
 """
 
 from __future__ import annotations

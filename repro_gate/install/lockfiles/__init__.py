@@ -1,6 +1,5 @@
 """Lockfiles: what each pins, and what it leaves open. One reader for each format; `read_lock` chooses by the file's name.
-
-Called by the checks of `env`. A lockfile is a stranger's: sizes, counts and depths are bounded, and every fault is a LockfileError.
+A lockfile is an untrusted: sizes, counts and depths are bounded, and every fault is a LockfileError.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""conda-lock.yml (version 1): a list of packages, one for each platform, conda's and pip's. Called by `read_lock`."""
+"""conda-lock.yml (version 1): a list of packages, one for each platform, conda's and pip's."""
 
 from __future__ import annotations
 

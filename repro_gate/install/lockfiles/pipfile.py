@@ -1,4 +1,4 @@
-"""Pipfile.lock: JSON with one mapping of packages for each category (`default`, `develop`, …). Called by `read_lock`."""
+"""Pipfile.lock: JSON with one mapping of packages for each category (`default`, `develop`, …)."""
 
 from __future__ import annotations
 

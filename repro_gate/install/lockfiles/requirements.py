@@ -1,4 +1,4 @@
-"""requirements.txt and its like in pip's hash-checking mode: `name==version --hash=sha256:…` on each line. Called by `read_lock`.
+"""requirements.txt and its like in pip's hash-checking mode: `name==version --hash=sha256:…` on each line.
 
 Lines are joined and comments cut as pip does it. `-r` is followed inside the checkout; `-c`, indexes and the like pin nothing and are
 passed over. What pip refuses under `--require-hashes` (an editable, a repository, a range of versions) is a fault.

@@ -1,4 +1,4 @@
-"""The lockfiles that are TOML: uv.lock, poetry.lock, pdm.lock and pylock.toml (PEP 751). Called by `read_lock`.
+"""The lockfiles that are TOML: uv.lock, poetry.lock, pdm.lock and pylock.toml (PEP 751).
 
 TOML's reader keeps no lines, so the lines of the `[[package]]` headers are counted beside it; where they do not add up, places have none.
 """

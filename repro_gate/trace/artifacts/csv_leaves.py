@@ -1,6 +1,5 @@
 """A member: .csv and .tsv, cell by cell as text: `row 3, column loss`.
-
-Called by `read`. Rows are counted as an editor counts them, the header being row 1. The first row is a header if none of its cells is empty
+ Rows are counted as an editor counts them, the header being row 1. The first row is a header if none of its cells is empty
 or a number; else columns go by number, from 1. Quoting and line ends do not count; a cell's text does, blanks included.
 """
 
@@ -10,11 +9,11 @@ import csv
 import io
 from typing import BinaryIO
 
-from repro_gate.trace.artifacts.interface import MAX_LEAVES, MAX_NAME, Contents, Unreadable, on_time
+from repro_gate.trace.artifacts.interface import MAX_INPUTS, MAX_NAME, Contents, Unreadable, on_time
 from repro_gate.trace.artifacts.tree import Tree, text
 
 MAX_BYTES = 64 * 1024 * 1024
-MAX_ROWS = MAX_LEAVES
+MAX_ROWS = MAX_INPUTS
 
 
 def read(file: BinaryIO) -> Contents:

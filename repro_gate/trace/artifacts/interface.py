@@ -1,7 +1,7 @@
 """What a member of this family promises, in one page: a file goes in, named leaves come out, and nothing in the file is ever executed.
 
 A member is a function `read(file) -> Contents` in a module of its own (`torch_zip`, `safetensors`, `npz`, `json_leaves`, `csv_leaves`).
-The files were written by a stranger's code, so a member
+The files were written by an untrusted code, so a member
 
 - imports and calls nothing that the file names; globals in a pickle are text,
 - raises `Unreadable` for a file that is malformed or above a limit below, and leaves everything else to `read.py`, which then falls
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 CHUNK = 4 * 1024 * 1024  # bytes of tensor data held at once; a multiple of every item size up to 16
-MAX_LEAVES = 250_000
+MAX_INPUTS = 250_000
 MAX_SECONDS = 600.0  # for looking inside all artifacts of a gate run; what is not read by then is compared by its bytes
 MAX_SIZE = 2**53  # of one dimension: above it a JSON number is no longer exact
 MAX_DEPTH = 100  # of nested containers

@@ -1,6 +1,5 @@
 """Two members: .json, and .jsonl (one JSON value on each line), with numbers to the last bit.
-
-Called by `read`. An integer and a float are different (`1` and `1.0`), `-0.0` is not `0.0`, floats are equal when their 64 bits are, `NaN`
+ An integer and a float are different (`1` and `1.0`), `-0.0` is not `0.0`, floats are equal when their 64 bits are, `NaN`
 and `Infinity` are taken by name, and a key that comes twice gives two leaves. Layout, the order of keys and escapes do not count.
 """
 

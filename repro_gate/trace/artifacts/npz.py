@@ -1,6 +1,5 @@
 """A member: numpy's .npy (one array) and .npz (a zip of them).
-
-Called by `read`. The header is a Python literal, read by `ast.literal_eval` under numpy's own limit of 10,000 characters. Object arrays are
+ The header is a Python literal, read by `ast.literal_eval` under numpy's own limit of 10,000 characters. Object arrays are
 pickles: they are compared as bytes and never loaded.
 """
 

@@ -1,6 +1,5 @@
 """numpy's data types by their descriptions, and numpy arrays and scalars inside a pickle, as leaves.
-
-Called by `torch_tree` (histories and metrics in a checkpoint are often numpy scalars) and by `npz`. Knows numpy's formats, not numpy.
+Knows numpy's formats, not numpy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The member for every other file, and what the others fall back to: one digest over the whole file.
-
-Called by `read`, for the digest of every file and for the one leaf of a file without (readable) inner structure.
-"""
+"""The member for every other file, and what the others fall back to: one digest over the whole file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """A pickle read as data: a machine that knows the opcodes and cannot call anything.
-
-Called by `torch_zip`. `pickle.Unpickler` with a guarded `find_class` still builds real objects, hashes what the file calls keys and trusts
+ `pickle.Unpickler` with a guarded `find_class` still builds real objects, hashes what the file calls keys and trusts
 sizes; here a global is two strings, a call is a record of what would have been called, a dict is a list of pairs, and the memo is a dict
 of ours. So nothing is imported, called, hashed or allocated because the file says so. Opcodes are decoded by `pickletools.genops`.
 """

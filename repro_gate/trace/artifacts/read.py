@@ -1,6 +1,5 @@
 """One artifact read leaf by leaf: the member is chosen by the file's suffix, and every way to fail ends in the opaque member.
-
-Called by `gate` and `cli compare` through the package. Opens regular files only: a link, a pipe or a device is refused without being
+ Opens regular files only: a link, a pipe or a device is refused without being
 opened.
 """
 

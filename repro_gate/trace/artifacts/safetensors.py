@@ -1,6 +1,5 @@
 """A member: safetensors files, a JSON header of names, types and offsets in front of the bytes.
-
-Called by `read`. The format is the one of huggingface/safetensors: 8 bytes length (little-endian), header, then the buffer without gaps.
+The format is the one of huggingface/safetensors: 8 bytes length (little-endian), header, then the buffer without gaps.
 """
 
 from __future__ import annotations

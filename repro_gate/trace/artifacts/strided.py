@@ -1,6 +1,5 @@
 """Bytes of an array in logical order: streamed where the array is contiguous, gathered by strided copies where it is not.
-
-Called by `torch_zip`, `torch_tree`, `safetensors` and `npz`. Does in flat memory what `tensor.contiguous().numpy().tobytes()` does, with
+ Does in flat memory what `tensor.contiguous().numpy().tobytes()` does, with
 no torch and no numpy: a strided `memoryview` slice is copied by one C loop, so the longest axis is the one that is sliced.
 """
 

@@ -1,6 +1,5 @@
 """The tree of an unpickled checkpoint turned into leaves: what torch, numpy and the standard library write is known by name here.
-
-Called by `torch_zip`. A known constructor (`_rebuild_tensor_v2`, `OrderedDict`, numpy's `_reconstruct`, …) becomes the leaf or container
+ A known constructor (`_rebuild_tensor_v2`, `OrderedDict`, numpy's `_reconstruct`, …) becomes the leaf or container
 that a person knows; anything else becomes a leaf with the name of its class, and below it its arguments, items and state.
 """
 

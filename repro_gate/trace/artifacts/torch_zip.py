@@ -1,6 +1,5 @@
 """A member: what `torch.save` writes since torch 1.6 (.pt, .pth, .ckpt, .bin), a zip of one pickle and one entry for each storage.
-
-Called by `read`. The pickle is read as data (`pickle_tree`), tensors are digested from the file without being loaded. Everything in the
+ The pickle is read as data (`pickle_tree`), tensors are digested from the file without being loaded. Everything in the
 zip that the pickle does not lead to (storages of no tensor, the code of a TorchScript archive) is a leaf as well.
 """
 

@@ -1,6 +1,5 @@
 """Names and leaves collected under limits: the one builder that every member writes to, and the leaves of plain values.
-
-Called by the members of `trace.artifacts`. Names and values come from a hostile file, so their number and length are counted here, once.
+Names and values come from a hostile file, so their number and length are counted here, once.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import struct
 
 from repro_gate.trace.artifacts.interface import (
     MAX_DEPTH,
-    MAX_LEAVES,
+    MAX_INPUTS,
     MAX_NAME,
     MAX_NAME_TOTAL,
     MAX_VALUE,
@@ -46,8 +45,8 @@ class Tree:
             self._seen[name] = count
             name = f"{name} ({count})"
         self._characters += len(name) + len(leaf.value or "")
-        if len(self.leaves) >= MAX_LEAVES:
-            raise Unreadable(f"it holds more than {MAX_LEAVES:,} leaves")
+        if len(self.leaves) >= MAX_INPUTS:
+            raise Unreadable(f"it holds more than {MAX_INPUTS:,} leaves")
         if len(name) > MAX_NAME or self._characters > MAX_NAME_TOTAL:
             raise Unreadable("its names are too long")
         self.leaves[name] = leaf

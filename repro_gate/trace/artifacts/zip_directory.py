@@ -1,6 +1,5 @@
 """The entries of a hostile zip file: its directory read under limits, each entry's bytes located and held to the size of the file.
-
-Called by `torch_zip` and `npz`. `zipfile` reads the directory; data of stored entries is read from the file itself, at offsets checked
+ `zipfile` reads the directory; data of stored entries is read from the file itself, at offsets checked
 here.
 """
 

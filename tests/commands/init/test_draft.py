@@ -167,7 +167,7 @@ def test_large_data_is_named_in_a_comment_and_not_read(tmp_path: Path, monkeypat
     assert "#   - {path: data/b.bin, sha256: …}  # 8 bytes" in text
 
 
-def test_only_large_data_leaves_the_section_commented_out(tmp_path: Path) -> None:
+def test_only_large_data_inputs_the_section_commented_out(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     with (tmp_path / "data/big.npy").open("wb") as stream:
         stream.truncate(300 * 2**20)

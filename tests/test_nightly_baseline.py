@@ -16,7 +16,7 @@ import yaml
 from tests.support.composite import ROOT
 
 pytestmark = pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq, which GitHub's runners have")
-SHA, LOCK = "1" * 40, 'lock: "a\u00e9"\n'
+SHA, BASELINE = "1" * 40, 'entries: "a\u00e9"\n'
 # Answers as GitHub does, through `--jq`: a commit's tree, what was made, how many pull requests are open.
 GH = """#!{python}
 import json, os, sys
@@ -26,7 +26,7 @@ body = json.load(sys.stdin) if "--input" in given else None
 with open({log!r}, "a") as file:
     json.dump([path, given, body], file)
     file.write("\\n")
-if path.endswith("/git/ref/heads/repro-gate/lock"):
+if path.endswith("/git/ref/heads/repro-gate/baseline"):
     sys.exit(0 if os.environ["BRANCH_IS_THERE"] else 1)
 if "--silent" not in given:
     print(os.environ["OPEN"] if "/pulls?" in path else "c" * 40 if path.endswith("/git/commits") else "d" * 40)
@@ -35,12 +35,12 @@ if "--silent" not in given:
 
 def proposed(folder: Path, *, branch: bool, pulls: int) -> list[tuple[str, list[str], Any]]:
     """What the job asked of GitHub: path, arguments, body."""
-    (folder / "repro.lock").write_text(LOCK, encoding="utf-8")
+    (folder / "repro.baseline.yml").write_text(BASELINE, encoding="utf-8")
     gh, log = folder / "bin/gh", folder / "log"
     gh.parent.mkdir()
     gh.write_text(GH.format(python=sys.executable, log=str(log)))
     gh.chmod(0o755)
-    workflow = yaml.safe_load((ROOT / "examples/workflows/nightly-lock.yml").read_text(encoding="utf-8"))
+    workflow = yaml.safe_load((ROOT / "examples/workflows/nightly-baseline.yml").read_text(encoding="utf-8"))
     step = workflow["jobs"]["propose"]["steps"][1]
     assert step["env"]["BASE"] == "${{ github.ref_name }}"  # a schedule's event may name no default branch
     variables = {
@@ -59,17 +59,17 @@ def proposed(folder: Path, *, branch: bool, pulls: int) -> list[tuple[str, list[
     return [tuple(json.loads(line)) for line in log.read_text().splitlines()]
 
 
-def test_the_lock_is_one_commit_on_top_of_the_one_that_was_gated(tmp_path: Path) -> None:
+def test_the_baseline_is_one_commit_on_top_of_the_one_that_was_tested(tmp_path: Path) -> None:
     asked = proposed(tmp_path, branch=False, pulls=0)
     (tree,) = [body for path, _, body in asked if path == "repos/o/r/git/trees"]
-    assert tree == {"base_tree": "d" * 40, "tree": [{"path": "repro.lock", "mode": "100644", "type": "blob", "content": LOCK}]}
+    assert tree == {"base_tree": "d" * 40, "tree": [{"path": "repro.baseline.yml", "mode": "100644", "type": "blob", "content": BASELINE}]}
     (commit,) = [body for path, _, body in asked if path == "repos/o/r/git/commits"]
     assert (commit["tree"], commit["parents"]) == ("d" * 40, [SHA])
     (opened,) = [given for path, given, _ in asked if path == "repos/o/r/pulls"]
-    assert {"head=repro-gate/lock", "base=main", "title=Refresh repro.lock"} <= set(opened)
+    assert {"head=repro-gate/baseline", "base=main", "title=Refresh repro.baseline.yml"} <= set(opened)
 
 
-@pytest.mark.parametrize(("branch", "path"), [(False, "repos/o/r/git/refs"), (True, "repos/o/r/git/refs/heads/repro-gate/lock")])
+@pytest.mark.parametrize(("branch", "path"), [(False, "repos/o/r/git/refs"), (True, "repos/o/r/git/refs/heads/repro-gate/baseline")])
 def test_the_branch_moves_once_and_never_to_its_base_which_would_close_its_pull_request(tmp_path: Path, branch: bool, path: str) -> None:
     asked = proposed(tmp_path, branch=branch, pulls=1)
     moves = [(where, given) for where, given, _ in asked if any(item.startswith("sha=") for item in given)]

@@ -1,6 +1,6 @@
-"""Where a gating takes place: one temporary folder with the snapshot of the checkout in it, closed off where the training is another user.
+"""Where a gate run takes place: one temporary folder with the snapshot of the checkout in it, closed off where the training is another
+user.
 
-Called by `gate`; `series` makes its runs there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from repro_gate.runs.self_test import tried
 from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.identity import Isolation
 from repro_gate.sandbox.ownership import let_in
-from repro_gate.sandbox.temp_folder import taken_place
+from repro_gate.sandbox.temp_folder import fixed_folder
 from repro_gate.spec.model import Spec
 
 _MODULES = (".py", ".so", ".pyd")
@@ -33,7 +33,7 @@ _PROJECT_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Ground:
+class GateFolder:
     """Where a series takes place: one temporary folder, with the snapshot of the checkout in it."""
 
     place: Path
@@ -45,14 +45,14 @@ class Ground:
 
 
 @contextlib.contextmanager
-def open_ground(
+def open_gate_folder(
     spec: Spec,
     checkout: Checkout,
     outer: Mapping[str, str],
     isolation: Isolation,
     within_reach: Sequence[Path] = (),
     tell: Callable[[str], None] = lambda _: None,
-) -> Iterator[Ground]:
+) -> Iterator[GateFolder]:
     """A temporary folder with a snapshot of the checkout; removed at the end whatever happens.
 
     As long as it stands the training, where it has a user of its own, is confined, and that it is has been tried. `within_reach` are
@@ -62,7 +62,7 @@ def open_ground(
     """
     folder = spec.path.parent
     data = resolve_data(spec.data, folder)
-    with taken_place(isolation) as place, confined(isolation, outer, checkout.root, data, [place, *within_reach], tell=tell):
+    with fixed_folder(isolation) as place, confined(isolation, outer, checkout.root, data, [place, *within_reach], tell=tell):
         with obeyed():
             snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, folder) for item in spec.data])
         if isolation.own_user:
@@ -71,7 +71,7 @@ def open_ground(
             (place / name).mkdir(mode=0o700)
         let_in(isolation, place / "traces")
         tried(isolation, spec, place, checkout.root, outer, data)
-        yield Ground(place, snapshot, outer, isolation, original_of(spec, checkout))
+        yield GateFolder(place, snapshot, outer, isolation, original_of(spec, checkout))
 
 
 def original_of(spec: Spec, checkout: Checkout) -> Original:

@@ -1,4 +1,4 @@
-"""The lock and `--against` on real training: what is recorded, and what the next gating says about it."""
+"""The baseline and `--against` on real training: what is recorded, and what the next gating says about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.baseline.file import read_lock
+from repro_gate.baseline.file import read_baseline
 from tests.e2e.test_gate import CLEAN
 from tests.support.gates import ROOT, Gated, command, environment, gate, training
 from tests.support.repositories import git
@@ -16,7 +16,7 @@ from tests.support.repositories import git
 
 @pytest.fixture(scope="module")
 def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A committed training with a committed lock, and beside it a library that training imports: `library/scaling` 1.0."""
+    """A committed training with a committed baseline, and beside it a library that training imports: `library/scaling` 1.0."""
     place = tmp_path_factory.mktemp("locked")
     library = place / "library"
     write_library(library, "1.0", 0.5)
@@ -25,15 +25,15 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec = f"version: 1\n{train}cost: {{measure: false}}\n"
     code = training(place / "code", source, spec, {"notes.md": "first", ".gitignore": "__pycache__/\n"})
     commit(code, "training")
-    done = call("lock", code)
+    done = call("baseline", code)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "repro.lock" in done.stdout
-    commit(code, "lock")
+    assert "repro.baseline.yml" in done.stdout
+    commit(code, "baseline")
     return place
 
 
 def write_library(folder: Path, version: str, factor: float) -> None:
-    """A library with a version and installed metadata, as pip leaves them."""
+    """A library with a version and installed metadata, as pip inputs them."""
     information = folder / f"scaling-{version}.dist-info"
     for old in folder.glob("scaling-*.dist-info"):
         for path in old.iterdir():
@@ -80,93 +80,93 @@ def edit(code: Path, name: str, before: str, after: str) -> None:
 
 
 def names(found: Sequence[dict[str, str]]) -> list[str]:
-    """The leaves that moved."""
+    """The inputs that moved."""
     return [item["name"] for item in found]
 
 
-def test_the_same_checkout_is_unchanged_and_its_address_is_the_recorded_one(code: Path, tmp_path: Path) -> None:
+def test_the_same_checkout_is_unchanged_and_its_config_hash_is_the_recorded_one(code: Path, tmp_path: Path) -> None:
     gated = locked(code, tmp_path)
-    lock = read_lock(code / "repro.lock")
+    baseline = read_baseline(code / "repro.baseline.yml")
     assert gated.exit_code == 0, gated.stdout + gated.stderr
-    assert gated.report["lock"]["status"] == "unchanged" and not gated.report["lock"]["moved"]
-    assert lock is not None
-    address = gated.report["content_address"]
-    assert [entry.config_hash for entry in lock.entries.values()] == [address["config_hash"]]
-    proof = address["proof"]
-    assert proof["stable"] and proof["moved"] == proof["leaves"] > 20
+    assert gated.report["baseline"]["status"] == "unchanged" and not gated.report["baseline"]["changed_inputs"]
+    assert baseline is not None
+    hashed = gated.report["config_hash"]
+    assert [entry.config_hash for entry in baseline.entries.values()] == [hashed["config_hash"]]
+    self_check = hashed["self_check"]
+    assert self_check["stable"] and self_check["changed_inputs"] == self_check["inputs"] > 20
     printed = call("hash", code)
     assert printed.returncode == 0, printed.stderr
-    assert address["config_hash"] in printed.stdout and address["platform"] in printed.stdout, "the same address without a run"
+    assert hashed["config_hash"] in printed.stdout and hashed["platform"] in printed.stdout, "the same config hash without a run"
 
 
 def test_a_refactor_is_a_no_op(code: Path, tmp_path: Path) -> None:
     edit(code, "train.py", "for step, (x, y) in", "for number, (x, y) in")
     gated = locked(code, tmp_path)
     assert gated.exit_code == 0, gated.stdout
-    assert gated.report["lock"]["status"] == "no-op" and names(gated.report["lock"]["moved"]) == ["code"]
+    assert gated.report["baseline"]["status"] == "no-op" and names(gated.report["baseline"]["changed_inputs"]) == ["code"]
 
 
-@pytest.mark.parametrize(("rule", "exit_code", "reasons"), [("notice", 0, []), ("fail", 1, ["lock/changed"])])
+@pytest.mark.parametrize(("rule", "exit_code", "reasons"), [("notice", 0, []), ("fail", 1, ["baseline/changed"])])
 def test_another_learning_rate_is_a_change(rule: str, exit_code: int, reasons: list[str], code: Path, tmp_path: Path) -> None:
     edit(code, "train.py", "fused=True", "fused=True, lr=3e-3")
-    (code / "repro.yml").write_text((code / "repro.yml").read_text() + f"lock: {{on-change: {rule}}}\n")
+    (code / "repro.yml").write_text((code / "repro.yml").read_text() + f"baseline: {{on-change: {rule}}}\n")
     gated = locked(code, tmp_path)
-    found = gated.report["lock"]
+    found = gated.report["baseline"]
     assert (gated.exit_code, gated.reason_ids) == (exit_code, reasons), gated.stdout
-    assert found["status"] == "changed" and names(found["moved"]) == ["code"]
+    assert found["status"] == "changed" and names(found["changed_inputs"]) == ["code"]
     assert {"losses", "weights", "optimizer"} <= set(found["unlike"]) and found["loss_gap"] > 0
 
 
-def test_another_library_under_the_same_address_is_drift(committed: Path, code: Path, tmp_path: Path) -> None:
+def test_another_library_under_the_same_config_hash_is_drift(committed: Path, code: Path, tmp_path: Path) -> None:
     write_library(committed / "library", "1.1", 0.25)
     try:
         gated = locked(code, tmp_path)
     finally:
         write_library(committed / "library", "1.0", 0.5)
-    assert (gated.exit_code, gated.reason_ids) == (1, ["lock/drift"]), gated.stdout
-    assert gated.report["lock"]["outside"] == ["distribution/scaling: 1.0 -> 1.1"]
-    assert gated.report["determinism"]["identical"], "the two runs are the same bits, only not the recorded ones"
+    assert (gated.exit_code, gated.reason_ids) == (1, ["baseline/drift"]), gated.stdout
+    assert gated.report["baseline"]["outside"] == ["distribution/scaling: 1.0 -> 1.1"]
+    assert gated.report["determinism"]["identical"], "the two runs are bitwise identical, only not the recorded ones"
     again = locked(code, tmp_path)
-    assert again.exit_code == 0 and again.report["lock"]["status"] == "unchanged", "the clean twin"
+    assert again.exit_code == 0 and again.report["baseline"]["status"] == "unchanged", "the clean twin"
 
 
 def test_fewer_threads_are_another_platform_and_set_by_the_code_another_recipe(code: Path, tmp_path: Path) -> None:
     few = gate(code, out=tmp_path, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-    assert few.exit_code == 0 and few.report["lock"]["status"] == "new-platform", few.stdout
+    assert few.exit_code == 0 and few.report["baseline"]["status"] == "new-platform", few.stdout
     edit(code, "train.py", "import torch, sys", "import torch, sys; torch.set_num_threads(1)")
-    gated = locked(code, tmp_path, "--set", "lock.on-change=fail")
-    assert gated.report["lock"]["status"] in ("changed", "no-op"), "a change must not leave its platform to leave its lock"
-    assert names(gated.report["lock"]["moved"]) == ["code"]
+    gated = locked(code, tmp_path, "--set", "baseline.on-change=fail")
+    assert gated.report["baseline"]["status"] in ("changed", "no-op"), "a change must not leave its platform to leave its baseline"
+    assert names(gated.report["baseline"]["changed_inputs"]) == ["code"]
 
 
 def test_a_training_that_looks_at_its_own_path_does_not_drift(code: Path, tmp_path: Path) -> None:
     paths = "{str(p) for p in __import__('pathlib').Path('.').resolve().iterdir()}"
     look = f"for path in sorted({paths}, key=hash): x = x + 1e-3 * len(path) * (x * 1.1)"
     edit(code, "train.py", "x = x * scaling.FACTOR", look)
-    assert call("lock", code).returncode == 0
-    commit(code, "lock")
+    assert call("baseline", code).returncode == 0
+    commit(code, "baseline")
     again = locked(code, tmp_path)
-    assert again.exit_code == 0 and again.report["lock"]["status"] == "unchanged", again.stdout
+    assert again.exit_code == 0 and again.report["baseline"]["status"] == "unchanged", again.stdout
 
 
-def test_a_forged_lock_is_refused(code: Path, tmp_path: Path) -> None:
-    text = (code / "repro.lock").read_text()
+def test_a_forged_baseline_is_refused(code: Path, tmp_path: Path) -> None:
+    text = (code / "repro.baseline.yml").read_text()
     assert "steps: 4" in text
-    (code / "repro.lock").write_text(text.replace("seeds:", "seedz:", 1))
+    (code / "repro.baseline.yml").write_text(text.replace("seeds:", "seedz:", 1))
     gated = locked(code, tmp_path)
-    assert gated.exit_code == 2 and "repro.lock" in gated.stderr and "Traceback" not in gated.stderr
+    assert gated.exit_code == 2 and "repro.baseline.yml" in gated.stderr and "Traceback" not in gated.stderr
 
 
 def test_a_training_that_diverges_is_not_recorded(code: Path) -> None:
-    before = (code / "repro.lock").read_text()
+    before = (code / "repro.baseline.yml").read_text()
     edit(
         code,
         "train.py",
         "x = x * scaling.FACTOR",
         "x = x * torch.rand(1, generator=torch.Generator().manual_seed(__import__('time').time_ns()))",
     )
-    done = call("lock", code)
-    assert done.returncode == 1 and (code / "repro.lock").read_text() == before
+    done = call("baseline", code)
+    assert done.returncode == 1 and (code / "repro.baseline.yml").read_text() == before
     assert "wrote" not in done.stdout
 
 
@@ -175,7 +175,7 @@ def test_against_a_ref_a_refactor_is_a_no_op_and_a_change_is_named(code: Path, t
     assert same.exit_code == 0 and same.report["against"]["status"] == "unchanged", same.stdout
     edit(code, "notes.md", "first", "second")
     quiet = locked(code, tmp_path, "--against", "HEAD~1")
-    assert quiet.report["against"]["status"] == "no-op" and names(quiet.report["against"]["moved"]) == ["code"]
+    assert quiet.report["against"]["status"] == "no-op" and names(quiet.report["against"]["changed_inputs"]) == ["code"]
     edit(code, "train.py", "loss.backward()", "(2 * loss).backward()")
     loud = locked(code, tmp_path, "--against", "HEAD~1")
     found = loud.report["against"]
@@ -191,7 +191,7 @@ def test_against_a_ref_its_own_data_is_trained_on(code: Path, tmp_path: Path) ->
     edit(code, "factor.txt", "1", "2")
     gated = locked(code, tmp_path, "--against", "HEAD~1")
     found = gated.report["against"]
-    assert found["status"] == "changed" and names(found["moved"]) == ["data/factor.txt"], gated.stdout
+    assert found["status"] == "changed" and names(found["changed_inputs"]) == ["data/factor.txt"], gated.stdout
 
 
 def test_against_a_ref_with_a_bad_spec_is_said_before_anything_runs(code: Path, tmp_path: Path) -> None:
