@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from repro_gate.baseline.build import config_hash_of_spec
-from repro_gate.baseline.config_hash import ChangedInput, ConfigHash
+from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, hash_inputs
 from repro_gate.baseline.document import from_json, to_json
 from repro_gate.baseline.file import read_baseline
-from repro_gate.baseline.tree import hash_inputs
+from repro_gate.baseline.inputs import config_hash_of_spec
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.data.declared import resolve_data
 from repro_gate.errors import UsageError, obeyed

@@ -9,8 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from repro_gate.baseline.canonical import from_form, unescape
-from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ChangedInput, ConfigHash, InputValue, SelfCheck
+from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ChangedInput, ConfigHash, SelfCheck
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import KINDS, Comparison, Cost, Distance, Divergence, Fingerprint, NoiseFloor, Tally
@@ -212,21 +211,10 @@ def _config_hash(given: Mapping[str, Any] | None) -> ConfigHash | None:
         config_hash=given["config_hash"],
         recipe=given[RECIPE],
         platform=given[PLATFORM],
-        recipe_inputs=_inputs(given["inputs"][RECIPE]),
-        platform_inputs=_inputs(given["inputs"][PLATFORM]),
+        recipe_inputs=dict(given["inputs"][RECIPE]),
+        platform_inputs=dict(given["inputs"][PLATFORM]),
         self_check=None if self_check is None else SelfCheck(self_check["stable"], _int(self_check["inputs"]), _int(self_check["covered"])),
     )
-
-
-def _inputs(given: Mapping[str, Any]) -> dict[str, InputValue]:
-    """The inputs by name. One that is not in the hashed form (it was cut short, or a secret was taken out) is shown as it stands."""
-    found: dict[str, InputValue] = {}
-    for name, form in given.items():
-        try:
-            found[unescape(name)] = from_form(form)
-        except ValueError:
-            found[name] = form if isinstance(form, str) else json.dumps(form)
-    return found
 
 
 def _moves(given: Any) -> tuple[ChangedInput, ...]:

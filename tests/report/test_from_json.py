@@ -150,9 +150,9 @@ def test_the_details_are_of_the_seed_that_the_document_is_about() -> None:
 
 def test_a_config_hash_that_was_cut_or_redacted_is_shown_and_not_refused() -> None:
     document = _stored(reports.LOCKED)
-    document["config_hash"]["inputs"]["recipe"] = {"a\\": "one \\ backslash", "b": {"int": "4x"}, "c": {"int": "7"}}
+    document["config_hash"]["inputs"]["recipe"] = {"a\\": "one \\ backslash", "b": "[cut]", "c": 7}
     hashed = report_from(document).config_hash
-    assert hashed is not None and dict(hashed.recipe_inputs) == {"a\\": "one \\ backslash", "b": '{"int": "4x"}', "c": 7}
+    assert hashed is not None and dict(hashed.recipe_inputs) == {"a\\": "one \\ backslash", "b": "[cut]", "c": 7}
     assert hashed.config_hash == reports.ADDRESS.config_hash
 
 
