@@ -1,10 +1,9 @@
 """What declared data digested to when it was last read, so that bytes that nobody touched are not read again.
 
-Opened by `gate` and the command line, asked by `declared`. A digest is trusted only while size, times, inode and device of the file
+A digest is trusted only while size, times, inode and device of the file
 (of every file, for a folder) are what they were, and is never kept for one that changed within two seconds before it was read: a later
 write could leave the same times (git's rule for a racy index). Whatever is wrong with the cache is a note: the data is then read.
-
-It is no defence against programs of the same user, who can write to the data and to the cache alike. Standard library only.
+It is no defence against programs of the same user, who can write to the data and to the cache alike.
 """
 
 from __future__ import annotations
@@ -84,16 +83,12 @@ class DataCache:
         connection = self._connection
         if connection is None:
             return
+        now = int(time.time())
         try:
-            now = int(time.time())
-            if self._used or self._kept:
-                connection.executemany(
-                    "INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?, ?)", ((*row, now) for row in self._kept.values())
-                )
-                connection.executemany("UPDATE digests SET used = ? WHERE key = ?", ((now, key) for key in self._used))
-            surplus = connection.execute("SELECT count(*) FROM digests").fetchone()[0] - MAX_ENTRIES
-            if surplus > 0:
-                connection.execute("DELETE FROM digests WHERE key IN (SELECT key FROM digests ORDER BY used LIMIT ?)", (surplus,))
+            connection.executemany("INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?, ?)", ((*row, now) for row in self._kept.values()))
+            connection.executemany("UPDATE digests SET used = ? WHERE key = ?", ((now, key) for key in self._used))
+            surplus = "DELETE FROM digests WHERE key IN (SELECT key FROM digests ORDER BY used DESC LIMIT -1 OFFSET ?)"
+            connection.execute(surplus, (MAX_ENTRIES,))
             connection.commit()
         except sqlite3.Error as error:
             self._give_up(error)

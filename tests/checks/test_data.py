@@ -48,13 +48,15 @@ def opening(*files: Opened, **changes: Any) -> Run:
     ],
 )
 def test_data_is_what_the_spec_states(expected: str | None, actual: str | None, status: str, line: str, remedy: str) -> None:
-    found = checksums(evidence(spec=spec(data=DECLARED), data=(DataFinding("train.bin", expected, actual, 3),)))
+    found = checksums(evidence(spec=spec(data=DECLARED), data=(DataFinding(path="train.bin", expected=expected, actual=actual, size=3),)))
     assert (found.status, found.evidence) == (status, (line,))
     assert remedy in found.remedy and bool(remedy) is bool(found.remedy)
 
 
 def test_data_without_a_checksum_fails_in_the_strict_profile() -> None:
-    bare = evidence(spec=spec(profile="strict", data=DECLARED), data=(DataFinding("train.bin", None, "b" * 64, 3),))
+    bare = evidence(
+        spec=spec(profile="strict", data=DECLARED), data=(DataFinding(path="train.bin", expected=None, actual="b" * 64, size=3),)
+    )
     found = checksums(bare)
     assert (found.status, found.evidence) == ("fail", (f"train.bin: sha256 {'b' * 64}",))
     assert found.remedy == "add the sha256 shown to the spec"
@@ -63,7 +65,9 @@ def test_data_without_a_checksum_fails_in_the_strict_profile() -> None:
 
 def test_every_declared_figure_of_a_declaration_file_counts() -> None:
     def judged(**found: Any) -> CheckResult:
-        item = DataFinding("train.bin", None, "b" * 64, 3, 1, md5_expected="c" * 32, source="train.bin.dvc:3", **found)
+        item = DataFinding(
+            path="train.bin", expected=None, actual="b" * 64, size=3, files=1, md5_expected="c" * 32, source="train.bin.dvc:3", **found
+        )
         return checksums(evidence(spec=spec(data=(DataItem("train.bin", md5="c" * 32),)), data=(item,)))
 
     good = judged(md5_actual="c" * 32, size_expected=3)
@@ -81,7 +85,7 @@ def test_a_declaration_that_cannot_be_used_fails_with_its_line() -> None:
     found = checksums(with_problems(evidence(), problem))
     assert (found.status, found.message) == ("fail", "1 declarations cannot be used")
     assert (found.evidence, found.remedy) == (("data.dvc:2: `outs` is missing",), "run `dvc add` again")
-    item = DataFinding("train.bin", "a" * 64, "b" * 64)
+    item = DataFinding(path="train.bin", expected="a" * 64, actual="b" * 64)
     both = checksums(with_problems(evidence(spec=spec(data=DECLARED), data=(item,)), problem))
     assert both.message == "1 of 1 declared items are not what is stated, and 1 declarations cannot be used"
 

@@ -89,7 +89,9 @@ FAILING: dict[str, Callable[[Path], Evidence]] = {
     "code/pristine-workspace": lambda folder: replace(committed(folder, build__vocab_dot_json="{}"), runs=(CRASH,)),
     "code/imports-checkout": lambda _: one(imports=[Imported("pkg", "/venv/site-packages/pkg/__init__.py", "pkg")]),
     "code/opened-files": lambda _: one(opened=[Opened("/opt/x.py", False)]),
-    "data/checksums": lambda _: evidence(spec=spec(data=(DataItem("a"),)), data=(DataFinding("a", "a" * 64, "b" * 64),)),
+    "data/checksums": lambda _: evidence(
+        spec=spec(data=(DataItem("a"),)), data=(DataFinding(path="a", expected="a" * 64, actual="b" * 64),)
+    ),
     "data/digest-length": lambda _: evidence(spec=spec(data=(DataItem("a", "a" * 63),))),
     "data/unchanged": lambda _: replace(one(), spec=spec(data=(DataItem("a"),)), changed_data=("a",)),
     "data/undeclared-reads": lambda _: one(opened=[Opened("/opt/x.bin", False)]),
