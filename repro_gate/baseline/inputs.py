@@ -9,15 +9,13 @@ import hashlib
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from repro_gate.baseline.config_hash import ConfigHash, InputValue, hash_inputs, self_checked
 from repro_gate.baseline.model import FILE_NAME
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checkout.snapshot import Snapshot, take_snapshot
-from repro_gate.data.declarations import expand_items
-from repro_gate.data.declared import DataFinding, data_path, verify_data
+from repro_gate.data.declared import DataFinding, data_path
 from repro_gate.errors import Inconclusive, obeyed
 from repro_gate.files import scratch_folder
 from repro_gate.machine import read_machine
@@ -55,21 +53,18 @@ def config_hash_of(
 
 def config_hash_of_spec(
     spec: Spec,
+    data: Sequence[DataFinding],
     environment: Mapping[str, str],
     image: str | None = None,
-    data: Sequence[DataFinding] | None = None,
     isolation: Isolation = _SAME_USER,
 ) -> ConfigHash:
     """The config hash of the checkout that holds the spec, without a run: the training's interpreter is asked what it would train with.
 
-    `environment` is the one the gate was started in; `data` spares reading the declared data again. Raises GateError: no config hash
-    without the data, without an interpreter that has torch, or of a checkout that cannot be read.
+    `data` are the items of `spec.data` as found, `environment` is the one the gate was started in. Raises GateError: no config hash without
+    the data, without an interpreter that has torch, or of a checkout that cannot be read.
     """
     checkout = inspect_checkout(spec.path.parent)
-    if data is None:
-        spec = replace(spec, data=expand_items(spec.data, spec.path.parent)[0])
-    found = verify_data(spec.data, spec.path.parent) if data is None else data
-    for item in found:
+    for item in data:
         if item.actual is None:
             raise Inconclusive(
                 f"data: {item.path}: {item.problem}",
@@ -79,7 +74,7 @@ def config_hash_of_spec(
     facts = {**interpreter_facts(spec, environment, isolation), "threads": thread_count(environment)}
     with scratch_folder() as place, obeyed():
         snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, spec.path.parent) for item in spec.data])
-        return config_hash_of(spec, snapshot, found, facts, read_machine(), image)
+        return config_hash_of(spec, snapshot, data, facts, read_machine(), image)
 
 
 def _no_code(spec: Spec, snapshot: Snapshot, data: Sequence[DataFinding], folder: str) -> Iterator[str]:

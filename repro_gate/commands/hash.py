@@ -44,7 +44,7 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
         installed(spec, root, os.environ, isolation, tell=watch.said) as outer,
         obeyed(),
     ):
-        return config_hash_of_spec(replace(spec, data=data.items), outer, image, data.findings, isolation)
+        return config_hash_of_spec(replace(spec, data=data.items), data.findings, outer, image, isolation)
 
 
 def load_config_hash(path: Path) -> ConfigHash:

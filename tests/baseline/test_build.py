@@ -319,21 +319,21 @@ def test_hash_gives_the_config_hash_that_a_run_gives(checkout: Path, tmp_path: P
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     spec = load_spec(checkout / "repro.yml", ())
-    found = config_hash_of_spec(spec, os.environ)
-    assert found == of(checkout)
-    assert config_hash_of_spec(spec, os.environ, data=verify_data(spec.data, checkout)) == found
-    assert config_hash_of_spec(spec, os.environ, image="x@sha256:" + "1" * 64).platform_inputs["image"] == "sha256:" + "1" * 64
+    data = verify_data(spec.data, checkout)
+    assert config_hash_of_spec(spec, data, os.environ) == of(checkout)
+    assert config_hash_of_spec(spec, data, os.environ, "x@sha256:" + "1" * 64).platform_inputs["image"] == "sha256:" + "1" * 64
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_there_is_no_config_hash_without_the_data(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "interpreter_facts", lambda spec, environment, isolation: FACTS)
     (checkout / "data/train.bin").unlink()
+    spec = load_spec(checkout / "repro.yml", ())
     with pytest.raises(Inconclusive, match=r"data/train\.bin") as caught:
-        config_hash_of_spec(load_spec(checkout / "repro.yml", ()), os.environ)
+        config_hash_of_spec(spec, verify_data(spec.data, checkout), os.environ)
     assert caught.value.remedy
 
 
 def test_there_is_no_config_hash_without_an_interpreter(checkout: Path, tmp_path: Path) -> None:
     with pytest.raises(GateError, match="no `python`"):
-        config_hash_of_spec(load_spec(checkout / "repro.yml", ()), {"PATH": str(tmp_path)})
+        config_hash_of_spec(load_spec(checkout / "repro.yml", ()), (), {"PATH": str(tmp_path)})
