@@ -14,12 +14,12 @@ import requests
 
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
-from repro_gate.github.client_errors import NOT_FOUND, UNAUTHORIZED, ApiError, Uncertain, json_of
 from repro_gate.github.client_shapes import ShapeError, comment_of, login_of, pull_request_of
 from repro_gate.github.event import is_commit, is_repository
 from repro_gate.github.model import Comment, PullRequest, Secret
-from repro_gate.github.servers import graphql_beside, same_origin, server
-from repro_gate.github.transport import Answer, Call, Limits, Transport
+from repro_gate.github.retry import NOT_FOUND, UNAUTHORIZED, ApiError, Call, Limits, Uncertain, json_of
+from repro_gate.github.settings import graphql_beside
+from repro_gate.github.transport import Answer, Transport, same_origin, server
 
 PER_PAGE = "100"  # GitHub's most
 MOST_PAGES = 100  # GitHub itself closes a conversation at 2,500 comments
@@ -66,7 +66,7 @@ class Api:
 
         GraphQL's `viewer` knows installations too (`github-actions[bot]`, spelled as REST spells it); `GET /user` knows people only.
         """
-        call = Call("POST", self._graphql, "/graphql", body={"query": _VIEWER}, graphql=True)
+        call = Call(method="POST", url=self._graphql, path="/graphql", body={"query": _VIEWER}, graphql=True)
         document = self._unless_refused(call)
         data = document.get("data") if isinstance(document, dict) else None
         viewer = data.get("viewer") if isinstance(data, dict) else None
@@ -129,7 +129,8 @@ class Api:
                 raise
 
     def _call(self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: object = None, once: bool = False) -> Call:
-        return Call(method, self._root + path, path, params=params or {}, body=body, once=once, write=method != "GET")
+        url = self._root + path
+        return Call(method=method, url=url, path=path, params=params or {}, body=body, once=once, write=method != "GET")
 
     def _unless_refused(self, call: Call) -> object:
         """The answer's document; None where this token may not ask or the server does not know the question.
@@ -155,7 +156,7 @@ class Api:
                 yield _shaped(call, item, shape)
             if answer.next_url is None:
                 return
-            call = Call("GET", same_origin(answer.url, answer.next_url, str(call)), path)
+            call = Call(method="GET", url=same_origin(answer.url, answer.next_url, str(call)), path=path)
         raise ApiError(f"{call}: more than {MOST_PAGES} pages", remedy="close this pull request and open another: its list has no end")
 
 

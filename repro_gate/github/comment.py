@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from repro_gate.errors import UsageError
-from repro_gate.github.client_errors import ApiError, Uncertain
 from repro_gate.github.marker import marker_line, read_marker
 from repro_gate.github.model import COMMENT_WHEN, Comment, Marker, Posted, PullRequest
+from repro_gate.github.retry import ApiError, Uncertain
 
 LIMIT = 65_536  # characters of a comment; GitHub answers "Body is too long (maximum is 65536 characters)"
 SHORTEST = 2_000  # below this no shorter form is asked for

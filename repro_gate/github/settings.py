@@ -17,7 +17,6 @@ from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
 from repro_gate.github.event import is_commit, is_repository, read_event
 from repro_gate.github.model import COMMANDS, COMMENT_WHEN, FAIL_ON, Inputs, Job, Secret
-from repro_gate.github.servers import graphql_beside
 
 GITHUB = "https://github.com"
 GITHUB_API = "https://api.github.com"
@@ -212,6 +211,11 @@ def read_servers(environment: Mapping[str, str]) -> tuple[str, str, str]:
     server = _url(environment, "GITHUB_SERVER_URL", GITHUB)
     api = _url(environment, "GITHUB_API_URL", GITHUB_API if server == GITHUB else "")
     return server, api, _url(environment, "GITHUB_GRAPHQL_URL", graphql_beside(api))
+
+
+def graphql_beside(api_url: str) -> str:
+    """Where GraphQL is when nothing says so: /api/v3 and /api/graphql on a GitHub Enterprise Server, /graphql on github.com."""
+    return f"{api_url.removesuffix('/v3')}/graphql" if api_url.endswith("/api/v3") else f"{api_url}/graphql"
 
 
 def _url(environment: Mapping[str, str], name: str, default: str) -> str:

@@ -14,8 +14,8 @@ import pytest
 import requests
 
 from repro_gate.github.client import Api
-from repro_gate.github.client_errors import ApiError
 from repro_gate.github.model import Comment, PullRequest, Secret
+from repro_gate.github.retry import ApiError
 from tests.support.github.flaky_server import Reply, flaky_server
 
 pytestmark = pytest.mark.api

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from repro_gate.github.client_errors import ApiError, Uncertain
+from repro_gate.github.retry import ApiError, Uncertain
 from tests.support.github.api_calls import CALLS, NAMES, REPEATABLE, START, Clock, client
 from tests.support.github.flaky_server import FlakyServer, Reply, flaky_server
 

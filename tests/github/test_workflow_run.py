@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from repro_gate.errors import UsageError
-from repro_gate.github.client_errors import ApiError
 from repro_gate.github.model import PullRequest, WorkflowRun
+from repro_gate.github.retry import ApiError
 from repro_gate.github.workflow_run import NothingToPost, bind
 from repro_gate.report.model import Origin
 from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client

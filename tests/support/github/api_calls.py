@@ -9,7 +9,7 @@ import requests
 
 from repro_gate.github.client import Api
 from repro_gate.github.model import Comment, PullRequest, Secret
-from repro_gate.github.transport import Limits
+from repro_gate.github.retry import Limits
 from tests.support.github.flaky_server import Reply
 
 TOKEN = "ghs_16C7e42F292c6912E7710c838347Ae178B4a"

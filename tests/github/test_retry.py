@@ -1,13 +1,28 @@
-"""The errors of the API client and its pure rules: permission lines, messages from strangers, what a rate limit's headers ask for."""
+"""Retries and errors of the API client: waits, rate limits, what is not tried again, permission lines, messages of untrusted servers."""
 
 from __future__ import annotations
 
 import json
+import ssl
 
 import pytest
+from urllib3.exceptions import DecodeError, MaxRetryError, ProtocolError, SSLError
 
-from repro_gate.github.client_errors import MESSAGE_LIMIT, ApiError, Uncertain, message_of, permission_line, refused
-from repro_gate.github.rate_limit import backoff, is_limited, limit_pause, retry_after
+from repro_gate.github.retry import (
+    ApiError,
+    Call,
+    GitHubRetry,
+    Limits,
+    Pace,
+    Uncertain,
+    is_limited,
+    limit_pause,
+    message_of,
+    permission_line,
+    refused,
+    retry_after,
+)
+from tests.support.github.api_calls import Clock
 
 PATH = "/repos/o/r/issues/7/comments"
 
@@ -68,7 +83,7 @@ def test_a_refusal_that_no_permission_mends_has_a_remedy_of_its_own(message: str
 def test_what_github_says_is_shown_on_one_line_and_not_at_any_length() -> None:
     error = refused("POST", PATH, 422, "bad\n::error::x\x1b[31m\u202e" + "y" * 10_000, None)
     assert "\n" not in error.message and "\x1b" not in error.message and "\u202e" not in error.message
-    assert len(error.message) <= MESSAGE_LIMIT + 100
+    assert len(error.message) <= 400
 
 
 @pytest.mark.parametrize(
@@ -148,9 +163,36 @@ def test_the_wait_follows_githubs_order_of_headers(headers: dict[str, str], seco
 
 
 def test_backing_off_doubles_and_is_never_the_same_for_two_jobs() -> None:
-    for earlier in range(5):
-        waits = {backoff(earlier) for _ in range(50)}
-        assert all(0.5 * 2**earlier <= wait <= 2**earlier for wait in waits) and len(waits) > 1
+    jobs = []
+    for _ in range(20):
+        clock = Clock()
+        retry = GitHubRetry(Call(method="GET", url="https://h/x", path="/x"), Limits(tries=6), Pace(clock.sleep, clock.now, 300.0))
+        for _ in range(5):
+            retry.increment("GET", "/x", error=ProtocolError("cut")).sleep()
+        jobs.append(clock.slept)
+    assert all(0.5 * 2**earlier <= wait <= 2**earlier for slept in jobs for earlier, wait in enumerate(slept))
+    assert len({slept[0] for slept in jobs}) > 1
+
+
+def _untrusted() -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError(1, "verify failed")
+    error.verify_message = "self-signed certificate"
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (SSLError(_untrusted()), "certificate is not trusted: self-signed certificate"),
+        (DecodeError("bad gzip"), "could not be unpacked"),
+    ],
+)
+def test_what_time_does_not_change_is_not_tried_again(error: Exception, said: str) -> None:
+    clock = Clock()
+    retry = GitHubRetry(Call(method="GET", url="https://h/x", path="/x"), Limits(), Pace(clock.sleep, clock.now, 300.0))
+    with pytest.raises(MaxRetryError):
+        retry.increment("GET", "/x", error=error)
+    assert retry.failure is not None and said in retry.failure.message and not clock.slept
 
 
 def test_a_date_in_retry_after_is_not_taken_for_a_number() -> None:
