@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
-from repro_gate.github.event import read_pull_request, read_workflow_run
-from repro_gate.github.model import Activity, Decision, Inputs, Job, PullRequest
+from repro_gate.github.event import IssueCommentEvent, PullRequest, PullRequestEvent, PushEvent, WorkflowRunEvent, payload_of
+from repro_gate.github.model import Activity, Decision, Inputs, Job
 
 # Pushed by a bot once a maintainer has looked at a fork's change: docs.gha-runners.nvidia.com, "copy-pr-bot".
 _COPIED = re.compile(r"refs/heads/pull-request/([1-9][0-9]{0,8})", re.ASCII)
@@ -32,8 +31,9 @@ def decide(inputs: Inputs, job: Job) -> Decision:
 
 def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
     """`pull_request` and its reviews: the checkout is the merge commit, a fork's token is read-only."""
-    pull = read_pull_request(_payload(job))
-    stop = _closed(pull, job) or _another(pull, inputs)
+    event = payload_of(job.event, job.event_name, PullRequestEvent)
+    pull = event.pull_request
+    stop = _closed(event) or _another(pull, inputs)
     if stop is not None:
         return stop
     if pull.fork and job.self_hosted and not inputs.allow_forks:
@@ -44,13 +44,14 @@ def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
             'somebody has read it; `with: {allow_forks: "true"}` lets whoever opens a pull request run code on this machine',
             pull=pull,
         )
-    return Decision(Activity.GATE, pull=pull, tested_sha=pull.head_sha)
+    return Decision(Activity.GATE, pull=pull, tested_sha=pull.head.sha)
 
 
 def _of_target(inputs: Inputs, job: Job) -> Decision:
     """`pull_request_target`: secrets and a token that may write, whoever opened it and wherever it runs."""
-    pull = read_pull_request(_payload(job))
-    stop = _closed(pull, job) or _another(pull, inputs)
+    event = payload_of(job.event, job.event_name, PullRequestEvent)
+    pull = event.pull_request
+    stop = _closed(event) or _another(pull, inputs)
     if stop is not None:
         return stop
     if pull.fork and not inputs.allow_forks:
@@ -62,17 +63,15 @@ def _of_target(inputs: Inputs, job: Job) -> Decision:
             '`with: {allow_forks: "true"}` lets whoever opens a pull request run code with this job\'s rights',
             pull=pull,
         )
-    return Decision(Activity.GATE, pull=pull, tested_sha=pull.head_sha)
+    return Decision(Activity.GATE, pull=pull, tested_sha=pull.head.sha)
 
 
 def _of_comment(inputs: Inputs, job: Job) -> Decision:
     """`issue_comment`: the default branch's rights, and whatever code the job has checked out for somebody's comment."""
-    issue = _payload(job).get("issue")
-    if not isinstance(issue, Mapping) or issue.get("pull_request") is None:
+    issue = payload_of(job.event, job.event_name, IssueCommentEvent).issue
+    if issue.pull_request is None:
         return _unknown(inputs, job)
-    number = issue.get("number")
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise UsageError("the event's `issue.number`: expected a positive number", reason_id="action/event")
+    number = issue.number
     if not inputs.allow_forks:
         return Decision(
             Activity.REFUSE,
@@ -85,7 +84,7 @@ def _of_comment(inputs: Inputs, job: Job) -> Decision:
 
 def _of_push(inputs: Inputs, job: Job) -> Decision:
     """A branch or a tag was pushed. What can push to this repository is no stranger's, on whatever runner."""
-    if job.event is not None and job.event.get("deleted") is True:
+    if job.event is not None and payload_of(job.event, job.event_name, PushEvent).deleted:
         return Decision(Activity.NOTHING, f"{_shown(job.ref)} was deleted: there is nothing to gate")
     copied = _COPIED.fullmatch(job.ref)
     by = f"number:{copied[1]}" if copied else f"commit:{job.sha}" if job.ref.startswith("refs/heads/") else ""
@@ -135,9 +134,9 @@ def _to_comment(inputs: Inputs, job: Job) -> Decision:
             f"`pull_request: {inputs.pull_request}` cannot be chosen here: a report goes to the pull request of the run that it is from",
             "leave the input `pull_request` out of the step that has `command: comment`",
         )
-    payload = _payload(job)
-    run = read_workflow_run(payload)
-    if payload.get("action") != "completed" or run.status != "completed":
+    event = payload_of(job.event, job.event_name, WorkflowRunEvent)
+    run = event.workflow_run
+    if event.action != "completed" or run.status != "completed":
         return Decision(Activity.NOTHING, f"run {run.id} has not ended yet, so there is no report", workflow_run=run)
     if run.event != "pull_request":
         why = f"run {run.id} was started by {_shown(run.event)}, not by a pull request"
@@ -148,8 +147,9 @@ def _to_comment(inputs: Inputs, job: Job) -> Decision:
     return Decision(Activity.COMMENT, tested_sha=run.head_sha, workflow_run=run)
 
 
-def _closed(pull: PullRequest, job: Job) -> Decision | None:
-    if pull.state != "closed" and _payload(job).get("action") != "closed":
+def _closed(event: PullRequestEvent) -> Decision | None:
+    pull = event.pull_request
+    if pull.state != "closed" and event.action != "closed":
         return None
     return Decision(Activity.NOTHING, f"pull request {pull.number} is closed: there is nothing to gate", pull=pull)
 
@@ -168,16 +168,6 @@ def _another(pull: PullRequest, inputs: Inputs) -> Decision | None:
 
 def _chosen(inputs: Inputs) -> str:
     return "" if inputs.pull_request is None else f"number:{inputs.pull_request}"
-
-
-def _payload(job: Job) -> Mapping[str, object]:
-    if job.event is None:
-        raise UsageError(
-            f"the event {_shown(job.event_name)} has no payload: GITHUB_EVENT_PATH names no file",
-            remedy="run the action in a workflow; in a container of your own, mount the folder of GITHUB_EVENT_PATH into it",
-            reason_id="action/event",
-        )
-    return job.event
 
 
 def _fork(pull: PullRequest) -> str:

@@ -20,8 +20,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from repro_gate.errors import UsageError
+from repro_gate.github.client import Comment
+from repro_gate.github.event import PullRequest
 from repro_gate.github.marker import marker_line, read_marker
-from repro_gate.github.model import COMMENT_WHEN, Comment, Marker, Posted, PullRequest
+from repro_gate.github.model import COMMENT_WHEN, Marker, Posted
 from repro_gate.github.retry import ApiError, Uncertain
 
 LIMIT = 65_536  # characters of a comment; GitHub answers "Body is too long (maximum is 65536 characters)"
@@ -137,8 +139,8 @@ def decide(wish: Wish, standing: Sequence[Standing], pull: PullRequest | None) -
 
 def _too_late(pull: PullRequest, marker: Marker) -> str:
     """Why this run has nothing to say any more; empty where it has."""
-    if pull.head_sha != marker.head_sha:
-        return f"a newer commit is at the head: {pull.head_sha[:7]}, and this run tested {marker.head_sha[:7]}"
+    if pull.head.sha != marker.head_sha:
+        return f"a newer commit is at the head: {pull.head.sha[:7]}, and this run tested {marker.head_sha[:7]}"
     return "" if pull.state == "open" else "the pull request is closed"
 
 
@@ -151,7 +153,7 @@ def _is_needed(wish: Wish, newest: Marker) -> bool:
 
 def _rank(marker: Marker, pull: PullRequest) -> tuple[bool, int, int]:
     """Which of two runs is newer: ids of runs grow, and what tells of the head goes before all else."""
-    return marker.head_sha == pull.head_sha, marker.run_id, marker.run_attempt
+    return marker.head_sha == pull.head.sha, marker.run_id, marker.run_attempt
 
 
 def _same(standing: str, wanted: str) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+
+from repro_gate.github.event import PullRequest, WorkflowRun
 
 COMMENT_WHEN = ("always", "on-failure", "on-change", "never")
 FAIL_ON = ("fail", "inconclusive")
@@ -71,48 +72,12 @@ class Job:
     self_hosted: bool  # whatever is not known to be GitHub's own runner
     output_file: Path | None = None  # GITHUB_OUTPUT
     summary_file: Path | None = None  # GITHUB_STEP_SUMMARY
-    event: Mapping[str, object] | None = None  # the payload, parsed under limits
+    event: bytes | None = field(default=None, repr=False)  # the payload, of limited size
 
     @property
     def run_url(self) -> str:
         """The page of this workflow run."""
         return f"{self.server_url}/{self.repository}/actions/runs/{self.run_id}"
-
-
-@dataclass(frozen=True)
-class PullRequest:
-    """One pull request, from an event or from the API. `head_repository` is None where the fork has been deleted."""
-
-    number: int
-    state: str  # `open` or `closed`
-    head_sha: str
-    head_ref: str
-    head_repository: str | None
-    base_repository: str
-    base_ref: str
-    draft: bool = False
-
-    @property
-    def fork(self) -> bool:
-        """Whether its code comes from another repository, or from one that is gone."""
-        return self.head_repository is None or self.head_repository.lower() != self.base_repository.lower()
-
-
-@dataclass(frozen=True)
-class WorkflowRun:
-    """The run that a `workflow_run` event tells of. Everything but `repository` may have been chosen by a stranger."""
-
-    id: int
-    attempt: int
-    name: str
-    event: str  # the event that started it: `pull_request`
-    status: str
-    conclusion: str | None
-    head_sha: str
-    head_branch: str | None
-    head_repository: str | None
-    repository: str
-    pull_requests: tuple[int, ...] = ()  # empty for forks
 
 
 class Activity(Enum):
@@ -135,16 +100,6 @@ class Decision:
     find_by: str = ""  # ``: there is none; `number:7`: by its number; `commit:SHA`: an open pull request whose head this is
     tested_sha: str = ""  # the commit that this job tests, by its event; empty: whatever is checked out
     workflow_run: WorkflowRun | None = None
-
-
-@dataclass(frozen=True)
-class Comment:
-    """One comment of a pull request's conversation."""
-
-    id: int
-    body: str
-    author: str  # login, `[bot]` included
-    url: str
 
 
 @dataclass(frozen=True)

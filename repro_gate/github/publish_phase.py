@@ -19,9 +19,10 @@ from repro_gate.escape import for_markdown, for_terminal, for_workflow_log
 from repro_gate.github import workflow
 from repro_gate.github.client import Api
 from repro_gate.github.comment import post
+from repro_gate.github.event import PullRequest
 from repro_gate.github.log_guard import guarded
 from repro_gate.github.marker import key_for
-from repro_gate.github.model import Activity, Decision, Inputs, Job, Marker, Posted, PullRequest
+from repro_gate.github.model import Activity, Decision, Inputs, Job, Marker, Posted
 from repro_gate.github.redact import redact_document
 from repro_gate.github.report_folder import MARKDOWN, PROBLEM, REPORT, SARIF, Problem, find_report, read_problem
 from repro_gate.github.workflow_run import NothingToPost, bind, check
@@ -186,7 +187,7 @@ def _pull(api: Api, report: Report, job: Job, decision: Decision) -> PullRequest
     if kind == "number":
         return api.pull(int(value))
     if kind == "commit":
-        found = [pull for pull in api.pulls_at(value) if pull.state == "open" and pull.head_sha == value]
+        found = [pull for pull in api.pulls_at(value) if pull.state == "open" and pull.head.sha == value]
         return found[0] if len(found) == 1 else None
     return None
 

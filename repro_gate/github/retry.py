@@ -373,7 +373,7 @@ def json_of(body: bytes) -> object:
     """The document in `body`; `...` where it is no JSON (null is JSON)."""
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ...
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
-from repro_gate.github.model import PullRequest, WorkflowRun
+from repro_gate.github.event import PullRequest, WorkflowRun
 from repro_gate.report.model import Origin
 
 _NAME_LIMIT = 100  # characters of a stranger's name that an error shows
@@ -40,7 +40,7 @@ def bind(api: PullRequests, run: WorkflowRun, repository: str, origin: Origin | 
     """
     check(run, repository, origin)
     found = {pull.number: pull for pull in _candidates(api, run, repository)}
-    of_head = [pull for pull in found.values() if pull.head_sha == run.head_sha]
+    of_head = [pull for pull in found.values() if pull.head.sha == run.head_sha]
     still_open = [pull for pull in of_head if pull.state == "open"]
     if len(still_open) == 1:
         return still_open[0]
@@ -56,7 +56,7 @@ def bind(api: PullRequests, run: WorkflowRun, repository: str, origin: Origin | 
     if found:
         number, pull = min(found.items())
         raise NothingToPost(
-            f"a newer commit is at the head of pull request #{number}: {pull.head_sha[:7]}, and the run tested {run.head_sha[:7]}",
+            f"a newer commit is at the head of pull request #{number}: {pull.head.sha[:7]}, and the run tested {run.head_sha[:7]}",
             reason_id="relay/newer-commit",
         )
     raise NothingToPost(  # GitHub lists a fork's pull requests only while they are open, so a closed one looks the same
@@ -77,8 +77,10 @@ def check(run: WorkflowRun, repository: str, origin: Origin | None) -> None:
 
 def _check_run(run: WorkflowRun, repository: str) -> None:
     """Raise UsageError for a run that cannot have gated a pull request of ours."""
-    if not _same_name(run.repository, repository):
-        raise _wrong_run(f"the run belongs to {_shown(run.repository)}, and this is {_shown(repository)}", "relay a run of this repository")
+    if not _same_name(run.repo.full_name, repository):
+        raise _wrong_run(
+            f"the run belongs to {_shown(run.repo.full_name)}, and this is {_shown(repository)}", "relay a run of this repository"
+        )
     if run.event != "pull_request":
         raise _wrong_run(
             f"the run was started by `{_shown(run.event)}`, not by `pull_request`",
@@ -127,10 +129,10 @@ def _candidates(api: PullRequests, run: WorkflowRun, repository: str) -> Iterabl
     return [
         pull
         for pull in found
-        if _same_name(pull.base_repository, repository)
+        if _same_name(pull.base.repo.full_name, repository)
         and pull.head_repository is not None
         and _same_name(pull.head_repository, run.head_repository)
-        and pull.head_ref == run.head_branch
+        and pull.head.ref == run.head_branch
     ]
 
 

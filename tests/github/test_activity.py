@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,14 +28,14 @@ JOB = Job(
     graphql_url="https://api.github.com/graphql",
     workspace=Path("/"),
     self_hosted=False,
-    event={},
+    event=b"{}",
 )
 OWN = changed(PULL, "pull_request.head.repo.full_name", "octo-org/train")
 REVIEWS = ("pull_request", "pull_request_review", "pull_request_review_comment")
 
 
 def of(event_name: str, payload: dict[str, Any] | None = None, *, self_hosted: bool = False, ref: str = JOB.ref, **inputs: Any) -> Decision:
-    job = replace(JOB, event_name=event_name, event={} if payload is None else payload, self_hosted=self_hosted, ref=ref)
+    job = replace(JOB, event_name=event_name, event=json.dumps(payload or {}).encode(), self_hosted=self_hosted, ref=ref)
     return decide(Inputs(**inputs), job)
 
 
@@ -155,7 +156,7 @@ def test_a_comment_on_an_issue_is_as_any_other_event() -> None:
 
 @pytest.mark.parametrize("number", [None, "7", True, 0])
 def test_a_comment_on_a_pull_request_without_a_number_is_an_error(number: object) -> None:
-    with pytest.raises(UsageError, match=r"issue\.number"):
+    with pytest.raises(UsageError, match=r"\$\.issue\.number|`number` - at `\$\.issue`"):
         of("issue_comment", {"issue": {"number": number, "pull_request": {}}}, allow_forks=True)
 
 

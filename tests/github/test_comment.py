@@ -9,7 +9,8 @@ import pytest
 from repro_gate.errors import UsageError
 from repro_gate.github.comment import LIMIT, Standing, Step, Wish, decide, post
 from repro_gate.github.marker import marker_line, read_marker
-from repro_gate.github.model import Comment, Marker, Posted, PullRequest
+from repro_gate.github.model import Marker, Posted
+from tests.support.github.answers import a_comment, a_pull
 from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client, conversation, marker_of, no_sleep, say, text_of
 from tests.support.github.server import BOT, CUT, Answer, GitHub
 
@@ -246,11 +247,11 @@ def test_a_text_that_stays_too_long_is_refused(github: GitHub) -> None:
 
 # The decision by itself.
 
-THE_PULL = PullRequest(PULL, "open", HEAD, "topic", "o/r", "o/r", "main")
+THE_PULL = a_pull(PULL, HEAD, "o/r", "o/r")
 
 
 def standing(number: int, marker: Marker) -> Standing:
-    return Standing(Comment(number, text_of(marker), BOT, f"url{number}"), marker)
+    return Standing(a_comment(number, text_of(marker), BOT, f"url{number}"), marker)
 
 
 def wish(marker: Marker, written: str = "") -> Wish:
@@ -274,7 +275,7 @@ def test_a_run_that_has_written_and_sees_an_older_one_writes_again() -> None:
 
 
 def test_two_jobs_of_one_run_do_not_write_in_turns() -> None:
-    other = Standing(Comment(1, text_of(marker_of(run=10), "the other job"), BOT, "url1"), marker_of(run=10))
+    other = Standing(a_comment(1, text_of(marker_of(run=10), "the other job"), BOT, "url1"), marker_of(run=10))
     assert decide(wish(marker_of(run=10)), [other], THE_PULL).own
     assert decide(wish(marker_of(run=10), "updated"), [other], THE_PULL) == Step(Posted("updated", url="url1"))
 

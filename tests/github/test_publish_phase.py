@@ -163,14 +163,20 @@ def test_known_secrets_are_taken_out_of_a_problem_too(stage: Stage) -> None:
 
 
 def test_a_commit_finds_its_pull_request(stage: Stage) -> None:
-    stage.job = replace(stage.job, event_name="push", sha=HEAD, ref="refs/heads/topic", event={"ref": "refs/heads/topic", "deleted": False})
+    stage.job = replace(
+        stage.job,
+        event_name="push",
+        sha=HEAD,
+        ref="refs/heads/topic",
+        event=b'{"deleted": false}',
+    )
     stage.publish(signed(reports.PASS))
     assert len(stage.github.comments(7)) == 1
 
 
 def test_a_copied_branch_finds_its_pull_request(stage: Stage) -> None:
     ref = "refs/heads/pull-request/7"
-    stage.job = replace(stage.job, event_name="push", sha=HEAD, ref=ref, event={"ref": ref, "deleted": False})
+    stage.job = replace(stage.job, event_name="push", sha=HEAD, ref=ref, event=b'{"deleted": false}')
     stage.publish(signed(reports.PASS))
     assert len(stage.github.comments(7)) == 1
 
@@ -179,7 +185,13 @@ def test_a_push_that_may_not_ask_for_its_pull_request_gets_no_warning(stage: Sta
     stage.github.before = lambda method, path: (
         Answer(403, {"message": "Resource not accessible by integration"}) if "/pulls" in path else None
     )
-    stage.job = replace(stage.job, event_name="push", sha=HEAD, ref="refs/heads/main", event={"ref": "refs/heads/main", "deleted": False})
+    stage.job = replace(
+        stage.job,
+        event_name="push",
+        sha=HEAD,
+        ref="refs/heads/main",
+        event=b'{"deleted": false}',
+    )
     code, log = stage.publish(signed(reports.PASS))
     assert code == 0
     (said,) = [line for line in log.splitlines() if "no comment" in line]
@@ -194,7 +206,7 @@ def test_where_the_event_names_no_commit_the_checkouts_is_held_against_the_head(
 ) -> None:
     number = None if event else 7
     stage.inputs = replace(stage.inputs, pull_request=number, allow_forks=True)
-    stage.job = replace(stage.job, event_name=event_name, event=event, ref="refs/heads/main")
+    stage.job = replace(stage.job, event_name=event_name, event=json.dumps(event).encode(), ref="refs/heads/main")
     assert _signed(signed(reports.PASS), stage.inputs, stage.job, stage.decision).origin == ORIGIN
     stage.publish(signed(reports.PASS))
     (posted,) = stage.github.comments(7)
@@ -204,7 +216,7 @@ def test_where_the_event_names_no_commit_the_checkouts_is_held_against_the_head(
 
 
 def test_a_schedule_has_nothing_to_comment_on(stage: Stage) -> None:
-    stage.job = replace(stage.job, event_name="schedule", sha=HEAD, event={"schedule": "0 3 * * *"})
+    stage.job = replace(stage.job, event_name="schedule", sha=HEAD, event=json.dumps({"schedule": "0 3 * * *"}).encode())
     code, _ = stage.publish(signed(reports.PASS))
     assert code == 0
     assert stage.outputs["comment_url"] == ""

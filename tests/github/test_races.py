@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from repro_gate.github import comment
-from repro_gate.github.client import Api
+from repro_gate.github.client import Api, Comment
 from repro_gate.github.comment import Conversation, post
-from repro_gate.github.model import Comment, Marker, Posted, PullRequest
+from repro_gate.github.event import PullRequest
+from repro_gate.github.model import Marker, Posted
 from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client, conversation, marker_of, say, text_of
 from tests.support.github.server import BOT, CUT, Answer, GitHub
 

@@ -105,7 +105,7 @@ def test_the_message_of_an_error_is_found_in_whatever_form_it_comes(document: ob
 
 
 def test_a_page_that_is_no_json_has_no_message() -> None:
-    assert message_of(b"<html>") == message_of(b"\xff") == message_of(b"[" * 100_000) == ""
+    assert message_of(b"<html>") == message_of(b"\xff") == message_of(b'{"message": "\xff"}') == message_of(b"[" * 100_000) == ""
 
 
 def test_every_api_error_is_inconclusive_and_uncertain_is_one() -> None:

@@ -161,7 +161,7 @@ def test_the_job_of_a_runner_is_read(tmp_path: Path) -> None:
     assert (job.repository, job.event_name, job.sha, job.ref) == ("octo-org/train", "push", SHA, "refs/heads/main")
     assert (job.run_id, job.run_attempt, job.workspace, job.self_hosted) == (9312345678, 2, tmp_path, False)
     assert (job.event_path, job.output_file, job.summary_file) == (event, Path("/o"), Path("/s"))
-    assert job.event == {"ref": "refs/heads/main"}
+    assert job.event == b'{"ref": "refs/heads/main"}'
     assert (job.server_url, job.api_url, job.graphql_url) == (
         "https://github.com",
         "https://api.github.com",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -97,10 +98,10 @@ def staged(tmp_path: Path) -> Iterator[Stage]:
         assert github.faults == []
 
 
-def pull_request(github: GitHub, *, fork: bool) -> dict[str, object]:
+def pull_request(github: GitHub, *, fork: bool) -> bytes:
     """The event's payload, as far as anything reads it."""
     head = "stranger/trainer" if fork else github.repository
-    return {
+    payload = {
         "action": "synchronize",
         "number": 7,
         "pull_request": {
@@ -111,6 +112,7 @@ def pull_request(github: GitHub, *, fork: bool) -> dict[str, object]:
             "base": {"ref": "main", "repo": {"full_name": github.repository}},
         },
     }
+    return json.dumps(payload).encode()
 
 
 def signed(report: Report) -> Report:
@@ -135,7 +137,9 @@ def relay(stage: Stage, **changes: object) -> None:
         "pull_requests": [],
         **changes,
     }
-    stage.job = replace(stage.job, event_name="workflow_run", run_id=4800, event={"action": "completed", "workflow_run": run})
+    stage.job = replace(
+        stage.job, event_name="workflow_run", run_id=4800, event=json.dumps({"action": "completed", "workflow_run": run}).encode()
+    )
     stage.inputs = replace(stage.inputs, command="comment")
 
 
