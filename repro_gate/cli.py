@@ -15,7 +15,7 @@ from repro_gate import __version__
 from repro_gate._version import DOCS_URL
 from repro_gate.commands.arguments import parser
 from repro_gate.errors import GateError, UsageError, end_cleanly
-from repro_gate.github.log_guard import plain_log
+from repro_gate.github.workflow import log_guard
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -124,7 +124,7 @@ def _check(options: argparse.Namespace) -> int:
         results = check(spec, watch, cached=not options.no_cache)
     if options.json is not None:
         _write(options.json, to_text(checklist_json(results, options.spec, NEED_TRAINING, tool_version=__version__)))
-    with plain_log(os.environ):
+    with log_guard(os.environ):
         _print(lambda console: render_checklist(results, console, NEED_TRAINING))
     return 1 if any(item.status == "fail" for item in results) else 0
 
@@ -135,7 +135,7 @@ def _lock(options: argparse.Namespace) -> int:
 
     with _watch(options) as watch:
         gating, path = lock(Path(options.spec), options.spec, watch, cached=not options.no_cache)
-    with plain_log(os.environ):
+    with log_guard(os.environ):
         _render(gating.report, options.verbose)
     code = EXIT_CODES[gating.report.verdict]
     if path is not None:
@@ -156,7 +156,7 @@ def _hash(options: argparse.Namespace) -> int:
     moves = moved(*found) if options.diff else ()
     if options.json is not None:
         _write(options.json, diff_as_json(moves) if options.diff else as_json(found[0]))
-    with plain_log(os.environ):
+    with log_guard(os.environ):
         for line in diff_lines(moves) if options.diff else tree_lines(found[0]):
             print(_printable(line))
     return 1 if moves else 0
@@ -197,7 +197,7 @@ def _show(report: Report, options: argparse.Namespace) -> None:
         from repro_gate.report.sarif import to_sarif
 
         _write(options.sarif, to_text(to_sarif(report, docs_url=DOCS_URL)))
-    with plain_log(os.environ):
+    with log_guard(os.environ):
         _render(report, options.verbose)
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.escape import for_log, for_terminal
-from repro_gate.github.activity import decide
+from repro_gate.github.activity import Activity, decide
 from repro_gate.github.client import Api
-from repro_gate.github.log_guard import plain_log
-from repro_gate.github.model import Activity, Inputs, Posted, Secret
+from repro_gate.github.comment import Posted
 from repro_gate.github.publish_phase import links_of, post_report
 from repro_gate.github.redact import known_secrets, redact_document
-from repro_gate.github.settings import read_inputs, read_job, read_servers
+from repro_gate.github.settings import Inputs, Secret, read_inputs, read_job, read_servers
+from repro_gate.github.workflow import log_guard
 from repro_gate.github.workflow_run import NothingToPost, bind
 from repro_gate.report.from_json import report_from
 from repro_gate.report.json_reader import load
@@ -45,7 +45,7 @@ def comment_command(wanted: Wanted, environment: Mapping[str, str]) -> int:
     path = wanted.report / "report.json" if wanted.report.is_dir() else wanted.report
     report = report_from(redact_document(load(path), known_secrets(environment)))
     if wanted.dry_run:
-        with plain_log(environment):
+        with log_guard(environment):
             print(to_markdown(report), end="")
         return 0
     token = next((environment[name] for name in _TOKENS if environment.get(name)), None)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
 
 from repro_gate.escape import for_terminal
-from repro_gate.github.event import IssueCommentEvent, PullRequest, PullRequestEvent, PushEvent, WorkflowRunEvent, payload_of
-from repro_gate.github.model import Activity, Decision, Inputs, Job
+from repro_gate.github.event import IssueCommentEvent, PullRequest, PullRequestEvent, PushEvent, WorkflowRun, WorkflowRunEvent, payload_of
+from repro_gate.github.settings import Inputs, Job
 
 # Pushed by a bot once a maintainer has looked at a fork's change: docs.gha-runners.nvidia.com, "copy-pr-bot".
 _COPIED = re.compile(r"refs/heads/pull-request/([1-9][0-9]{0,8})", re.ASCII)
@@ -20,6 +22,28 @@ _PAIR = (
     "post from a workflow of its own: `on: {workflow_run: {workflows: [NAME OF THE GATE'S WORKFLOW], types: [completed]}}`, "
     "with `permissions: {actions: read, pull-requests: write}` and a step `with: {command: comment}`"
 )
+
+
+class Activity(Enum):
+    """What an event asks of the action."""
+
+    GATE = "gate"  # run the gate, then publish
+    COMMENT = "comment"  # post the report of another run
+    REFUSE = "refuse"  # do nothing, and say why; the step is red
+    NOTHING = "nothing"  # do nothing, and say why; the step is green
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is to be done for one event. `pull` is the pull request where the event has it, `find_by` says how to find it where not."""
+
+    activity: Activity
+    reason: str = ""  # a sentence for REFUSE and NOTHING
+    remedy: str = ""
+    pull: PullRequest | None = None
+    find_by: str = ""  # ``: there is none; `number:7`: by its number; `commit:SHA`: an open pull request whose head this is
+    tested_sha: str = ""  # the commit that this job tests, by its event; empty: whatever is checked out
+    workflow_run: WorkflowRun | None = None
 
 
 def decide(inputs: Inputs, job: Job) -> Decision:

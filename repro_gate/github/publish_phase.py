@@ -17,14 +17,13 @@ from typing import TextIO
 from repro_gate.errors import GateError, Inconclusive
 from repro_gate.escape import for_markdown, for_terminal, for_workflow_log
 from repro_gate.github import workflow
+from repro_gate.github.activity import Activity, Decision
 from repro_gate.github.client import Api
-from repro_gate.github.comment import post
+from repro_gate.github.comment import Marker, Posted, key_for, post
 from repro_gate.github.event import PullRequest
-from repro_gate.github.log_guard import guarded
-from repro_gate.github.marker import key_for
-from repro_gate.github.model import Activity, Decision, Inputs, Job, Marker, Posted
 from repro_gate.github.redact import redact_document
 from repro_gate.github.report_folder import MARKDOWN, PROBLEM, REPORT, SARIF, Problem, find_report, read_problem
+from repro_gate.github.settings import Inputs, Job
 from repro_gate.github.workflow_run import NothingToPost, bind, check
 from repro_gate.report.annotations import Annotation
 from repro_gate.report.annotations import annotations as annotations_of
@@ -230,7 +229,7 @@ def _log(report: Report, inputs: Inputs, posted: Posted, out: TextIO) -> None:
     from repro_gate.report.terminal import render
 
     console = Console(file=out, width=WIDE, highlight=False, markup=False, color_system=None)
-    with guarded(out):
+    with workflow.commands_disabled(out):
         unwrapped(console, lambda: render(report, console))
     where = (
         f"comment {posted.outcome}{f': {posted.url}' if posted.url else ''}" if inputs.comment != "never" else "no comment was asked for"

@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from repro_gate._version import DOCS_URL
-from repro_gate.errors import GateError, UsageError, obeyed
+from repro_gate.errors import GateError, obeyed
 from repro_gate.gate.options import Options
-from repro_gate.github.cache import lent
-from repro_gate.github.model import Activity, Decision, Inputs, Job
-from repro_gate.github.report_folder import MARKDOWN, REPORT, SARIF, Folder, Problem, open_folder
+from repro_gate.github.activity import Activity, Decision
+from repro_gate.github.report_folder import MARKDOWN, REPORT, SARIF, Folder, Problem, cache_folder, open_folder
+from repro_gate.github.settings import Inputs, Job
 from repro_gate.report.model import Origin, Report
 from repro_gate.report.progress import watching
 from repro_gate.sandbox.selection import choose
@@ -31,8 +31,7 @@ def gate_phase(inputs: Inputs, job: Job, decision: Decision, environment: Mappin
     os.chdir(job.workspace)
     with open_folder(job.workspace, inputs.report) as folder:
         if decision.activity is not Activity.GATE:
-            code = 0 if decision.activity is Activity.NOTHING else UsageError.exit_code
-            folder.write_problem(Problem(decision.reason, decision.remedy, code, f"action/{decision.activity.value}"))
+            folder.write_problem(problem_of(decision))
             return
         try:
             report = _signed(_gated(inputs, job, environment), inputs, job, decision)
@@ -45,6 +44,11 @@ def gate_phase(inputs: Inputs, job: Job, decision: Decision, environment: Mappin
         except KeyboardInterrupt:
             folder.write_problem(Problem("the gate was interrupted", "run the job again", 3, "action/interrupted"))
             raise
+
+
+def problem_of(decision: Decision) -> Problem:
+    """Why the decision is not to gate."""
+    return Problem(decision.reason, decision.remedy, 0 if decision.activity is Activity.NOTHING else 2, f"action/{decision.activity.value}")
 
 
 def spec_path(inputs: Inputs) -> str:
@@ -61,7 +65,7 @@ def _gated(inputs: Inputs, job: Job, environment: Mapping[str, str]) -> Report:
     spec = load_spec(Path(name), inputs.overrides)
     cache = None if inputs.cache is None else job.workspace / inputs.cache
     environment = environment if cache is None else {**environment, "XDG_CACHE_HOME": str(cache / "digests")}
-    with lent(cache, job.workspace), obeyed(), watching(sys.stderr, terminal=False, github=True, quiet=False) as watch:
+    with cache_folder(cache, job.workspace), obeyed(), watching(sys.stderr, terminal=False, github=True, quiet=False) as watch:
         return run_gate(spec, _options(name, inputs, cache, environment), watch)
 
 

@@ -18,8 +18,8 @@ from requests.auth import AuthBase
 from repro_gate import __version__
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
-from repro_gate.github.model import Secret
 from repro_gate.github.retry import ApiError, Call, GitHubRetry, Limits, Pace, message_of, origin_of, refused
+from repro_gate.github.settings import Secret
 
 HEADERS = {
     "Accept": "application/vnd.github+json",

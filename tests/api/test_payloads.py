@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from repro_gate.errors import UsageError
-from repro_gate.github.activity import decide
-from repro_gate.github.model import Activity, Decision, Inputs, Job
+from repro_gate.github.activity import Activity, Decision, decide
+from repro_gate.github.settings import Inputs, Job
 from tests.github.test_activity import JOB, MERGE
 
 HEAD = "ec26c3e57ca3a959ca5aad62de7213c562f8c821"

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 
 from repro_gate.errors import UsageError
-from repro_gate.github.activity import decide
-from repro_gate.github.model import Activity, Decision, Inputs, Job
+from repro_gate.github.activity import Activity, Decision, decide
+from repro_gate.github.settings import Inputs, Job
 from tests.github.test_event import PULL, RUN, SHA, changed
 
 MERGE = "a" * 40  # GITHUB_SHA of a pull request's job: the merge commit, never the head
 JOB = Job(
     repository="octo-org/train",
     event_name="push",
-    event_path=None,
     sha=MERGE,
     ref="refs/heads/main",
     run_id=9,

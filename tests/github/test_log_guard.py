@@ -7,14 +7,14 @@ import re
 
 import pytest
 
-from repro_gate.github.log_guard import guarded, plain_log
+from repro_gate.github.workflow import commands_disabled, log_guard
 
 ON_GITHUB = {"GITHUB_ACTIONS": "true"}
 
 
 def test_what_is_printed_on_github_stands_between_a_stop_and_its_end() -> None:
     stream = io.StringIO()
-    with plain_log(ON_GITHUB, stream):
+    with log_guard(ON_GITHUB, stream):
         print("::error::forged", file=stream)
     first, inside, last = stream.getvalue().splitlines()
     token = first.removeprefix("::stop-commands::")
@@ -24,7 +24,7 @@ def test_what_is_printed_on_github_stands_between_a_stop_and_its_end() -> None:
 def test_each_stop_has_a_token_of_its_own() -> None:
     stream = io.StringIO()
     for _ in range(2):
-        with guarded(stream):
+        with commands_disabled(stream):
             pass
     first, _, second, _ = stream.getvalue().splitlines()
     assert first != second
@@ -35,7 +35,7 @@ def test_a_stop_is_ended_on_a_line_of_its_own_whatever_happens(error: type[BaseE
     stream = io.StringIO()
 
     def cut_off() -> None:
-        with plain_log(ON_GITHUB, stream):
+        with log_guard(ON_GITHUB, stream):
             stream.write("half a line")
             raise error
 
@@ -48,12 +48,12 @@ def test_a_stop_is_ended_on_a_line_of_its_own_whatever_happens(error: type[BaseE
 @pytest.mark.parametrize("environment", [{}, {"GITHUB_ACTIONS": "1"}])
 def test_elsewhere_nothing_is_added(environment: dict[str, str]) -> None:
     stream = io.StringIO()
-    with plain_log(environment, stream):
+    with log_guard(environment, stream):
         stream.write("x")
     assert stream.getvalue() == "x"
 
 
 def test_without_a_stream_it_is_the_standard_output_of_the_moment(capsys: pytest.CaptureFixture[str]) -> None:
-    with plain_log(ON_GITHUB):
+    with log_guard(ON_GITHUB):
         print("x")
     assert capsys.readouterr().out.splitlines()[1] == "x"

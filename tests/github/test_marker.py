@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from repro_gate.errors import UsageError
-from repro_gate.github.marker import LINE_LIMIT, key_for, marker_line, read_marker
-from repro_gate.github.model import Marker
+from repro_gate.github.comment import MARKER_LIMIT, Marker, key_for, marker_line, read_marker
 
 MARKER = Marker("0f" * 16, "b" * 40, 123, 2, "0123456789abcdef")
 MARKERS = st.builds(
@@ -39,7 +38,7 @@ def test_a_marker_is_read_back_whatever_follows(marker: Marker, rest: str) -> No
 def test_the_line_is_one_short_html_comment(marker: Marker) -> None:
     line = marker_line(marker)
     inside = line.removeprefix("<!--").removesuffix("-->")
-    assert len(line) <= LINE_LIMIT and line.isascii() and line.isprintable()
+    assert len(line) <= MARKER_LIMIT and line.isascii() and line.isprintable()
     assert "--" not in inside and ">" not in inside and "<" not in inside
 
 
@@ -58,7 +57,7 @@ def test_the_line_is_one_short_html_comment(marker: Marker) -> None:
 )
 def test_a_marker_that_could_not_be_read_back_is_not_written(change: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="no comment can be marked"):
-        marker_line(replace(MARKER, **change))  # type: ignore[arg-type]
+        marker_line(msgspec.structs.replace(MARKER, **change))  # type: ignore[arg-type]
 
 
 def test_only_the_first_line_counts() -> None:
@@ -90,7 +89,7 @@ def test_only_the_first_line_counts() -> None:
         "<!-- repro-gate {} -->",
         "<!-- repro-gate {not json} -->",
         "<!-- repro-gate " + "[" * 380 + " -->",
-        "<!-- repro-gate " + " " * LINE_LIMIT + fields().removeprefix("<!-- repro-gate "),
+        "<!-- repro-gate " + " " * MARKER_LIMIT + fields().removeprefix("<!-- repro-gate "),
         fields().replace("repro-gate", "other-gate"),
         "",
     ],
@@ -108,7 +107,7 @@ def test_reading_never_raises(text: str) -> None:
 
 def test_a_spec_has_one_key_in_every_spelling() -> None:
     assert key_for("./a/../repro.yml") == key_for("repro.yml") == key_for("repro.yml")
-    assert marker_line(replace(MARKER, key=key_for("ein ä/<!-- -->.yml", "folder")))
+    assert marker_line(msgspec.structs.replace(MARKER, key=key_for("ein ä/<!-- -->.yml", "folder")))
 
 
 def test_two_gates_have_two_keys() -> None:

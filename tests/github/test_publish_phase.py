@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.github.model import Inputs, Posted, Secret
+from repro_gate.github.comment import Posted
 from repro_gate.github.publish_phase import outputs_of, place_of, state_of
 from repro_gate.github.report_folder import Problem
 from repro_gate.github.run_phase import _signed
+from repro_gate.github.settings import Inputs, Secret
 from repro_gate.report.model import Reason
 from tests.support import reports
 from tests.support.github.server import Answer

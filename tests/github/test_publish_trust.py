@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.github.model import Secret
 from repro_gate.github.report_folder import Problem, open_folder
 from repro_gate.github.run_phase import write_report
+from repro_gate.github.settings import Secret
 from repro_gate.report.model import Origin
 from tests.support import reports
 from tests.support.github.stage import ORIGIN, RUN, Stage, relay, signed

@@ -16,9 +16,8 @@ import pytest
 
 from repro_gate.github import comment
 from repro_gate.github.client import Api, Comment
-from repro_gate.github.comment import Conversation, post
+from repro_gate.github.comment import Conversation, Marker, Posted, post
 from repro_gate.github.event import PullRequest
-from repro_gate.github.model import Marker, Posted
 from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client, conversation, marker_of, say, text_of
 from tests.support.github.server import BOT, CUT, Answer, GitHub
 

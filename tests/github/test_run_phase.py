@@ -11,10 +11,11 @@ import pytest
 
 from repro_gate.errors import UsageError
 from repro_gate.github import run_phase
-from repro_gate.github.model import Activity, Decision, Inputs, Job
+from repro_gate.github.activity import Activity, Decision
 from repro_gate.github.redact import MARK
 from repro_gate.github.report_folder import PROBLEM, REPORT, Problem, open_folder, read_problem
 from repro_gate.github.run_phase import gate_phase, spec_path, write_report
+from repro_gate.github.settings import Inputs, Job
 from repro_gate.report.json_reader import load
 from repro_gate.report.model import Report
 from tests.support import reports
@@ -30,7 +31,6 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     return Job(
         repository="octo-org/trainer",
         event_name="pull_request",
-        event_path=None,
         sha=MERGE,
         ref="refs/pull/7/merge",
         run_id=4711,

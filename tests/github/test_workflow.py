@@ -183,11 +183,6 @@ def test_a_message_that_fits_is_whole() -> None:
     assert command_of(annotation(Annotation("error", "t", "x" * workflow.MESSAGE)))[2] == "x" * workflow.MESSAGE
 
 
-def test_a_level_that_the_runner_does_not_know_is_our_own_mistake() -> None:
-    with pytest.raises(ValueError, match="an annotation is one of"):
-        annotation(Annotation("debug", "t", "x"))
-
-
 def test_errors_come_first_and_each_level_keeps_its_order() -> None:
     given = [Annotation(level, str(number), "x") for number in range(10) for level in reversed(LEVELS)]
     chosen = select(given)

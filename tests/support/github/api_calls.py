@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import requests
 
 from repro_gate.github.client import Api
-from repro_gate.github.model import Secret
 from repro_gate.github.retry import Limits
+from repro_gate.github.settings import Secret
 from tests.support.github.answers import a_comment, a_pull
 from tests.support.github.flaky_server import Reply
 

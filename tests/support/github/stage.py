@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from repro_gate.github.activity import decide
-from repro_gate.github.model import Decision, Inputs, Job, Secret
+from repro_gate.github.activity import Decision, decide
 from repro_gate.github.publish_phase import publish_phase
 from repro_gate.github.report_folder import Problem, open_folder
 from repro_gate.github.run_phase import write_report
+from repro_gate.github.settings import Inputs, Job, Secret
 from repro_gate.report.model import Origin, Report
 from tests.support.github.server import GitHub
 
@@ -80,7 +80,6 @@ def staged(tmp_path: Path) -> Iterator[Stage]:
         job = Job(
             repository=github.repository,
             event_name="pull_request",
-            event_path=None,
             sha="f" * 40,
             ref="refs/pull/7/merge",
             run_id=RUN,
