@@ -20,7 +20,7 @@ from repro_gate.github.publish_phase import links_of, post_report
 from repro_gate.github.redact import known_secrets, redact_document
 from repro_gate.github.settings import Inputs, Secret, read_inputs, read_job, read_servers
 from repro_gate.github.workflow import log_guard
-from repro_gate.github.workflow_run import NothingToPost, bind
+from repro_gate.github.workflow_run import NothingToPost, find_pull
 from repro_gate.report.from_json import report_from
 from repro_gate.report.json_reader import load
 from repro_gate.report.markdown import to_markdown
@@ -69,7 +69,7 @@ def _relayed(wanted: Wanted, report: Report, token: str, environment: Mapping[st
         raise UsageError(decision.reason, remedy=decision.remedy or "name it: --pull-request N --repository OWNER/NAME")
     api = Api(Secret(token), job.repository, api_url=job.api_url, graphql_url=job.graphql_url)
     try:
-        pull = bind(api, decision.workflow_run, job.repository, report.origin)
+        pull = find_pull(api, decision.workflow_run, job.repository, report.origin)
     except NothingToPost as error:
         return Posted("skipped", error.message)
     return post_report(api, pull.number, report, when=wanted.when, links=links_of(job, report))

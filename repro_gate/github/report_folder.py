@@ -50,6 +50,11 @@ class Problem:
         return replace(self, message=redact(self.message, known), remedy=redact(self.remedy, known))
 
 
+def problem_of(activity: str, reason: str, remedy: str) -> Problem:
+    """Why there is nothing to gate (`nothing`) or the gate may not run (`refuse`)."""
+    return Problem(reason, remedy, 0, "action/nothing") if activity == "nothing" else Problem(reason, remedy, 2, "action/refuse")
+
+
 class Folder:
     """The open report folder, from `open_folder`. Every write goes through its descriptor."""
 
@@ -145,7 +150,8 @@ def _opened(workspace: Path, name: str, unusable: Callable[[str], UsageError]) -
 
 def _unusable(what: str, name: str, why: str, example: str) -> UsageError:
     remedy = f"name a folder that is no part of the checkout: `with: {{{what}: {example}}}`"
-    return UsageError(f"{what}: {name!r} cannot be used: {why}", remedy=remedy, reason_id=f"action/{what}-folder")
+    reason_id = "action/cache-folder" if what == "cache" else "action/report-folder"
+    return UsageError(f"{what}: {name!r} cannot be used: {why}", remedy=remedy, reason_id=reason_id)
 
 
 def _give(handle: int, owner: tuple[int, int]) -> None:

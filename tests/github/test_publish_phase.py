@@ -12,7 +12,7 @@ import pytest
 from repro_gate.github.comment import Posted
 from repro_gate.github.publish_phase import outputs_of, place_of, state_of
 from repro_gate.github.report_folder import Problem
-from repro_gate.github.run_phase import _signed
+from repro_gate.github.run_phase import _with_origin
 from repro_gate.github.settings import Inputs, Secret
 from repro_gate.report.model import Reason
 from tests.support import reports
@@ -208,7 +208,7 @@ def test_where_the_event_names_no_commit_the_checkouts_is_held_against_the_head(
     number = None if event else 7
     stage.inputs = replace(stage.inputs, pull_request=number, allow_forks=True)
     stage.job = replace(stage.job, event_name=event_name, event=json.dumps(event).encode(), ref="refs/heads/main")
-    assert _signed(signed(reports.PASS), stage.inputs, stage.job, stage.decision).origin == ORIGIN
+    assert _with_origin(signed(reports.PASS), stage.inputs, stage.job, stage.decision).origin == ORIGIN
     stage.publish(signed(reports.PASS))
     (posted,) = stage.github.comments(7)
     other = replace(signed(reports.FAIL), origin=replace(ORIGIN, head_sha="e" * 40))

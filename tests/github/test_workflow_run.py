@@ -11,7 +11,7 @@ import pytest
 from repro_gate.errors import UsageError
 from repro_gate.github.event import Listed, PullRequest, Repository, WorkflowRun
 from repro_gate.github.retry import ApiError
-from repro_gate.github.workflow_run import NothingToPost, bind
+from repro_gate.github.workflow_run import NothingToPost, find_pull
 from repro_gate.report.model import Origin
 from tests.support.github.answers import a_pull, a_run, plain
 from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client
@@ -35,7 +35,7 @@ def github() -> Iterator[GitHub]:
 
 def bound(github: GitHub, run: WorkflowRun = RUN, origin: Origin | None = ORIGIN) -> PullRequest:
     with client(github) as api:
-        return bind(api, run, OURS, origin)
+        return find_pull(api, run, OURS, origin)
 
 
 def listing(*numbers: int, head: str, branch: str = "topic") -> WorkflowRun:
@@ -72,13 +72,13 @@ def test_a_report_of_an_earlier_attempt_is_the_runs_too(github: GitHub) -> None:
 def test_a_report_of_anything_else_is_refused(github: GitHub, origin: Origin, word: str) -> None:
     with pytest.raises(UsageError, match=f"not of the run it came with: its {word}") as caught:
         bound(github, origin=origin)
-    assert caught.value.reason_id == "relay/origin" and caught.value.remedy and not github.requests
+    assert caught.value.reason_id == "workflow-run/origin" and caught.value.remedy and not github.requests
 
 
 def test_a_report_that_names_no_run_is_refused(github: GitHub) -> None:
     with pytest.raises(UsageError, match="names no workflow run") as caught:
         bound(github, origin=None)
-    assert caught.value.reason_id == "relay/no-origin"
+    assert caught.value.reason_id == "workflow-run/no-origin"
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ def test_a_report_that_names_no_run_is_refused(github: GitHub) -> None:
 def test_a_run_that_gated_no_pull_request_of_ours_is_refused(github: GitHub, change: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words) as caught:
         bound(github, msgspec.structs.replace(RUN, **change))
-    assert caught.value.reason_id == "relay/run" and not github.requests
+    assert caught.value.reason_id == "workflow-run/run" and not github.requests
 
 
 @pytest.mark.parametrize("change", [{"head_repo": None}, {"head_branch": None}, {"head_branch": ""}])
 def test_a_run_whose_fork_is_gone_has_no_pull_request(github: GitHub, change: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="fork has been deleted") as caught:
         bound(github, msgspec.structs.replace(RUN, **change))
-    assert caught.value.reason_id == "relay/no-pull-request"
+    assert caught.value.reason_id == "workflow-run/no-pull-request"
 
 
 @pytest.mark.parametrize(
@@ -110,14 +110,14 @@ def test_a_run_whose_fork_is_gone_has_no_pull_request(github: GitHub, change: di
 def test_a_branch_without_a_pull_request_has_nothing_to_post_on(github: GitHub, change: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="no open pull request") as caught:
         bound(github, msgspec.structs.replace(RUN, **change))
-    assert caught.value.reason_id == "relay/no-pull-request"
+    assert caught.value.reason_id == "workflow-run/no-pull-request"
 
 
 def test_two_pull_requests_of_one_branch_and_commit_are_refused(github: GitHub) -> None:
     github.add_pull(11, HEAD, "topic", FORK, base_ref="release")
     with pytest.raises(UsageError, match=r"several pull requests .*: #7, #11") as caught:
         bound(github)
-    assert caught.value.reason_id == "relay/several"
+    assert caught.value.reason_id == "workflow-run/several"
     github.change_pull(11, head_sha=NEXT)
     assert bound(github).number == PULL, "with another head it is another matter"
 
