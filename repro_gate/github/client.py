@@ -1,7 +1,4 @@
-"""GitHub's API, as far as the gate needs it: who the token is, pull requests, and the comments of a conversation.
-
-Called by `comment`, `relay`, `publish` and `posting`. Each method is one endpoint; how a request is made stands in `transport`.
-"""
+"""GitHub's API, as far as the gate needs it: who the token is, pull requests, and their comments. Each method is one endpoint."""
 
 from __future__ import annotations
 

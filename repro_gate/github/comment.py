@@ -14,16 +14,16 @@ import hashlib
 import json
 import posixpath
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, field
 
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
-from repro_gate.github.client import Comment
+from repro_gate.github.client import Api, Comment
 from repro_gate.github.event import Commit, Malformed, Number, PullRequest
 from repro_gate.github.event import decode as decode_json
 from repro_gate.github.retry import ApiError, Uncertain
@@ -35,28 +35,6 @@ SETTLE = 1.0  # seconds between a write and the look that makes sure of it
 ROUNDS = 10  # looks at most; each but the first is one `SETTLE` later
 POSTS = 3  # new comments at most, where GitHub did not say whether it made one
 ACTIONS_BOT = "github-actions[bot]"  # whose comments those of GITHUB_TOKEN are
-
-
-class Conversation(Protocol):
-    """What `post` needs of GitHub. `client.Api` is one."""
-
-    def viewer(self) -> str | None:
-        """Login of the token's own identity, None where it cannot be told."""
-
-    def pull(self, number: int, /) -> PullRequest | None:
-        """The pull request as it is now, None where there is none."""
-
-    def comments(self, number: int, /) -> Iterable[Comment]:
-        """Its whole conversation."""
-
-    def create_comment(self, number: int, body: str, /) -> Comment:
-        """A new comment. Raises Uncertain where it may or may not have been made."""
-
-    def update_comment(self, comment_id: int, body: str, /) -> Comment:
-        """Another text for a comment."""
-
-    def delete_comment(self, comment_id: int, /) -> None:
-        """Take a comment away; one that is gone already is no error."""
 
 
 MARKER_LIMIT = 400  # characters of the marker's line; the longest that is written has 299
@@ -144,7 +122,7 @@ class Action:
 
 
 def post(
-    api: Conversation,
+    api: Api,
     number: int,
     marker: Marker,
     body: Callable[[int], str],
@@ -222,7 +200,7 @@ def _same(existing: str, wanted: str) -> bool:
 class _Upsert:
     """One call of `post`: what is wanted, the token's own login, and what has been done so far."""
 
-    def __init__(self, api: Conversation, number: int, marker: Marker, body: Callable[[int], str]) -> None:
+    def __init__(self, api: Api, number: int, marker: Marker, body: Callable[[int], str]) -> None:
         self._api, self._number, self._marker, self._body = api, number, marker, body
         self._room, self._text = LIMIT, ""
         self._identity = ACTIONS_BOT

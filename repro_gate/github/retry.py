@@ -148,11 +148,11 @@ class GitHubRetry(Retry):
         if response is not None:
             error = self._read(response)
         if error is not None:
-            self._after_error(error)
+            self._after_failure(*_meaning(error, self._limits))
         elif response is not None and is_limited(response.status, response.headers, self.body, graphql=self._call.graphql):
             self._after_limit(response)
         elif response is not None and response.status >= 500:
-            self._after_trouble(response)
+            self._after_failure(f"GitHub answered {response.status}", status=response.status, asked=retry_after(response.headers))
         else:
             raise MaxRetryError(_pool, url or "")  # type: ignore[arg-type]  # urllib3 returns the answer then
         if self.failure is not None:
@@ -176,41 +176,35 @@ class GitHubRetry(Retry):
         self.body = bytes(body)
         return None
 
-    def _after_error(self, error: Exception) -> None:
-        """No whole answer came."""
-        reason, arrived, passing = _meaning(error, self._limits)
+    def _after_failure(
+        self, reason: str, arrived: bool = True, passing: bool = True, *, status: int | None = None, asked: float | None = None
+    ) -> None:
+        """Wait 1, 2, 4, … seconds, half of it by chance so that jobs do not come back together, and `asked` seconds at least.
+
+        `arrived`: GitHub may have done what was asked; `passing`: trying again may help.
+        """
         self._failures += 1
+        times = f" ({self._failures} tries)" if self._failures > 1 else ""
         if self._call.once and arrived:
-            self.failure = uncertain(self._call, reason)
+            self.failure = Uncertain(
+                f"{self._call}: {reason}: it may or may not have been done",
+                remedy="run the job again: it looks for what is there first",
+                reason_id="github/uncertain",
+                status=status,
+            )
             return
-        remedy = (
-            f"see that this machine reaches {origin_of(urlsplit(self._call.url))}: "
-            "proxy (HTTPS_PROXY, NO_PROXY), certificates (REQUESTS_CA_BUNDLE), GITHUB_API_URL"
-        )
-        failure = ApiError(f"{self._call}: {reason}{self._tries()}", remedy=remedy, reason_id="github/unreachable")
-        self._back_off(failure, 0.0 if passing else None)
-
-    def _after_trouble(self, response: BaseHTTPResponse) -> None:
-        """GitHub answered with a 5xx."""
-        self._failures += 1
-        if self._call.once:
-            self.failure = uncertain(self._call, f"GitHub answered {response.status}", response.status)
-            return
-        remedy = "GitHub has trouble (www.githubstatus.com): run the job again later"
-        text = f"GitHub answered {response.status} to {self._call}{self._tries()}"
-        failure = ApiError(text, remedy=remedy, reason_id="github/trouble", status=response.status)
-        self._back_off(failure, retry_after(response.headers) or 0.0)
-
-    def _tries(self) -> str:
-        return f" ({self._failures} tries)" if self._failures > 1 else ""
-
-    def _back_off(self, failure: ApiError, asked: float | None) -> None:
-        """Wait 1, 2, 4, … seconds, half of it by chance so that jobs do not come back together; `asked` at least, None: do not retry."""
-        if asked is None or self._failures >= self._limits.tries:
-            self.failure = failure
+        if status is None:
+            remedy = (
+                f"see that this machine reaches {origin_of(urlsplit(self._call.url))}: "
+                "proxy (HTTPS_PROXY, NO_PROXY), certificates (REQUESTS_CA_BUNDLE), GITHUB_API_URL"
+            )
+            failure = ApiError(f"{self._call}: {reason}{times}", remedy=remedy, reason_id="github/unreachable")
         else:
-            backoff = 2.0 ** (self._failures - 1) * (0.5 + 0.5 * _RANDOM.random())
-            self._pause_or(failure, max(backoff, asked, BETWEEN_WRITES if self._call.write else 0.0))
+            remedy = "GitHub has trouble (www.githubstatus.com): run the job again later"
+            failure = ApiError(f"{reason} to {self._call}{times}", remedy=remedy, reason_id="github/trouble", status=status)
+        backoff = 2.0 ** (self._failures - 1) * (0.5 + 0.5 * _RANDOM.random())
+        last = not passing or self._failures >= self._limits.tries
+        self._pause_or_fail(failure, max(backoff, asked or 0.0, BETWEEN_WRITES if self._call.write else 0.0), last=last)
 
     def _after_limit(self, response: BaseHTTPResponse) -> None:
         """GitHub refused for a rate limit, which means that it did nothing."""
@@ -224,14 +218,11 @@ class GitHubRetry(Retry):
             reason_id="github/rate-limit",
             status=response.status,
         )
-        if self._limited > _MOST_LIMITED:
-            self.failure = failure
-        else:
-            self._pause_or(failure, seconds)
+        self._pause_or_fail(failure, seconds, last=self._limited > _MOST_LIMITED)
 
-    def _pause_or(self, failure: ApiError, seconds: float) -> None:
+    def _pause_or_fail(self, failure: ApiError, seconds: float, *, last: bool) -> None:
         self._pause = seconds
-        if seconds > self._pace.left:
+        if last or seconds > self._pace.left:
             self.failure = failure
 
 
@@ -270,12 +261,6 @@ def _chain(error: BaseException) -> list[BaseException]:
             found.append(item)
             waiting += [*item.args, getattr(item, "original_error", None), item.__cause__, item.__context__]
     return found
-
-
-def uncertain(call: Call, reason: str, status: int | None = None) -> Uncertain:
-    """The error for a write that must not be repeated and may have been made."""
-    remedy = "run the job again: it looks for what is there first"
-    return Uncertain(f"{call}: {reason}: it may or may not have been done", remedy=remedy, reason_id="github/uncertain", status=status)
 
 
 def is_limited(status: int, headers: Mapping[str, str], body: bytes, *, graphql: bool = False) -> bool:
@@ -380,5 +365,4 @@ def json_of(body: bytes) -> object:
 def origin_of(parts: SplitResult) -> str:
     """Scheme, host and port, with the port that the scheme stands for. Raises ValueError for a port that is no number."""
     port = parts.port or {"https": 443, "http": 80}.get(parts.scheme, 0)
-    host = parts.hostname or ""
-    return f"{parts.scheme}://[{host}]:{port}" if ":" in host else f"{parts.scheme}://{host}:{port}"
+    return f"{parts.scheme}://{parts.hostname}:{port}"

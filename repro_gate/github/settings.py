@@ -279,7 +279,12 @@ def graphql_beside(api_url: str) -> str:
 
 def _url(environment: Mapping[str, str], name: str, default: str) -> str:
     expected = "an address like https://github.example.com, without a name, a password or a query in it"
-    return _checked(environment, name, lambda text: _URL.fullmatch(text.rstrip("/")) is not None, expected, default).rstrip("/")
+    return _checked(environment, name, lambda text: is_url(text.rstrip("/")), expected, default).rstrip("/")
+
+
+def is_url(text: str) -> bool:
+    """Whether `text` is the plain address of a server: no name, password, query or fragment in it, and a port that is one."""
+    return _URL.fullmatch(text) is not None
 
 
 def _path(environment: Mapping[str, str], name: str) -> Path | None:

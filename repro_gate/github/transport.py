@@ -5,7 +5,7 @@ Errors of the HTTP library never leave this file: what hangs on them (prepared r
 
 from __future__ import annotations
 
-import ipaddress
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urljoin, urlsplit
@@ -19,7 +19,7 @@ from repro_gate import __version__
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
 from repro_gate.github.retry import ApiError, Call, GitHubRetry, Limits, Pace, message_of, origin_of, refused
-from repro_gate.github.settings import Secret
+from repro_gate.github.settings import Secret, is_url
 
 HEADERS = {
     "Accept": "application/vnd.github+json",
@@ -28,6 +28,7 @@ HEADERS = {
 }
 _REDIRECTS = frozenset({301, 302, 307, 308})  # GitHub: repeat the same request at the new place
 _MOST_REDIRECTS = 3
+_LOOPBACK = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}")
 
 
 @dataclass(frozen=True)
@@ -119,25 +120,12 @@ def _nowhere(response: requests.Response) -> None:
 
 def server(url: str, name: str) -> str:
     """`url` without a slash at its end. Raises UsageError, naming the setting `name`, for one that a token must not be sent to."""
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # raises for one that is no number
-        host = parts.hostname or ""
-    except ValueError:
-        parts, host = urlsplit(""), ""
-    plain = not (parts.username or parts.password or parts.query or parts.fragment) and url.isprintable() and " " not in url
-    if not host or not plain or parts.scheme not in {"https", "http"}:
+    plain = url.rstrip("/")
+    if not is_url(plain):
         raise UsageError(f"{name}: {for_terminal(url, 200)!r} is not the URL of an API", remedy="such as https://HOST/api/v3")
-    if parts.scheme == "http" and not _loopback(host):
+    if not plain.startswith("https://") and not _LOOPBACK.fullmatch(urlsplit(plain).hostname or ""):
         raise UsageError(f"{name}: {for_terminal(url, 200)!r} would carry the token unencrypted", remedy="use https://")
-    return url.rstrip("/")
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return plain
 
 
 def same_origin(asked: str, target: str, request: str) -> str:

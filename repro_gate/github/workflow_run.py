@@ -7,29 +7,19 @@ the same one, and the pull request is looked up from the run. A report can neith
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
+from repro_gate.github.client import Api
 from repro_gate.github.event import PullRequest, WorkflowRun
 from repro_gate.report.model import Origin
-
-
-class PullRequests(Protocol):
-    """What `find_pull` needs of GitHub. `client.Api` is one."""
-
-    def pull(self, number: int, /) -> PullRequest | None:
-        """The pull request as it is now, None where there is none."""
-
-    def open_pulls(self, head: str, /) -> Iterable[PullRequest]:
-        """The open pull requests from the branch `OWNER:BRANCH`."""
 
 
 class NothingToPost(UsageError):
     """The report is right, but its pull request was closed or has a newer commit. Nobody made a mistake."""
 
 
-def find_pull(api: PullRequests, run: WorkflowRun, repository: str, origin: Origin | None) -> PullRequest:
+def find_pull(api: Api, run: WorkflowRun, repository: str, origin: Origin | None) -> PullRequest:
     """The open pull request of `repository` whose head `run` tested, for a report that names `origin`.
 
     Raises NothingToPost where that pull request is closed or has a newer head, UsageError for whatever does not fit, and ApiError where
@@ -92,7 +82,7 @@ def check(run: WorkflowRun, repository: str, origin: Origin | None) -> None:
             )
 
 
-def _candidates(api: PullRequests, run: WorkflowRun, repository: str) -> Iterable[PullRequest]:
+def _candidates(api: Api, run: WorkflowRun, repository: str) -> Iterable[PullRequest]:
     """Pull requests of ours from the run's branch, whatever commit is at their head now.
 
     The event lists pull requests only for runs from the repository itself, so a fork's is found by its branch. Both ways end in the same

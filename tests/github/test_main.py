@@ -122,7 +122,7 @@ def test_a_mistake_of_ours_is_inconclusive_and_its_trace_is_no_command(
     def mistaken(*_: object) -> int:
         raise RuntimeError("one\n::error::forged")
 
-    monkeypatch.setattr(action, "_phase", mistaken)
+    monkeypatch.setattr(action, "_run", mistaken)
     assert action.main(["publish"]) == 3
     said = capsys.readouterr()
     assert "please report it" in said.out and "RuntimeError" in said.err
