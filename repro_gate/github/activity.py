@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 
 from repro_gate.escape import for_terminal
@@ -36,6 +36,7 @@ class Decision:
     activity: Activity
     reason: str = ""  # a sentence for REFUSE and NOTHING
     remedy: str = ""
+    _: KW_ONLY
     pull: PullRequest | None = None
     find_by: str = ""  # ``: there is none; `number:7`: by its number; `commit:SHA`: an open pull request whose head this is
     tested_sha: str = ""  # the commit that this job tests, by its event; empty: whatever is checked out

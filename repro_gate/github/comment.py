@@ -168,7 +168,7 @@ def decide(desired: Desired, existing: Sequence[Existing], pull: PullRequest | N
     if surplus:
         return Action(keep=keep.id, surplus=surplus)
     if ahead:
-        return Action(Posted("skipped", "a newer run has told of this pull request already", keep.url))
+        return Action(Posted("skipped", "a newer run has posted on this pull request already", keep.url))
     return Action(Posted(desired.written or "unchanged", url=keep.url))
 
 
@@ -188,7 +188,7 @@ def _is_needed(desired: Desired, newest: Marker) -> bool:
 
 
 def _rank(marker: Marker, pull: PullRequest) -> tuple[bool, int, int]:
-    """Which of two runs is newer: ids of runs grow, and what tells of the head goes before all else."""
+    """Which of two runs is newer: a run of the current head before all others, then by id, which grows, and attempt."""
     return marker.head_sha == pull.head.sha, marker.run_id, marker.run_attempt
 
 

@@ -88,7 +88,7 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 class WorkflowRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The run that a `workflow_run` event tells of. Untrusted people may have chosen everything but `repository`."""
+    """The run that a `workflow_run` event names. All of it but `repository` is untrusted."""
 
     id: Number
     attempt: Number = field(name="run_attempt")

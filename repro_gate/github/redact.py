@@ -1,8 +1,7 @@
-"""Secrets taken out of what is about to be shown: the values that this job was given, and whatever has the shape of a token.
+"""Takes secrets out of a report before it is posted or uploaded: the values that this job was given, and whatever looks like a token.
 
-Called by `github` on a report before anything is posted or uploaded: GitHub masks its logs, never its comments. A second line of defence:
-the first is that training is started without the secrets. False alarms would be as bad, a report full of holes, so digests, commits, UUIDs,
-names of tensors and base64 of weights stay. Standard library only, besides the words of the report's schema.
+GitHub masks its logs, never its comments. This is the second line of defence; the first is that training is started without the secrets.
+Digests, commits, UUIDs, names of tensors and base64 of weights stay.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What happens when GitHub's API does not answer as asked: `GitHubRetry` waits and tries again, or an `ApiError` says why and what to do.
+"""How a request to GitHub's API waits and is tried again: `GitHubRetry`, a `urllib3.Retry`. Where it gives up, an `ApiError` says why.
 
 The waits are those of "Rate limits for the REST API" and "Best practices for using the REST API" (docs.github.com/rest). Durations are in
 seconds, times are UTC epoch seconds. The token stands in no error.
@@ -7,7 +7,6 @@ seconds, times are UTC epoch seconds. The token stands in no error.
 from __future__ import annotations
 
 import random
-import re
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,7 +32,6 @@ SECONDARY = 60.0  # "wait for at least one minute before retrying", and double i
 BETWEEN_WRITES = 1.0  # "wait at least one second between each request" that writes
 _LONGEST = 10 * 24 * 3600  # no header may ask for more: its number would pass what a clock holds
 _MOST_LIMITED = 8  # refusals of one request for a rate limit, however short each wait is
-_MESSAGE = 300  # characters of GitHub's own message that are shown
 _CHUNK = 64 * 1024  # bytes
 _RANDOM = random.SystemRandom()
 
@@ -43,12 +41,6 @@ _LACKS_PERMISSION = (
     "resource not accessible by personal access token",
     "must have admin rights",
 )
-_CLOSED = {  # reasons for a 403 that no permission solves
-    "locked": "unlock the conversation of the pull request",
-    "archived": "the repository is archived: nothing can be written there",
-    "saml": "let the organization authorize the token for single sign-on",
-}
-_PERMISSION = re.compile(r"([a-z_]+)=(read|write|admin)")
 
 
 class ApiError(GateError):
@@ -299,48 +291,9 @@ def _number(text: str | None) -> float | None:
     return float(text) if text is not None and text.isascii() and text.isdecimal() and len(text) <= 15 else None
 
 
-def refused(method: str, path: str, status: int, message: str, accepted: str | None) -> ApiError:
-    """The error for a 4xx. `message` is GitHub's, `accepted` the header `x-accepted-github-permissions` where it came."""
-    text = f"GitHub answered {status} to {method} {path}" + (f": {for_terminal(message, _MESSAGE)}" if message else "")
-    if status == UNAUTHORIZED:
-        remedy = "the token is wrong or has expired: pass `token: ${{ github.token }}`, or renew the secret that holds it"
-        return ApiError(text, remedy=remedy, reason_id="github/unauthorized", status=status)
-    lacking = lacks_permission(status, message)
-    closed = next((remedy for word, remedy in _CLOSED.items() if word in message.lower()), "")
-    if status == FORBIDDEN and closed and not lacking:
-        return ApiError(text, remedy=closed, reason_id="github/closed", status=status)
-    if lacking or status == FORBIDDEN:
-        write = method != "GET"
-        line = permission_line(accepted) or f"permissions: {{pull-requests: {'write' if write else 'read'}}}"
-        fork = (
-            "; for a pull request from a fork or from Dependabot GitHub keeps the token read-only "
-            "whatever the workflow says: post from a `workflow_run` workflow with `command: comment`"
-        )
-        remedy = f"give the job `{line}`{fork if write else ''}"
-        return ApiError(text, remedy=remedy, reason_id="github/permission", status=status, read_only=lacking and write)
-    remedy = "see that the number is right and that the token may read this repository" if status == NOT_FOUND else ""
-    return ApiError(text, remedy=remedy, status=status)
-
-
 def lacks_permission(status: int, message: str) -> bool:
     """Whether GitHub says that the token itself may not, which waiting does not change."""
     return status in {FORBIDDEN, NOT_FOUND} and any(text in message.lower() for text in _LACKS_PERMISSION)
-
-
-def permission_line(accepted: str | None) -> str:
-    """The line for the workflow from `x-accepted-github-permissions`; empty where the header names nothing that a workflow can give.
-
-    The header holds sets of permissions, `;` between sets, `,` inside one; any one set will do, and one with `pull_requests` is preferred.
-    """
-    sets = []
-    for part in (accepted or "").split(";"):
-        pairs = [_PERMISSION.fullmatch(item.strip()) for item in part.split(",")]
-        # Every token has `metadata: read`, and a workflow has no word for it.
-        named = {found[1].replace("_", "-"): found[2] for found in pairs if found and found[1] != "metadata"}
-        if named and all(pairs):
-            sets.append(named)
-    chosen = next((named for named in sets if "pull-requests" in named), sets[0] if sets else None)
-    return "" if chosen is None else "permissions: {" + ", ".join(f"{name}: {level}" for name, level in chosen.items()) + "}"
 
 
 def message_of(body: bytes) -> str:
@@ -351,7 +304,7 @@ def message_of(body: bytes) -> str:
     errors = document.get("errors")
     items = errors[:3] if isinstance(errors, list) else []
     details = [item if isinstance(item, str) else item.get("message") or item.get("code") for item in items if isinstance(item, str | dict)]
-    return clip("; ".join([document["message"], *(detail for detail in details if isinstance(detail, str))]), 10 * _MESSAGE)
+    return clip("; ".join([document["message"], *(detail for detail in details if isinstance(detail, str))]), 3000)
 
 
 def json_of(body: bytes) -> object:

@@ -65,7 +65,7 @@ def test_a_fork_that_the_input_allows_is_gated_on_a_self_hosted_runner() -> None
     assert of("pull_request", PULL, self_hosted=True, allow_forks=True).activity is Activity.GATE
 
 
-def test_a_deleted_fork_is_a_strangers_too() -> None:
+def test_a_deleted_fork_is_untrusted_too() -> None:
     found = of("pull_request", changed(PULL, "pull_request.head.repo", None), self_hosted=True)
     assert found.activity is Activity.REFUSE and "a fork that has been deleted" in found.reason
 
@@ -202,6 +202,6 @@ def test_posting_outside_workflow_run_is_refused_with_the_workflow_to_write(even
     assert "workflow_run" in found.remedy and "pull-requests: write" in found.remedy
 
 
-def test_the_pull_request_of_a_relayed_report_cannot_be_chosen() -> None:
+def test_the_pull_request_of_another_runs_report_cannot_be_chosen() -> None:
     found = of("workflow_run", RUN, command="comment", pull_request=7)
     assert found.activity is Activity.REFUSE and "pull_request: 7" in found.reason and found.remedy

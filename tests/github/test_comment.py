@@ -53,7 +53,7 @@ def test_our_comment_is_found_on_the_third_page(github: GitHub) -> None:
     assert len(github.comments(PULL)) == 261
 
 
-def test_a_stranger_who_plants_our_marker_gets_nothing(github: GitHub) -> None:
+def test_another_author_who_plants_our_marker_gets_nothing(github: GitHub) -> None:
     planted = text_of(marker_of(run=99), "all is well")
     number = github.add_comment(PULL, "mallory", planted)
     assert say(github, marker_of(run=10)).outcome == "created"

@@ -135,7 +135,7 @@ def test_under_pull_request_target_the_base_does_not(stage: Stage) -> None:
     assert stage.github.comments(7) == []
 
 
-def test_nothing_that_a_stranger_names_becomes_a_command(stage: Stage) -> None:
+def test_nothing_that_untrusted_code_names_becomes_a_command(stage: Stage) -> None:
     secret = "ghp_" + "a1B2" * 9
     hostile = signed(reports.hostile())
     hostile = replace(hostile, reasons=(*hostile.reasons, replace(hostile.reasons[0], message=f"token {secret}")))

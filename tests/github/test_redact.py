@@ -165,7 +165,7 @@ def test_names_of_fields_are_texts_too_and_stay_apart() -> None:
     assert sorted(redact_document(taken).values()) == [1, 2, 3, 4]
 
 
-def test_a_stranger_cannot_keep_the_search_going() -> None:
+def test_untrusted_text_cannot_keep_the_search_going() -> None:
     """Each of these took time that grows with the square of its length: hours at the size that a report may have."""
     beginnings = "-" + "ey" + "J"
     assert redact(beginnings * 400_000).endswith(beginnings)

@@ -1,4 +1,4 @@
-"""The report folder: ours alone in a stranger's checkout, owned by the workspace's owner, unseen by git."""
+"""The report folder: ours alone in an untrusted checkout, owned by the workspace's owner, unseen by git."""
 
 from __future__ import annotations
 

@@ -18,10 +18,9 @@ from repro_gate.github.retry import (
     is_limited,
     limit_pause,
     message_of,
-    permission_line,
-    refused,
     retry_after,
 )
+from repro_gate.github.transport import permission_line, refused
 from tests.support.github.api_calls import Clock
 
 PATH = "/repos/o/r/issues/7/comments"

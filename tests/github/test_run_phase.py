@@ -53,7 +53,7 @@ def left(job: Job, decision: Decision, inputs: Inputs | None = None, known: tupl
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, answer: Report | BaseException) -> None:
-    """The gating itself is not what is tried here: it gives `answer`."""
+    """The gate run itself is not what is tested here: it gives `answer`."""
 
     def gated(*_: object) -> Report:
         if isinstance(answer, BaseException):
@@ -68,7 +68,7 @@ def test_what_is_not_to_be_gated_is_not_and_the_reason_is_left(
     job: Job, monkeypatch: pytest.MonkeyPatch, activity: Activity, code: int
 ) -> None:
     def gated(*_: object) -> NoReturn:
-        raise AssertionError("a stranger's code was about to run")
+        raise AssertionError("untrusted code was about to run")
 
     monkeypatch.setattr(run_phase, "_gated", gated)
     found = left(job, Decision(activity, "a fork on this machine", "allow_forks"))

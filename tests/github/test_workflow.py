@@ -1,4 +1,4 @@
-"""The runner's files and commands: read back here as the runner reads them, with everything in them that a stranger would try."""
+"""The runner's files and commands: read back here as the runner reads them, with everything in them that untrusted code would try."""
 
 from __future__ import annotations
 

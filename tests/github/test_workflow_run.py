@@ -1,4 +1,4 @@
-"""A stranger's report is bound to the run it came with, and the pull request comes from that run: through the real client."""
+"""An untrusted report is bound to the run it came with, and the pull request comes from that run: through the real client."""
 
 from __future__ import annotations
 

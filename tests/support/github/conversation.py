@@ -1,4 +1,4 @@
-"""A pull request at a GitHub of our own, a client for it, and a run's marker. Used by the tests of comment, races and relay."""
+"""A pull request at a GitHub of our own, a client for it, and a run's marker. Used by the tests of comment, races and workflow runs."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def signed(report: Report) -> Report:
     return replace(report, origin=ORIGIN, subject=replace(report.subject, commit=HEAD))
 
 
-def relay(stage: Stage, **changes: object) -> None:
+def as_workflow_run(stage: Stage, **changes: object) -> None:
     """From here on the job is the second of the fork-safe pair, for the run that ORIGIN names."""
     stage.github.change_pull(7, head_repository="stranger/trainer")
     run = {
