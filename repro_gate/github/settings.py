@@ -102,6 +102,7 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
     default = Inputs()
     command = _one_of("command", text, COMMANDS, "comment") or default.command
     working_directory = _inside("working_directory", text.get("working_directory", default.working_directory), "training")
+    report = _inside("report", text.get("report", default.report), default.report)
     return Inputs(
         command=command,
         spec=_spec(text.get("spec", default.spec), working_directory),
@@ -109,7 +110,7 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
         token=_token(text.get("token", "")),
         comment=_one_of("comment", text, COMMENT_WHEN, "on-failure") or default.comment,
         fail_on=_fail_on(text["fail_on"]) if "fail_on" in text else default.fail_on,
-        report=_report(text.get("report", default.report), command),
+        report=report if command == "comment" else _of_its_own("report", report, default.report),
         policy=_one_of("policy", text, ("head", "base"), "base"),
         base=_ref("base", text),
         against=_ref("against", text),
@@ -160,12 +161,6 @@ def _spec(value: str, working_directory: str) -> str:
         where = f"`{for_terminal(working_directory, 100)}`"
         _refuse("spec", value, f"leads out of the workspace (it is relative to `working_directory`, {where})", "repro.yml")
     return path
-
-
-def _report(value: str, command: str) -> str:
-    """A folder of its own in the workspace; with `command: comment`, a folder or file to read."""
-    path = _inside("report", value, "repro-gate-report")
-    return _of_its_own("report", path, "repro-gate-report") if command == "run" else path
 
 
 def _cache(value: str) -> str:
@@ -288,8 +283,7 @@ def is_url(text: str) -> bool:
 
 
 def _path(environment: Mapping[str, str], name: str) -> Path | None:
-    found = environment.get(name)
-    return Path(found) if found else None
+    return Path(environment[name]) if environment.get(name) else None
 
 
 def _is_folder(text: str) -> bool:

@@ -27,6 +27,7 @@ from repro_gate.github.retry import (
     GitHubRetry,
     Limits,
     Pace,
+    Uncertain,
     lacks_permission,
     message_of,
     origin_of,
@@ -126,7 +127,8 @@ class Transport:
                 outcome = Answer(response.status_code, response.headers, retry.body, response.url, following)
         except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:  # every error of requests is an OSError
             words = f": {for_terminal(error.strerror, 200)}" if isinstance(error, OSError) and isinstance(error.strerror, str) else ""
-            outcome = ApiError(f"{call}: the request could not be made ({type(error).__name__}){words}", reason_id="github/unreachable")
+            kind = Uncertain if call.once and not isinstance(error, OSError) else ApiError  # an OSError here came before anything was sent
+            outcome = kind(f"{call}: the request failed ({type(error).__name__}){words}", reason_id="github/unreachable")
         outcome = retry.failure or outcome
         if isinstance(outcome, ApiError):
             raise outcome  # out here, so that no error of the HTTP library hangs on it
