@@ -86,7 +86,7 @@ def beside(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]:
 
 def _by_name(trace: Trace) -> dict[tuple[str, str], list[str]]:
     found: dict[tuple[str, str], list[str]] = {}
-    for what, name, digest in sorted(trace.beside):
+    for what, name, digest in sorted(trace.unmoved):
         found.setdefault((what, name), []).append(digest)
     return found
 

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 
 from ..trace.format import MAX_NAME
 from ..trace.writer import Row
-from . import beside, device, facts, flags, keep, names, sdk, seeds
+from . import device, facts, flags, keep, names, sdk, seeds, unmoved
 from .by_hand import BACKWARD, GRAD, ByHand, leaves_of, plain
 from .digest import UNREAD, bare, describe, digest_all
 from .loaders import Loaders
@@ -72,7 +72,7 @@ class Hooks:
         self.loaders = Loaders(torch, session)
         self.nonfinite = NonFinite(torch)
         session.whole_run = lambda: session.block("rng", *seeds.rng_digests())
-        session.at_stop += [self.loaders.write, self._beside]
+        session.at_stop += [self.loaders.write, self._unmoved]
         session.at_close.append(self._end)
 
     def attach(self) -> None:
@@ -316,12 +316,12 @@ class Hooks:
     def _keep(self, kind: str, items: Sequence[Tuple[str, Any]]) -> None:
         keep.keep(self.torch, self.session, "step%d" % self.session.step, kind, items)
 
-    def _beside(self) -> None:
+    def _unmoved(self) -> None:
         with contextlib.suppress(Exception):  # a module of a kind that was not foreseen: a notice is missing, nothing else
-            rows, failed = beside.look(self.torch, self.names)
+            rows, failed = unmoved.look(self.torch, self.names)
             if failed:
                 self.session.note("modules-not-read", "%d module%s could not be looked at" % (failed, "" if failed == 1 else "s"))
-            self.session.event("beside", rows=rows)
+            self.session.event("unmoved", rows=rows)
 
     def _end(self, reason: str) -> None:
         """Parameters, optimizer state and buffers as they stand at the end: digested, for what changed after the last step; and kept."""

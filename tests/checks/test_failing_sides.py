@@ -54,7 +54,7 @@ def two(kind: str = "", **second: Any) -> Evidence:
     a = training()
     b = replace(changed(a, place_of(a, 1, kind), flip(0)) if kind else a, **second)
     runs = (
-        run("deterministic-1", replace(a, loaders=[LoaderSeen(0, 2, 1)], variables={"OMP_NUM_THREADS": "1"})),
+        run("deterministic-1", replace(a, loaders=[LoaderSeen(0, 2, 1, None)], variables={"OMP_NUM_THREADS": "1"})),
         run("deterministic-2", b),
     )
     return evidence(runs=runs, pair=runs, comparison=compare_runs([a], [b]))

@@ -14,8 +14,7 @@ from repro_gate.runs.arms import Condition
 from repro_gate.runs.launch import Plan, Run
 from repro_gate.runs.process import Ended
 from repro_gate.spec.model import Checklist, Spec, Train
-from repro_gate.trace.fields import Row
-from repro_gate.trace.model import Block, Measured, Records, StepMark, Trace
+from repro_gate.trace.model import Block, Measured, Records, Row, StepMark, Trace
 
 ROWS: Mapping[str, tuple[Row, ...]] = {
     "batch": (("images", "float32", (4, 8)), ("labels", "int64", (4,))),

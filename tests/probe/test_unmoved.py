@@ -1,4 +1,4 @@
-"""Claims about the look at what stands beside a training: an odd module costs its own rows, and a note says so."""
+"""Claims about the look at what no optimizer moves: an odd module costs its own rows, and a note says so."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_an_odd_module_hides_no_other_and_is_counted_in_a_note(tmp_path: Path) -
         trained(trace_script(tmp_path / name, source))
         for name, source in (("odd", ODD), ("clean", ODD.replace("odd = [Raises(), Failing(), Guarded(), nn.LazyLinear(2)]", "")))
     )
-    rows = {(what, name) for what, name, _ in clean.beside}
+    rows = {(what, name) for what, name, _ in clean.unmoved}
     assert {("module", "Average"), ("attribute", "Average.count")} <= rows and not clean.notes
-    assert rows <= {(what, name) for what, name, _ in odd.beside}
+    assert rows <= {(what, name) for what, name, _ in odd.unmoved}
     assert odd.notes == [("modules-not-read", "4 modules could not be looked at")]

@@ -1,5 +1,5 @@
-"""What stands beside the training when it ends: modules that no optimizer's model holds (an EMA, a best snapshot), and plain attributes of
-modules (counters, cached tensors). It is compared for a notice only, so it is looked at once, and within bounds.
+"""What no optimizer moves, as it is when training ends: modules outside every optimizer's model (an EMA, a best snapshot), and plain
+attributes of modules (counters, cached tensors). It is compared for a notice only, so it is looked at once, and within bounds.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import gc
 import hashlib
 from typing import Any, Iterator, List, Set, Tuple
 
-from ..trace.format import MAX_BESIDE, MAX_BESIDE_NAME
+from ..trace.format import MAX_UNMOVED, MAX_UNMOVED_NAME
 from .digest import digest_all, in_memory
 from .names import Names
 
@@ -41,9 +41,9 @@ def look(torch: Any, names: Names) -> Tuple[List[Row], int]:
             rows.extend(_rows(torch, root, names, budget))
         except Exception:
             failed += 1
-        if len(rows) >= MAX_BESIDE:
+        if len(rows) >= MAX_UNMOVED:
             break
-    return sorted(rows)[:MAX_BESIDE], failed
+    return sorted(rows)[:MAX_UNMOVED], failed
 
 
 def _rows(torch: Any, root: Any, names: Names, budget: List[int]) -> Iterator[Row]:
@@ -51,9 +51,9 @@ def _rows(torch: Any, root: Any, names: Names, budget: List[int]) -> Iterator[Ro
     tensors = [*root.parameters(), *root.buffers()]
     if tensors and not any(id(item) in names.by_id for item in tensors) and _affords(torch, tensors, budget):
         digest = hashlib.sha256(digest_all(torch, tensors)).hexdigest()[:32]
-        yield "module", label[:MAX_BESIDE_NAME], digest
+        yield "module", label[:MAX_UNMOVED_NAME], digest
     for name, digest in _attributes(torch, root, label, names, budget):
-        yield "attribute", name[:MAX_BESIDE_NAME], digest
+        yield "attribute", name[:MAX_UNMOVED_NAME], digest
 
 
 def _attributes(torch: Any, root: Any, label: str, names: Names, budget: List[int]) -> Iterator[Tuple[str, str]]:
