@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.tracing import trace_script, trained
+from tests.support.tracing import trace_cases
 
 ODD = """
 import torch
@@ -44,10 +44,8 @@ trained = True
 
 
 def test_an_odd_module_hides_no_other_and_is_counted_in_a_note(tmp_path: Path) -> None:
-    odd, clean = (
-        trained(trace_script(tmp_path / name, source))
-        for name, source in (("odd", ODD), ("clean", ODD.replace("odd = [Raises(), Failing(), Guarded(), nn.LazyLinear(2)]", "")))
-    )
+    without = ODD.replace("odd = [Raises(), Failing(), Guarded(), nn.LazyLinear(2)]", "")
+    odd, clean = (case.trace for case in trace_cases(tmp_path, {"odd": ODD, "clean": without}).values())
     rows = {(what, name) for what, name, _ in clean.unmoved}
     assert {("module", "Average"), ("attribute", "Average.count")} <= rows and not clean.notes
     assert rows <= {(what, name) for what, name, _ in odd.unmoved}

@@ -161,7 +161,7 @@ NOTHING = Report(
 FASTER = replace(
     PASS,
     cost=replace(COST, determinism_cost_pct=-72.0, ci95=(-75.0, -70.0), suspicious="-72 % lies outside -50 % to +300 %"),
-    noise_floor=NoiseFloor(True, 0.0, 0.0, 0.0, None),
+    noise_floor=NoiseFloor(identical=True, loss_gap=0.0, weight_l2=0.0, weight_relative_l2=0.0, first_step=None),
     comparisons=(SeedResult(1, SAME), SeedResult(2, SAME)),
     non_finite=((7, "nan"), (8, "inf")),
 )
