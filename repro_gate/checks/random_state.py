@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from repro_gate.checks.interface import Check, Evidence, Outcome, check, failed, missing, noticed, parted_before, passed, shortened, skipped
 from repro_gate.checks.loaders import by_loader
 from repro_gate.checks.opened import in_workspace
-from repro_gate.compare.traces import Key, first_difference, key_of, processes
+from repro_gate.compare.distances import Key, key_of
+from repro_gate.compare.traces import first_difference, processes
 from repro_gate.runs.arms import WARN_ONLY, moot, not_effective, wanted
 from repro_gate.runs.launch import Run
 from repro_gate.trace.format import DIGEST_BYTES

@@ -107,14 +107,14 @@ def _reports(a: Mapping[str, Any], b: Mapping[str, Any]) -> Comparison:
     elif not equal_length:
         found = unequal_length(sum(step >= 0 for step in left), sum(step >= 0 for step in right))
     return Comparison(
-        found is None,
-        len([step for step in shared if step >= 0]),
-        len(by_kind),
-        len(kinds),
-        found,
-        by_kind,
-        tuple((step, 1) for step in differing),
-        _losses(a, b),
+        identical=found is None,
+        steps=len([step for step in shared if step >= 0]),
+        tensors=len(by_kind),
+        differing=len(kinds),
+        first_divergence=found,
+        by_kind=by_kind,
+        by_step=tuple((step, 1) for step in differing),
+        losses=_losses(a, b),
     )
 
 
@@ -132,7 +132,15 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
     distances = _distances(a, b, [item.name for item in found if item.shape is not None and not item.detail], python) if found else {}
     found = [replace(item, distance=distances.get(item.name)) for item in found]
     tally = Tally(len(first.leaves.keys() | second.leaves.keys()), len(found))
-    return Comparison(not found, 0, tally.tensors, tally.differing, found[0] if found else None, {"artifact": tally}, weights=tuple(found))
+    return Comparison(
+        identical=not found,
+        steps=0,
+        tensors=tally.tensors,
+        differing=tally.differing,
+        first_divergence=found[0] if found else None,
+        by_kind={"artifact": tally},
+        weights=tuple(found),
+    )
 
 
 def _distances(a: Path, b: Path, names: Sequence[str], python: str) -> dict[str, Distance]:

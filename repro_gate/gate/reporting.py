@@ -16,10 +16,11 @@ from repro_gate.baseline.model import AgainstFinding, Entry, LockFinding
 from repro_gate.checks import run_checks
 from repro_gate.checks.interface import CheckResult, Evidence
 from repro_gate.compare.cost import measure_cost
+from repro_gate.compare.distances import losses_of
 from repro_gate.compare.fingerprint import fingerprint
 from repro_gate.compare.model import Cost
 from repro_gate.compare.noise_floor import noise_floor
-from repro_gate.compare.traces import losses_of, processes
+from repro_gate.compare.traces import processes
 from repro_gate.gate.base_policy import Judging
 from repro_gate.gate.config_hash import judge_entry, unproven
 from repro_gate.gate.options import Options
@@ -98,7 +99,7 @@ def _findings(
         found.against,
         "" if options.locking else _not_held(found),
         unproven(found.address),
-        series.beside,
+        series.unrecorded,
         (*found.judged.notes, *found.evidence.notes, *series.notes),
     )
 

@@ -43,7 +43,7 @@ class Findings:
     against: AgainstFinding | None = None
     not_held: str = ""  # why a lock that is there says nothing about this gating
     unproven: str = ""  # why the content address does not stand for its leaves, where it does not
-    beside: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # id of a notice -> message and remedy
+    unrecorded: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # id of a notice -> message and remedy
     remarks: tuple[str, ...] = ()  # what the workspaces do not hold, what could not be read, and why
 
 
@@ -219,7 +219,7 @@ def _notes(findings: Findings) -> tuple[Reason, ...]:
     notes: dict[Reason, None] = {Reason("gate/remark", note): None for note in findings.remarks}
     if findings.not_held and findings.spec.lock.on_change != "fail":
         notes[Reason("lock/not-held", findings.not_held)] = None
-    notes |= {Reason(name, message, remedy): None for name, (message, remedy) in findings.beside.items()}
+    notes |= {Reason(name, message, remedy): None for name, (message, remedy) in findings.unrecorded.items()}
     for run in findings.runs:
         if run.ended.left_running:
             notes[Reason("run/left-running", f"run {run.plan.name} left {run.ended.left_running} processes running; they were ended")] = (

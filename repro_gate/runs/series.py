@@ -14,10 +14,12 @@ from pathlib import Path
 from time import monotonic
 
 from repro_gate.compare.artifacts import LeafDifference, compare_artifacts
-from repro_gate.compare.beside import Beside, notices
+from repro_gate.compare.distances import with_distance
 from repro_gate.compare.model import Comparison, Divergence, NoiseFloor
 from repro_gate.compare.noise_floor import noise_floor, recorded
-from repro_gate.compare.traces import beside, compare_runs, processes, with_distance
+from repro_gate.compare.traces import compare_runs, processes
+from repro_gate.compare.unrecorded import differing_modules, notices
+from repro_gate.compare.written import Left
 from repro_gate.data.declared import changed_data, read_data_state, resolve_data
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import copy_file, remove_tree
@@ -55,8 +57,8 @@ class Series:
         self.artifacts: dict[str, dict[str, Artifact]] = {}
         self.artifact_notes: tuple[str, ...] = ()
         self.notes: dict[str, None] = dict.fromkeys(ground.snapshot.notes)  # what the workspaces do not hold, what could not be read
-        self.beside: dict[str, tuple[str, str]] = {}  # id of a notice -> message and remedy
-        self._beside: dict[str, Beside] = {}  # run name -> what it left beside its training
+        self.unrecorded: dict[str, tuple[str, str]] = {}  # id of a notice -> message and remedy
+        self._left: dict[str, Left] = {}  # run name -> the files and the output that nothing compares
         self.changed_data: tuple[str, ...] = ()
         self.interrupted = ""
         self.stopped_early = False
@@ -151,9 +153,9 @@ class Series:
             return False
         differences, leaves = self._compare_artifacts(first.plan.name, second.plan.name)
         self.comparisons[seed] = compare_runs(first.traces, second.traces, differences, leaves)
-        if self.comparisons[seed].identical and not self.beside:  # else what lies beside only follows
-            self.beside = notices(self._beside[first.plan.name], self._beside[second.plan.name])
-            self._note_modules(beside(first.traces, second.traces))
+        if self.comparisons[seed].identical and not self.unrecorded:  # else what is not recorded only follows
+            self.unrecorded = notices(self._left[first.plan.name], self._left[second.plan.name])
+            self._note_modules(differing_modules(first.traces, second.traces))
         if before is not None:
             return self._run(Plan("default-2", off, keep_final=True, reference=before.traces)).good
         return True
@@ -219,7 +221,7 @@ class Series:
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             shown = ", ".join(shortened(escaped(name)) for name in names[:3])
-            self.beside["beside/modules"] = (
+            self.unrecorded["unrecorded/modules"] = (
                 f"what no optimizer moves differs between two runs whose training is the same: {shown}{more}",
                 "an average, a snapshot or a counter: see what it is made from, and seed or order that",
             )
@@ -258,7 +260,7 @@ class Series:
                 self.artifact_notes = tuple(f"no file matches capture.artifacts {pattern!r} after a run{stopped}" for pattern in unmatched)
         if plan.condition.name == "deterministic" and self.runs[-1].good:
             files, cut = written_files(workspace, self.ground.snapshot.root, self.ground.isolation, declared)
-            self._beside[plan.name] = Beside(files, cut, self.runs[-1].ended.tail)
+            self._left[plan.name] = Left(files, cut, self.runs[-1].ended.tail)
 
     def _read(self, path: Path) -> Artifact:
         """One artifact. All of a gate run have one time together for a look inside."""
@@ -327,5 +329,5 @@ def _so_far(first: Run, second: Run, found: Divergence) -> Comparison:
     rest = [replace(trace, blocks=[block for block in trace.blocks if block.step < reached]) for trace in second.traces]
     comparison = compare_runs(cut, rest) if reached > found.step else None
     if comparison is None or comparison.first_divergence is None:
-        return Comparison(False, reached + 1, 0, 0, found)
+        return Comparison(identical=False, steps=reached + 1, tensors=0, differing=0, first_divergence=found)
     return replace(comparison, steps=reached + 1)

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from repro_gate.compare.beside import LOGS, MAX_TEXT, TEXTS, Written, ignored
+from repro_gate.compare.written import LOGS, MAX_TEXT, TEXTS, Written, ignored
 from repro_gate.sandbox.as_user import open_written, sight_of
 from repro_gate.sandbox.identity import Isolation
 from repro_gate.trace.artifacts.read import read_leaves

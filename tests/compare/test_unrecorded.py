@@ -1,4 +1,4 @@
-"""Claims about what lies beside a training: a metric that differs is told, and what differs between any two runs is not."""
+"""Claims about what differs though nothing recorded does: a metric that differs is told, and what differs between any two runs is not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from repro_gate.compare.beside import MAX_TEXT, Beside, Written, differing_files, differing_numbers, ignored, notices, steady
+from repro_gate.compare.printed import differing_numbers
+from repro_gate.compare.unrecorded import notices
+from repro_gate.compare.written import MAX_TEXT, Left, Written, differing_files, ignored, steady
 
 Log = Callable[[random.Random, float], list[str]]  # (the clock and everything else that moves, a metric) -> lines
 
@@ -193,28 +195,32 @@ def test_names_of_hexadecimal_digits_are_ids_only_where_they_hold_letters_and_di
     for name in ("run_0a1b2c3d.txt", "deadbee1", "1234567f-00ab", "x-a1b2c3d_y"):
         other = name.replace("b", "a").replace("f", "e")
         expected = name.startswith("x-")  # after a `-`, and before a letter: a word of its own
-        assert bool(differing_files(Beside({name: Written("1")}), Beside({other: Written("1")}))) is expected, name
+        assert bool(listed(Left({name: Written("1")}), Left({other: Written("1")}))) is expected, name
     for name in ("model_1234567.bin", "deadbeef", "abcdef_1x"):
-        assert differing_files(Beside({name: Written("1")}), Beside({name.translate(SHIFTED): Written("1")})), name
+        assert listed(Left({name: Written("1")}), Left({name.translate(SHIFTED): Written("1")})), name
 
 
 def test_all_notices_have_one_deadline_and_say_what_was_cut() -> None:
-    a, b = (Beside({"a": Written(value), "b.log": written(f"loss {value}")}, "", [f"acc {value}"]) for value in ("0.1", "0.2"))
-    assert set(notices(a, b)) == {"beside/files", "beside/log"}
+    a, b = (Left({"a": Written(value), "b.log": written(f"loss {value}")}, "", [f"acc {value}"]) for value in ("0.1", "0.2"))
+    assert set(notices(a, b)) == {"unrecorded/files", "unrecorded/log"}
     found = notices(a, b, seconds=0)
-    assert found["beside/files"][0].startswith("not every file that the runs wrote was compared: what ")
-    assert found["beside/log"][0].startswith("not every printed number was compared: what ")
-    many = [Beside({f"{i:03}.txt": written(f"{run} 1_a " * 6_000) for i in range(100)}) for run in range(2)]
+    assert found["unrecorded/files"][0].startswith("not every file that the runs wrote was compared: what ")
+    assert found["unrecorded/log"][0].startswith("not every printed number was compared: what ")
+    many = [Left({f"{i:03}.txt": written(f"{run} 1_a " * 6_000) for i in range(100)}) for run in range(2)]
     begun = time.monotonic()
-    assert "(looked at: what " in notices(*many, seconds=1)["beside/files"][0]
+    assert "(looked at: what " in notices(*many, seconds=1)["unrecorded/files"][0]
     assert time.monotonic() - begun < 20
 
 
 SHIFTED = str.maketrans("1234567bc", "2345671cb")
 
 
-def files(**named: str | bytes) -> Beside:
-    return Beside({name.replace("__", "/").replace("_dot_", "."): written(value) for name, value in named.items()})
+def listed(a: Left, b: Left) -> list[str]:
+    return sorted(set(differing_files(a, b)))
+
+
+def files(**named: str | bytes) -> Left:
+    return Left({name.replace("__", "/").replace("_dot_", "."): written(value) for name, value in named.items()})
 
 
 def written(value: str | bytes) -> Written:
@@ -233,21 +239,21 @@ def test_times_in_texts_and_in_names_are_no_difference() -> None:
         ("train_dot_log", "2026-11-21 10:00:01 loss 0.5, 3.2s\n", "2026-11-21 10:03:07 loss 0.5, 4.1s\n"),
         ("times_dot_json", '{"seconds": [\n 1.5,\n 2.5\n], "n": 2}', '{"seconds": [\n 1.7,\n 2.6\n], "n": 2}'),
     ):
-        assert differing_files(files(**{name: first}), files(**{name: second})) == [], name
+        assert listed(files(**{name: first}), files(**{name: second})) == [], name
         other = first.replace("0.5", "0.6").replace('"n": 2', '"n": 3')
-        assert len(differing_files(files(**{name: first}), files(**{name: other}))) == 1, name
-    a = Beside({"outputs/2026-11-21/10-00-01/w.bin": Written("x"), "runs/Nov21_10-00-01_host/a.bin": Written("y")})
-    b = Beside({"outputs/2026-11-21/10-03-07/w.bin": Written("x"), "runs/Nov21_10-03-07_host/a.bin": Written("y")})
-    assert differing_files(a, b) == []
+        assert len(listed(files(**{name: first}), files(**{name: other}))) == 1, name
+    a = Left({"outputs/2026-11-21/10-00-01/w.bin": Written("x"), "runs/Nov21_10-00-01_host/a.bin": Written("y")})
+    b = Left({"outputs/2026-11-21/10-03-07/w.bin": Written("x"), "runs/Nov21_10-03-07_host/a.bin": Written("y")})
+    assert listed(a, b) == []
     ids = ("11112222-aaaa-bbbb-cccc-123456789012", "33334444-dddd-bbbb-cccc-123456789012")
     names = (f"x/{{}}/model_{time}.bin" for time in (1763763819, 1763763999))
-    assert differing_files(*(Beside({name.format(run): Written("x")}) for name, run in zip(names, ids, strict=True))) == []
+    assert listed(*(Left({name.format(run): Written("x")}) for name, run in zip(names, ids, strict=True))) == []
     by_the_clock = (f"step {step} loss {step / 7:.3f}\n" for step in (10, 11))
-    assert differing_files(*(files(a_dot_log=f"start\nloss 0.5\n{line}") for line in by_the_clock)) == []
-    binary = (Beside({"a.txt": Written(str(value), bytes([value]))}) for value in (200, 201))
-    assert differing_files(*binary) == ["a.txt"]
-    changed = Beside({**b.files, "outputs/2026-11-21/10-03-07/w.bin": Written("z")})
-    assert differing_files(a, changed) == ["outputs/2026-11-21/10-00-01/w.bin"]
+    assert listed(*(files(a_dot_log=f"start\nloss 0.5\n{line}") for line in by_the_clock)) == []
+    binary = (Left({"a.txt": Written(str(value), bytes([value]))}) for value in (200, 201))
+    assert listed(*binary) == ["a.txt"]
+    changed = Left({**b.files, "outputs/2026-11-21/10-03-07/w.bin": Written("z")})
+    assert listed(a, changed) == ["outputs/2026-11-21/10-00-01/w.bin"]
 
 
 def test_what_trackers_and_caches_write_is_ignored() -> None:
@@ -264,23 +270,25 @@ def test_what_trackers_and_caches_write_is_ignored() -> None:
 
 def test_one_notice_names_a_few_and_folds_the_rest() -> None:
     few = notices(files(a="1", out__b="2"), files(a="3", out__b="4", only="5"))
-    assert few == {"beside/files": ("3 files that the runs wrote differ and are not declared: a, only, out/b", few["beside/files"][1])}
-    many = [Beside({f"out/run/{i:02}.bin": Written(f"{run}{i}") for i in range(30)} | {"x.bin": Written(str(run))}) for run in range(2)]
-    assert notices(*many)["beside/files"][0].endswith("not declared: out/run/ (30 files), x.bin")
-    one = notices(files(a="1"), files(a="2"))["beside/files"][0]
+    assert few == {
+        "unrecorded/files": ("3 files that the runs wrote differ and are not declared: a, only, out/b", few["unrecorded/files"][1])
+    }
+    many = [Left({f"out/run/{i:02}.bin": Written(f"{run}{i}") for i in range(30)} | {"x.bin": Written(str(run))}) for run in range(2)]
+    assert notices(*many)["unrecorded/files"][0].endswith("not declared: out/run/ (30 files), x.bin")
+    one = notices(files(a="1"), files(a="2"))["unrecorded/files"][0]
     assert one == "1 file that the runs wrote differs and is not declared: a"
     assert notices(files(a="1"), files(a="1")) == {}
 
 
 def test_of_a_search_that_was_cut_only_what_both_runs_have_is_compared() -> None:
     a, b = (
-        Beside({"a": Written("1"), "b": Written("1")}, "the first 2 files"),
-        Beside({"a": Written("1"), "c": Written("1")}, "the first 2 files"),
+        Left({"a": Written("1"), "b": Written("1")}, "the first 2 files"),
+        Left({"a": Written("1"), "c": Written("1")}, "the first 2 files"),
     )
-    assert "not every file" in notices(a, b)["beside/files"][0]
+    assert "not every file" in notices(a, b)["unrecorded/files"][0]
 
 
 def test_three_printed_numbers_are_shown() -> None:
     a, b = ([f"{name} {value}" for name in ("acc", "f1", "bleu", "rouge")] for value in (0.5, 0.25))
-    message = notices(Beside(printed=a), Beside(printed=b))["beside/log"][0]
+    message = notices(Left(printed=a), Left(printed=b))["unrecorded/log"][0]
     assert message.endswith("`acc 0.5` against `0.25`, `f1 0.5` against `0.25`, `bleu 0.5` against `0.25` and 1 more")

@@ -1,4 +1,4 @@
-"""What lies beside a training that repeats: told in one notice where it differs, silent where only times do. Real training."""
+"""What a training that repeats prints and writes: told in one notice where it differs, silent where only times do. Real training."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ SPEC = "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: 
 NOISY = "int.from_bytes(os.urandom(4), 'little') / 2**32"
 
 
-def test_what_differs_beside_a_training_that_repeats_is_told_and_passes(tmp_path: Path) -> None:
+def test_what_differs_though_nothing_recorded_does_is_told_and_passes(tmp_path: Path) -> None:
     gated = gate(training(tmp_path / "code", SOURCE.replace("NOISE", NOISY), SPEC), out=tmp_path)
     assert gated.exit_code == 0, gated.stdout + gated.stderr
     notes = {item["id"]: item for item in gated.report["notes"]}
-    assert "2 files that the runs wrote differ and are not declared: out/eval.bin, out/metrics.csv" in notes["beside/files"]["message"]
-    assert "capture.artifacts" in notes["beside/files"]["remedy"]
-    assert "a printed number differs between the two deterministic runs: `val_acc 0.7" in notes["beside/log"]["message"]
+    assert "2 files that the runs wrote differ and are not declared: out/eval.bin, out/metrics.csv" in notes["unrecorded/files"]["message"]
+    assert "capture.artifacts" in notes["unrecorded/files"]["remedy"]
+    assert "a printed number differs between the two deterministic runs: `val_acc 0.7" in notes["unrecorded/log"]["message"]
     assert "out/metrics.csv" in gated.stdout and "val_acc" in gated.stdout
 
 
 def test_times_alone_are_no_notice(tmp_path: Path) -> None:
     gated = gate(training(tmp_path / "code", SOURCE.replace("NOISE", "0.5"), SPEC), out=tmp_path)
     assert gated.exit_code == 0, gated.stdout + gated.stderr
-    assert [item for item in gated.report["notes"] if item["id"].startswith("beside/")] == []
+    assert [item for item in gated.report["notes"] if item["id"].startswith("unrecorded/")] == []
 
 
 HOSTILE = """

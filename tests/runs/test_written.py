@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from repro_gate.compare.beside import MAX_TEXT
+from repro_gate.compare.written import MAX_TEXT
 from repro_gate.runs import written
 from repro_gate.runs.process import TAIL_BYTES, TAIL_LINES
 from repro_gate.runs.written import written_files
