@@ -171,35 +171,6 @@ def test_processes_of_multiprocessing_train_under_their_own_names(short_path: Pa
     assert {trace.end for trace in found.values()} == {"exit"}
 
 
-LOADER = """
-import torch
-from torch.utils.data import DataLoader, Dataset
-class Data(Dataset):
-    def __len__(self):
-        return 8
-    def __getitem__(self, index):
-        return {"x": torch.full((3,), float(index)), "noise": torch.rand(1), "index": index}
-if __name__ == "__main__":
-    net = torch.nn.Linear(3, 1)
-    opt = torch.optim.SGD(net.parameters(), lr=0.01)
-    for context, workers in (("fork", 2), ("spawn", 1)):
-        for batch in DataLoader(Data(), batch_size=4, shuffle=True, num_workers=workers, multiprocessing_context=context):
-            opt.zero_grad()
-            net(batch["x"]).sum().backward()
-            opt.step()
-"""
-
-
-def test_batches_of_forked_and_of_spawned_loader_workers_are_recorded(short_path: Path) -> None:
-    run = trace_script(short_path, LOADER)
-    assert run.outcome == "finished", (run.problem, run.ended.tail)
-    trace = trained(run)
-    assert [names(trace, "batch", step) for step in range(4)] == [["x", "noise", "index"]] * 4
-    assert len(trace.steps) == 4
-    assert sum(other.forked for other in run.traces) == 2
-    assert any("spawn_main" in " ".join(other.argv) for other in run.traces)
-
-
 DDP = """
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel

@@ -98,6 +98,7 @@ def claims(trace: Trace) -> None:
 @pytest.mark.parametrize("way", ["before", "after", "grad"])
 def test_a_forked_worker_that_calls_a_module_is_no_process_of_the_training(way: str, forked: Mapping[str, Case]) -> None:
     claims(forked[way].trace)
+    assert names(forked[way].trace, "batch", 2) == ["value"]
     assert [loader.workers for loader in forked[way].trace.loaders] == [2]
 
 
@@ -117,4 +118,5 @@ def test_a_worker_that_imports_the_script_anew_is_none_either(arguments: str, sh
     run = trace_script(short_path, SOURCE, command=f"python train.py {arguments}", steps=3)
     assert run.outcome == "stopped", (run.outcome, run.problem, run.ended.tail)
     claims(trained(run))
+    assert names(trained(run), "batch", 2) == ["value"] and len(run.traces) > 1, "each worker has a trace"
     assert trained(run).key == "main" and [loader.workers for loader in trained(run).loaders] == [2]
