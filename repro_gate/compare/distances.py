@@ -23,7 +23,7 @@ def with_distance(divergence: Divergence, measured: Mapping[tuple[str, int, str,
 
 
 def differs(figures: Measured) -> bool:
-    """Whether a measured tensor differs from its twin (a NaN on one side counts)."""
+    """Whether a measured tensor differs from its counterpart (a NaN on one side counts)."""
     return bool(figures.max_ulp) or figures.l2 is None or figures.l2 > 0
 
 

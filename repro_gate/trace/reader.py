@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from . import format as fmt
-from .model import DECODER, EVENTS, Hello, Trace, TraceError
+from .model import DECODER, EVENTS, Event, Hello, Trace, TraceError
 
 Opener = Callable[[Path], int]
 
@@ -82,19 +82,7 @@ class TraceFollower:
                 yield chunk
 
     def _take(self, line: bytes) -> None:
-        event, wrong = None, ""
-        try:
-            try:
-                event = DECODER.decode(line)
-                name = str(event.__struct_config__.tag)
-            except msgspec.ValidationError as error:
-                name, wrong = _NAME.decode(line).e, ascii(str(error))[1:201]
-        except msgspec.ValidationError:
-            raise self._wrong("names no known event" if line.lstrip().startswith(b"{") else "is no JSON object") from None
-        except (ValueError, RecursionError):
-            if _SURROGATE.search(line) and (escaped := _escaped(line)) != line:
-                return self._take(escaped)
-            raise self._wrong("is no JSON") from None
+        name, event, wrong = self._decoded(line)
         if (self._line == 1) != (name == "hello"):
             raise self._wrong("`hello` must be the first line and no other")
         if (self.trace.end is not None) != (name == "resumed"):
@@ -109,6 +97,25 @@ class TraceFollower:
             event.add(self.trace)
         except (ValueError, IndexError, OverflowError) as error:
             raise self._wrong(f"`{name}` is malformed: {error}") from None
+
+    def _decoded(self, line: bytes) -> tuple[str, Event | None, str]:
+        """(name, event, "") of a line, or (name, None, what is wrong with its fields). Raises TraceError for what is no event at all."""
+        try:
+            event = DECODER.decode(line)
+            return str(event.__struct_config__.tag), event, ""
+        except msgspec.ValidationError as error:
+            wrong = ascii(str(error))[1:-1][:200]  # it may quote the line
+        except (ValueError, RecursionError):
+            escaped = _escaped(line) if _SURROGATE.search(line) else line
+            if escaped == line:
+                raise self._wrong("is no JSON") from None
+            return self._decoded(escaped)
+        try:
+            return _NAME.decode(line).e, None, wrong
+        except msgspec.ValidationError:
+            raise self._wrong("names no known event" if line.lstrip().startswith(b"{") else "is no JSON object") from None
+        except (ValueError, RecursionError):
+            raise self._wrong("is no JSON") from None
 
     def _wrong(self, what: str) -> TraceError:
         return TraceError(f"{self.trace.path.name}:{max(self._line, 1)}: {what}")

@@ -103,6 +103,7 @@ def test_bytes_that_trickle_in_are_read_as_the_whole_is(tmp_path: Path) -> None:
 WRONG = {
     "no JSON": (b"{\n", "1: is no JSON"),
     "deep": (b"[" * 100_000 + b"\n", "no JSON"),
+    "deep in a field": (lines(HELLO) + b'{"e": "note", "x": ' + b"[" * 1_000_000 + b"\n", "2: is no JSON"),
     "no object": (b"[]\n", "no JSON object"),
     "blank line": (lines(HELLO) + b"\n", "2: is no JSON"),
     "not UTF-8": (b'{"e": "\xff"}\n', "no JSON"),
