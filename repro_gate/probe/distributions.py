@@ -1,4 +1,4 @@
-"""Which installed distributions this process imported, with their versions: what a lockfile has to name. Called by `session` at the close.
+"""Which installed distributions this process imported, with their versions: what a lockfile has to name.
 
 Reads the metadata folders on `sys.path` by hand: importing `importlib.metadata` here would import, for its own needs, whatever modules of
 those names lie beside the training's script. A module or library counts for the distribution that installed its file; a distribution that

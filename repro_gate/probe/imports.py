@@ -1,6 +1,6 @@
 """Calls back when a named module has been imported, and makes `import repro_gate` work in the training's interpreter.
 
-Called by `start`. A finder at the head of `sys.meta_path` wraps the loader of just the modules that are waited for, once each.
+A finder at the head of `sys.meta_path` wraps the loader of just the modules that are waited for, once each.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def _write_bytes(file: Any, tensor: Any) -> None:
 
 
 def _measure(torch: Any, path: str, kind: str, items: Sequence[Item]) -> List[List[Any]]:
-    """One row for each tensor that has a twin of its name, dtype and shape in the file at `path`."""
+    """One row for each tensor that has a counterpart of its name, dtype and shape in the file at `path`."""
     rows: List[List[Any]] = []
     with open(path, "rb") as file:
         length = struct.unpack("<Q", file.read(8))[0]
@@ -107,8 +107,8 @@ def _measure(torch: Any, path: str, kind: str, items: Sequence[Item]) -> List[Li
             file.seek(8 + length + begin)
             content = bytearray(end - begin)  # one tensor at a time
             file.readinto(content)
-            twin = torch.frombuffer(content, dtype=own.dtype).view(own.shape)
-            rows.append([kind, name, dtype, list(shape), *distance.measure(torch, twin, own)])
+            other = torch.frombuffer(content, dtype=own.dtype).view(own.shape)
+            rows.append([kind, name, dtype, list(shape), *distance.measure(torch, other, own)])
     return rows
 
 

@@ -168,7 +168,7 @@ class Session:
             raise StopTraining(0)
 
     def undone(self, flag: str, value: Any, file: str, line: int) -> None:
-        """Training code set a determinism flag to another value than the condition's."""
+        """Training code set a determinism flag to another value than the arm's."""
         self._event("undone", flag=flag, value=str(value)[:200], file=file[:MAX_NAME], line=line, step=self.step)
 
     def connected(self, address: str) -> None:
@@ -295,11 +295,9 @@ class Session:
     def _introduce(self) -> None:
         """Before the first thing to compare: say what this process is."""
         if not self._introduced and self._writer is not None:
-            from . import variables  # only where something is trained
-
             self._introduced = True
             self._say_facts()
-            self._writer.event("variables", values=variables.library_variables())
+            self._writer.event("variables", values=facts.library_variables())
             _close_in_forked_workers()
 
     def _say_facts(self) -> None:

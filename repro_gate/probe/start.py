@@ -1,6 +1,6 @@
 """Starts the probe in one interpreter: reads the run's configuration, seeds Python, and waits for numpy and torch to be imported.
 
-Called by `inject/sitecustomize.py` before any line of the user's. It must be quick, since every Python process of a run passes here.
+Runs before any line of the user's, and must be quick: every Python process of a run passes here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Claims about `probe.facts`, `probe.variables` and `probe.ask`: what a training ran on, in the same words before and during it."""
+"""Claims about `probe.facts` and `probe.ask`: what a training ran on, in the same words before and during it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from repro_gate.probe import facts
-from repro_gate.probe.variables import library_variables
 from repro_gate.runs import arms
 from repro_gate.runs.environment import training_environment
 from repro_gate.trace.format import CONFIG_VARIABLE
@@ -171,4 +170,4 @@ def test_variables_are_those_of_the_libraries_as_they_stand_when_training_begins
 
 def test_a_value_that_is_no_text_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "TORCH_BYTES", os.fsdecode(b"\xff"))
-    assert library_variables()["TORCH_BYTES"] == "\\udcff"
+    assert facts.library_variables()["TORCH_BYTES"] == "\\udcff"
