@@ -115,7 +115,7 @@ def _run(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from repro_gate.gate.evidence import NEED_TRAINING, check
     from repro_gate.report.checklist import checklist_json, render_checklist
-    from repro_gate.report.json_values import to_text
+    from repro_gate.report.document import to_text
     from repro_gate.spec.loader import load_spec
 
     _writable(options.json)
@@ -184,7 +184,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 def _show(report: Report, options: argparse.Namespace) -> None:
     """Files first: a closed pipe must not lose them."""
-    from repro_gate.report.json_report import dumps
+    from repro_gate.report.document import dumps
 
     if options.json is not None:
         _write(options.json, dumps(report))
@@ -193,7 +193,7 @@ def _show(report: Report, options: argparse.Namespace) -> None:
 
         _write(options.markdown, to_markdown(report))
     if options.sarif is not None:
-        from repro_gate.report.json_values import to_text
+        from repro_gate.report.document import to_text
         from repro_gate.report.sarif import to_sarif
 
         _write(options.sarif, to_text(to_sarif(report, docs_url=DOCS_URL)))

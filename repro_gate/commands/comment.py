@@ -20,8 +20,7 @@ from repro_gate.github.publish_phase import links_of, post_report
 from repro_gate.github.redact import known_secrets, redact_document
 from repro_gate.github.settings import read_inputs, read_job, read_servers
 from repro_gate.github.workflow_run import NothingToPost, bind
-from repro_gate.report.from_json import report_from
-from repro_gate.report.json_reader import load
+from repro_gate.report.document import load, report_from
 from repro_gate.report.markdown import to_markdown
 from repro_gate.report.model import Origin, Report
 

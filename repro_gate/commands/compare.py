@@ -20,8 +20,8 @@ from repro_gate.compare.traces import compare_runs, unequal_length
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_log, for_terminal
 from repro_gate.report import wording
-from repro_gate.report.json_reader import load
-from repro_gate.report.json_report import SCHEMA_ID, comparison_to_json
+from repro_gate.report.document import comparison_to_json, load
+from repro_gate.report.schema import SCHEMA_ID
 from repro_gate.runs.series import as_divergence
 from repro_gate.sandbox.secret_names import taken_out
 from repro_gate.trace.artifacts.read import read_leaves

@@ -20,7 +20,7 @@ from repro_gate.escape import for_terminal
 from repro_gate.gate.evidence import IMAGE_VARIABLE, declared
 from repro_gate.install.install import installed
 from repro_gate.install.store import environments_root
-from repro_gate.report.json_reader import load, read_json
+from repro_gate.report.document import load, read_json
 from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.selection import choose

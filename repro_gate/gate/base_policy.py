@@ -63,8 +63,8 @@ def judging(head: Spec, checkout: Checkout, options: Options) -> EffectivePolicy
     policy = options.policy or base.policy()
     found, notes = _weakened(start if start.raw is not None else base, head.path)
     if policy == "base":
-        return EffectivePolicy(base.judge(ref), base.baseline(), BaseFinding(ref, tip, policy, found), notes)
-    return EffectivePolicy(head, read_baseline(head.path.parent / LOCK_NAME), BaseFinding(ref, start.commit, policy, found), notes)
+        return EffectivePolicy(base.judge(ref), base.baseline(), BaseFinding(ref, tip, "base", found), notes)
+    return EffectivePolicy(head, read_baseline(head.path.parent / LOCK_NAME), BaseFinding(ref, start.commit, "head", found), notes)
 
 
 def _commit_of(root: Path, ref: str) -> str:

@@ -27,9 +27,7 @@ from repro_gate.github.report_folder import MARKDOWN, PROBLEM, REPORT, SARIF, Pr
 from repro_gate.github.workflow_run import NothingToPost, bind, check
 from repro_gate.report.annotations import Annotation
 from repro_gate.report.annotations import annotations as annotations_of
-from repro_gate.report.from_json import report_from
-from repro_gate.report.json_reader import ReportError, load
-from repro_gate.report.json_report import to_json
+from repro_gate.report.document import ReportError, load, report_from, to_json
 from repro_gate.report.markdown import to_markdown, to_summary
 from repro_gate.report.markdown_first import Links
 from repro_gate.report.model import EXIT_CODES, Report

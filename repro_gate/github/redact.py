@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote, quote_plus
 
-from repro_gate.report.json_reader import schema_text
+from repro_gate.report.schema import schema_text
 from repro_gate.sandbox.secret_names import SECRET
 
 MARK = "[redacted]"

@@ -82,9 +82,7 @@ def _of_system(error: OSError) -> Problem:
 def write_report(folder: Folder, report: Report, known: Sequence[str] = (), server_url: str = "https://github.com") -> None:
     """report.json, report.md and report.sarif, with every secret that is known taken out of them first."""
     from repro_gate.github.redact import redact_document
-    from repro_gate.report.from_json import report_from
-    from repro_gate.report.json_report import to_json
-    from repro_gate.report.json_values import to_text
+    from repro_gate.report.document import report_from, to_json, to_text
     from repro_gate.report.markdown import to_summary
     from repro_gate.report.sarif import to_sarif
 

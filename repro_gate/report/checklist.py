@@ -15,7 +15,7 @@ from rich.text import Text
 
 from repro_gate.checks.interface import STATUSES, CheckResult
 from repro_gate.report import numbers, wording
-from repro_gate.report.json_values import plain_document
+from repro_gate.report.document import plain
 from repro_gate.report.layout import STATUS_STYLE, evidence, grid, indented, out, remedy, section, text
 
 SCHEMA_ID = "repro-gate/checklist/v1"
@@ -42,7 +42,7 @@ def render_checklist(results: Sequence[CheckResult], console: Console, need_trai
 def checklist_json(results: Sequence[CheckResult], spec_path: str, need_training: Sequence[str] = (), **facts: object) -> dict[str, Any]:
     """What `repro-gate check --json` writes: the results with the fields of report.json's `checklist`, and what they add up to.
 
-    `facts` are further fields of the document (`commit`, `tool_version`, …). Plain JSON types only: `json_values.to_text` writes it.
+    `facts` are further fields of the document (`commit`, `tool_version`, …). Plain JSON types only: `document.to_text` writes it.
     """
     statuses = Counter(item.status for item in results)
     document = {
@@ -54,7 +54,8 @@ def checklist_json(results: Sequence[CheckResult], spec_path: str, need_training
         "checklist": [{**vars(item), "evidence": item.evidence[:_EVIDENCE_KEPT]} for item in results],
         "need_training": list(need_training),
     }
-    return plain_document(document)
+    written: dict[str, Any] = plain(document)
+    return written
 
 
 def _title(category: str, passed: int, made: int, waiting: int) -> str:

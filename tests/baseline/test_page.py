@@ -14,7 +14,7 @@ from repro_gate.baseline.code import code_digest, code_files
 from repro_gate.baseline.inputs import platform_inputs, recipe_inputs
 from repro_gate.baseline.self_check import prove
 from repro_gate.baseline.tree import hash_inputs
-from repro_gate.report.json_report import dumps
+from repro_gate.report.document import dumps
 from repro_gate.spec.model import Spec
 from tests.support.reports import PASS
 from tests.support.repositories import write

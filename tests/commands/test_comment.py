@@ -12,8 +12,7 @@ import pytest
 from repro_gate.commands.comment import Wanted, comment_command
 from repro_gate.errors import UsageError
 from repro_gate.github import comment
-from repro_gate.report.json_reader import ReportError
-from repro_gate.report.json_report import to_json
+from repro_gate.report.document import ReportError, to_json
 from repro_gate.report.model import Origin, Report
 from tests.support import reports
 from tests.support.github.server import GitHub

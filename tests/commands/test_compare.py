@@ -10,7 +10,7 @@ import pytest
 
 from repro_gate.cli import main
 from repro_gate.compare.model import Fingerprint
-from repro_gate.report.json_report import dumps
+from repro_gate.report.document import dumps
 from repro_gate.report.model import Report
 from repro_gate.trace.model import Trace
 from repro_gate.trace.writer import TraceWriter

@@ -18,7 +18,7 @@ from repro_gate.baseline.tree import hash_inputs
 from repro_gate.cli import main
 from repro_gate.commands.hash import load_config_hash
 from repro_gate.errors import GateError
-from repro_gate.report.json_report import dumps
+from repro_gate.report.document import dumps
 from tests.support.reports import PASS
 
 ADDRESS = prove(

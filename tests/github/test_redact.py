@@ -15,9 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repro_gate.github.redact import MARK, known_secrets, redact, redact_document
-from repro_gate.report.from_json import report_from
-from repro_gate.report.json_reader import validate
-from repro_gate.report.json_report import to_json
+from repro_gate.report.document import report_from, to_json, validate
 from repro_gate.report.model import Reason
 from tests.support import reports
 

@@ -15,7 +15,7 @@ from repro_gate.github.model import Activity, Decision, Inputs, Job
 from repro_gate.github.redact import MARK
 from repro_gate.github.report_folder import PROBLEM, REPORT, Problem, open_folder, read_problem
 from repro_gate.github.run_phase import gate_phase, spec_path, write_report
-from repro_gate.report.json_reader import load
+from repro_gate.report.document import load
 from repro_gate.report.model import Report
 from tests.support import reports
 

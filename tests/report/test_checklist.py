@@ -19,8 +19,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from repro_gate.checks.interface import STATUSES, CheckResult
-from repro_gate.report import checklist, json_reader, json_report
-from repro_gate.report.json_values import to_text
+from repro_gate.report import checklist
+from repro_gate.report import document as report_document
+from repro_gate.report.document import to_text
 from tests.support import reports
 
 _GOLDEN = Path(__file__).parent / "golden" / "checklist.txt"
@@ -141,8 +142,8 @@ def test_the_json_names_its_format_and_holds_every_result() -> None:
 def test_the_results_have_the_form_that_report_json_gives_them() -> None:
     many = (replace(_RESULTS[0], evidence=tuple(map(str, range(500)))), *_RESULTS[1:])
     document = checklist.checklist_json(many, "repro.yml")
-    json_reader.validate(json_report.to_json(reports.PASS) | {"checklist": document["checklist"]})
-    assert document["checklist"] == json_report.to_json(replace(reports.PASS, checklist=many))["checklist"]
+    report_document.validate(report_document.to_json(reports.PASS) | {"checklist": document["checklist"]})
+    assert document["checklist"] == report_document.to_json(replace(reports.PASS, checklist=many))["checklist"]
 
 
 def test_no_fact_of_a_caller_can_stand_in_for_the_format() -> None:

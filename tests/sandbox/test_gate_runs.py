@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from repro_gate.report.json_reader import load
+from repro_gate.report.document import load
 from repro_gate.sandbox.identity import UID
 from repro_gate.sandbox.start import processes_of
 from tests.support.starting import OWN, SYSTEM, attempt, needs_own_user, python

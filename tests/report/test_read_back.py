@@ -1,4 +1,4 @@
-"""Claims about `report.from_json`: what was written is read back as the same report, and nothing but ReportError inputs."""
+"""Claims about `report.document`: what was written is read back as the same report, and nothing but ReportError inputs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from repro_gate.compare.model import Comparison, Distance, Fingerprint
-from repro_gate.report import json_reader, json_report
+from repro_gate.report import document as written
 from repro_gate.report.annotations import annotations
-from repro_gate.report.from_json import report_from
-from repro_gate.report.json_reader import ReportError
-from repro_gate.report.json_report import to_json
+from repro_gate.report.document import ReportError, report_from, to_json
 from repro_gate.report.markdown import to_markdown, to_summary
 from repro_gate.report.model import Origin, Report, SeedResult
 from repro_gate.report.sarif import to_sarif
@@ -42,8 +40,8 @@ _ALL = {**reports.ALL, "whole": _WHOLE, "hostile": reports.hostile()}
 
 def _stored(report: Report) -> dict[str, Any]:
     """Through the file: keys come back sorted."""
-    document: dict[str, Any] = json.loads(json_report.dumps(report))
-    json_reader.validate(document)
+    document: dict[str, Any] = json.loads(written.dumps(report))
+    written.validate(document)
     return document
 
 
@@ -120,7 +118,7 @@ def test_any_report_is_read_back_and_looks_the_same(name: str, text: str, pair: 
 
 
 def test_a_report_of_an_older_version_is_read() -> None:
-    report = report_from(json_reader.load(_FORMER))
+    report = report_from(written.load(_FORMER))
     assert (report.verdict, report.origin, report.baseline) == ("fail", None, None)
     assert "blocks.3.attn.weight" in to_markdown(report)
 
@@ -134,7 +132,7 @@ def test_only_what_the_schema_requires_is_enough() -> None:
     document["determinism"]["first_divergence"] = {"step": 3, "kind": "loss", "name": "loss"}
     document["subject"] = {"spec": "repro.yml", "command": "true", "commit": None}
     document["noise_floor"] = {"loss_gap": None, "weight_l2": None}
-    json_reader.validate(document)
+    written.validate(document)
     assert "**step 3**, the `loss`" in to_markdown(report_from(document))
 
 
@@ -169,12 +167,12 @@ _ABSURD: dict[str, Callable[[dict[str, Any]], None]] = {
 
 
 @pytest.mark.parametrize("what", _ABSURD)
-def test_a_number_that_no_gate_run_gives_is_a_report_error(what: str) -> None:
+def test_a_number_that_no_gate_run_gives_is_a_report_error(what: str, tmp_path: Path) -> None:
     document = _stored(reports.FAIL)
     _ABSURD[what](document)
-    json_reader.validate(document)
-    with pytest.raises(ReportError):
-        report_from(document)
+    (tmp_path / "report.json").write_text(json.dumps(document))
+    with pytest.raises(ReportError, match="more than 30 digits"):
+        written.load(tmp_path / "report.json")
 
 
 _JSON = st.recursive(
@@ -195,7 +193,7 @@ _POINTS = _places(_DOCUMENT)[1:]
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(_POINTS), _JSON), min_size=1, max_size=3))
-def test_a_mangled_document_raises_report_error_or_can_be_shown_by_every_face(changes: list[tuple[tuple[str | int, ...], Any]]) -> None:
+def test_a_mangled_document_raises_report_error_or_every_renderer_shows_it(changes: list[tuple[tuple[str | int, ...], Any]]) -> None:
     document = json.loads(json.dumps(_DOCUMENT))
     for path, value in changes:
         place = document
@@ -206,13 +204,13 @@ def test_a_mangled_document_raises_report_error_or_can_be_shown_by_every_face(ch
         except (KeyError, IndexError, TypeError):
             continue
     try:
-        json_reader.validate(document)
+        written.validate(document)
         report = report_from(document)
     except ReportError:
         return
     assert to_markdown(report) and to_summary(report) and to_sarif(report)
     annotations(report, report.subject.spec)
-    json_report.dumps(report)
+    written.dumps(report)
 
 
 @pytest.mark.parametrize("document", [{}, {"verdict": []}, {**_DOCUMENT, "runs": [None]}, {**_DOCUMENT, "cost": {"ci95": 1}}])
