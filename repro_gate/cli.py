@@ -208,7 +208,7 @@ def _render(report: Report, verbose: bool) -> None:
 
 
 def _print(show: Callable[[Console], None]) -> None:
-    from repro_gate.report.layout import unwrapped
+    from repro_gate.report.terminal import unwrapped
 
     console = _console()
     if sys.stdout.isatty():
@@ -221,7 +221,7 @@ def _console() -> Console:
     """Standard output; where it is no terminal, a line is as wide as it needs to be."""
     from rich.console import Console
 
-    from repro_gate.report.layout import WIDE
+    from repro_gate.report.terminal import WIDE
 
     class Piped(Console):
         """A closed pipe is the caller's to tell: rich's own way exits 1, which would read as a verdict."""

@@ -20,7 +20,8 @@ from repro_gate.escape import for_terminal
 from repro_gate.gate.evidence import IMAGE_VARIABLE, declared
 from repro_gate.install.install import installed
 from repro_gate.install.store import environments_root
-from repro_gate.report.document import load, read_json
+from repro_gate.report.document import load
+from repro_gate.report.untrusted_json import read_json
 from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.selection import choose

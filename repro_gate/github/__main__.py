@@ -71,7 +71,7 @@ def _phase(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> 
 
 def _say(text: str, *, error: bool) -> None:
     """An annotation without a place: the first thing that a person sees of a red step."""
-    from repro_gate.report.annotations import Annotation
+    from repro_gate.report.findings import Annotation
 
     print(workflow.annotation(Annotation("error" if error else "notice", "Repro Gate", text)), flush=True)
 

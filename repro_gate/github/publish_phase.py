@@ -25,12 +25,12 @@ from repro_gate.github.model import Activity, Decision, Inputs, Job, Marker, Pos
 from repro_gate.github.redact import redact_document
 from repro_gate.github.report_folder import MARKDOWN, PROBLEM, REPORT, SARIF, Problem, find_report, read_problem
 from repro_gate.github.workflow_run import NothingToPost, bind, check
-from repro_gate.report.annotations import Annotation
-from repro_gate.report.annotations import annotations as annotations_of
-from repro_gate.report.document import ReportError, load, report_from, to_json
+from repro_gate.report.document import load, report_from, to_json
+from repro_gate.report.findings import Annotation, annotations_of
 from repro_gate.report.markdown import to_markdown, to_summary
-from repro_gate.report.markdown_first import Links
+from repro_gate.report.markdown_table import Links
 from repro_gate.report.model import EXIT_CODES, Report
+from repro_gate.report.untrusted_json import ReportError
 
 
 @dataclass(frozen=True)
@@ -223,8 +223,7 @@ def _log(report: Report, inputs: Inputs, posted: Posted, out: TextIO) -> None:
     """The report as a terminal shows it, for whoever opens the step's log, and where else it is to be found."""
     from rich.console import Console
 
-    from repro_gate.report.layout import WIDE, unwrapped
-    from repro_gate.report.terminal import render
+    from repro_gate.report.terminal import WIDE, render, unwrapped
 
     console = Console(file=out, width=WIDE, highlight=False, markup=False, color_system=None)
     with guarded(out):

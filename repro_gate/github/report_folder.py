@@ -18,7 +18,7 @@ from pathlib import Path
 from repro_gate.errors import GateError, UsageError
 from repro_gate.escape import for_terminal
 from repro_gate.github.redact import redact
-from repro_gate.report.document import ReportError, read_json
+from repro_gate.report.untrusted_json import ReportError, read_json
 
 REPORT, MARKDOWN, SARIF, PROBLEM = "report.json", "report.md", "report.sarif", "problem.json"
 _NAMES = (REPORT, MARKDOWN, SARIF, PROBLEM)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import clip, for_terminal, for_workflow_data, for_workflow_property
-from repro_gate.report.annotations import LEVELS, Annotation
+from repro_gate.report.findings import LEVELS, Annotation
 
 SUMMARY_BYTES = 1024 * 1024  # of a step, all that it writes together; a summary over it is left out whole
 ANNOTATIONS = 10  # of each level a step; what comes later stays in the log only

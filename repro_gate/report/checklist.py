@@ -1,7 +1,4 @@
-"""The checklist of `repro-gate check`, without a training: for a terminal and as JSON.
- Readable at 80 columns, without colour and on an ASCII stream; every text from outside passes `layout.text`. As with
-`terminal`, in a GitHub log the caller prints it between the lines of `escape.stop_commands`.
-"""
+"""The checklist of `repro-gate check`, which trains nothing: for a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from rich.text import Text
 from repro_gate.checks.interface import STATUSES, CheckResult
 from repro_gate.report import numbers, wording
 from repro_gate.report.document import plain
-from repro_gate.report.layout import STATUS_STYLE, evidence, grid, indented, out, remedy, section, text
+from repro_gate.report.terminal import STATUS_STYLE, evidence, grid, indented, out, remedy, section, text
 
 SCHEMA_ID = "repro-gate/checklist/v1"
 _EVIDENCE_KEPT = 500  # lines of evidence that the JSON holds

@@ -7,12 +7,11 @@ import json
 import math
 import os
 import re
-import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 from msgspec import inspect
@@ -23,15 +22,12 @@ from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, InputValue
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import KINDS, Comparison, Cost, Distance, Divergence, Fingerprint, NoiseFloor, Tally
-from repro_gate.errors import GateError
 from repro_gate.escape import clip, for_terminal
 from repro_gate.report import schema
 from repro_gate.report.model import Amount, Report, SeedResult
+from repro_gate.report.untrusted_json import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, ReportError, read_json
 from repro_gate.spec.model import Tolerance
 
-MAX_BYTES = 16 * 1024 * 1024
-MAX_DEPTH = 64
-_DIGITS = 30  # of one integer: no count is longer, and every float holds it
 _CHARACTERS = 8_192  # of one text
 # (characters of one text, entries of one list or mapping, levels), the next only where the document would pass MAX_BYTES. No smaller than
 # what the format itself needs: a digest has 71 characters, the document 21 fields, the deepest fixed field 7 levels.
@@ -47,13 +43,6 @@ _WORDS = {
     ", got ": ", found ",
     " | ": " or ",
 }
-
-
-class ReportError(GateError):
-    """A report.json that cannot be read or does not follow its schema: exit code 2."""
-
-    def __init__(self, message: str, *, remedy: str = "", reason_id: str = "report/invalid") -> None:
-        super().__init__(message, remedy=remedy, reason_id=reason_id)
 
 
 # ---- writing
@@ -107,7 +96,7 @@ def plain(value: object, levels: int = MAX_DEPTH - 1, characters: int = _CHARACT
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return value if abs(value) < 10**_DIGITS else clip(hex(value), characters)
+        return value if abs(value) < 10**MAX_DIGITS else clip(hex(value), characters)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping | list | tuple | set | frozenset):
@@ -207,28 +196,6 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     except ReportError as error:
         raise ReportError(f"{for_terminal(os.fspath(path), 200)}: {error.message}", remedy=error.remedy) from None
     assert isinstance(document, dict)  # the schema says so
-    return document
-
-
-def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read untrusted JSON: at most 16 MiB and 64 levels, UTF-8, no duplicate key, no NaN or infinity, no integer of over 30 digits.
-
-    Raises ReportError, which names the file and what is wrong with it.
-    """
-    name = for_terminal(os.fspath(path), 200)
-    try:
-        document = json.loads(
-            _read(path, name), object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_integer
-        )
-        _check_depth(document)
-    except ReportError as error:
-        raise ReportError(f"{name}: {error.message}", remedy=error.remedy) from None
-    except RecursionError:
-        raise ReportError(f"{name}: nested deeper than {MAX_DEPTH} levels") from None
-    except UnicodeDecodeError as error:
-        raise ReportError(f"{name}: not UTF-8 at byte {error.start}") from None
-    except ValueError as error:
-        raise ReportError(f"{name}: not JSON: {for_terminal(str(error), 200)}") from None
     return document
 
 
@@ -350,58 +317,3 @@ def _problem(message: str) -> str:
     for word, ours in _WORDS.items():
         what = what.replace(word, ours)
     return f"{pointer}: {for_terminal(what[:1].lower() + what[1:], 200)}"
-
-
-def _read(path: str | os.PathLike[str], name: str) -> str:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a named pipe must not hang the reader
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise ReportError("not a regular file")
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        reason = error.strerror or "unknown error"
-        raise ReportError(f"cannot be read: {reason}", remedy=f"check that {name} is there and readable") from None
-    if len(data) > MAX_BYTES:
-        raise ReportError(f"larger than {MAX_BYTES // 1024 // 1024} MiB")
-    return data.decode("utf-8")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ReportError(f'the key "{for_terminal(twice, 60)}" stands twice in one object')
-    return found
-
-
-def _refuse_constant(token: str) -> NoReturn:
-    raise ReportError(f"{token} is not JSON", remedy="a figure that does not exist is null")
-
-
-def _finite(token: str) -> float:
-    value = float(token)
-    if not math.isfinite(value):
-        raise ReportError(f"the number {clip(token, 60)} is too large")
-    return value
-
-
-def _integer(token: str) -> int:
-    if len(token.lstrip("-")) > _DIGITS:
-        raise ReportError(f"an integer of more than {_DIGITS} digits")
-    return int(token)
-
-
-def _check_depth(document: object) -> None:
-    level, depth = [document], 0
-    while level:
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise ReportError(f"nested deeper than {MAX_DEPTH} levels")
-        level = [child for item in level for child in _children(item)]
-
-
-def _children(item: object) -> Iterator[object]:
-    values: Iterable[object] = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
-    return (child for child in values if isinstance(child, dict | list))

@@ -11,7 +11,7 @@ import pytest
 
 from repro_gate.errors import UsageError
 from repro_gate.github.report_folder import PROBLEM, REPORT, Problem, find_report, open_folder, read_problem
-from repro_gate.report.document import ReportError
+from repro_gate.report.untrusted_json import ReportError
 
 RUNNER = 1001
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to somebody else")

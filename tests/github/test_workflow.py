@@ -11,7 +11,7 @@ import pytest
 from repro_gate.errors import Inconclusive
 from repro_gate.github import workflow
 from repro_gate.github.workflow import annotation, select, write_outputs, write_summary
-from repro_gate.report.annotations import LEVELS, Annotation
+from repro_gate.report.findings import LEVELS, Annotation
 
 ON_GITHUB = {"GITHUB_ACTIONS": "true"}
 

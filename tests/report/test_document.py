@@ -21,9 +21,9 @@ from repro_gate.baseline.config_hash import InputValue, SelfCheck
 from repro_gate.baseline.document import from_json
 from repro_gate.compare.model import Distance
 from repro_gate.report import document as written
-from repro_gate.report import schema
-from repro_gate.report.document import ReportError
+from repro_gate.report import schema, untrusted_json
 from repro_gate.report.model import Report, SeedResult
+from repro_gate.report.untrusted_json import ReportError
 from tests.support import reports
 
 
@@ -115,7 +115,7 @@ def test_any_text_from_the_training_code_makes_a_valid_document(text: str) -> No
 
 def test_an_enormous_report_is_still_one_that_we_read(tmp_path: Path) -> None:
     text = written.dumps(reports.enormous())
-    assert len(text) <= written.MAX_BYTES
+    assert len(text) <= untrusted_json.MAX_BYTES
     found = _loaded(text, tmp_path)
     assert found["verdict"] == "fail" and found["determinism"]["differing"] == 14
 
@@ -264,7 +264,7 @@ def test_fields_of_a_later_version_are_let_through() -> None:
         (b"[" * 100_000, "nested deeper than 64"),
         (b"[]", "/: expected an object"),
         (b'"report"', "/: expected an object"),
-        (b" " * (written.MAX_BYTES + 1), "larger than 16 MiB"),
+        (b" " * (untrusted_json.MAX_BYTES + 1), "larger than 16 MiB"),
     ],
 )
 def test_a_hostile_file_is_refused_with_its_name_and_what_is_wrong(text: bytes, problem: str, tmp_path: Path) -> None:

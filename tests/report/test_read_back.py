@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from repro_gate.compare.model import Comparison, Distance, Fingerprint
 from repro_gate.report import document as written
-from repro_gate.report.annotations import annotations
-from repro_gate.report.document import ReportError, report_from, to_json
+from repro_gate.report.document import report_from, to_json
+from repro_gate.report.findings import annotations_of
 from repro_gate.report.markdown import to_markdown, to_summary
 from repro_gate.report.model import Origin, Report, SeedResult
 from repro_gate.report.sarif import to_sarif
+from repro_gate.report.untrusted_json import ReportError
 from repro_gate.spec.model import Tolerance
 from tests.support import reports
 
@@ -209,7 +210,7 @@ def test_a_mangled_document_raises_report_error_or_every_renderer_shows_it(chang
     except ReportError:
         return
     assert to_markdown(report) and to_summary(report) and to_sarif(report)
-    annotations(report, report.subject.spec)
+    annotations_of(report, report.subject.spec)
     written.dumps(report)
 
 

@@ -15,7 +15,7 @@ from repro_gate.checks import ALL
 from repro_gate.checks.interface import CheckResult
 from repro_gate.report.model import Origin, Reason, Report
 from repro_gate.report.sarif import MAX_RESULTS, to_sarif
-from tests.report.test_annotations import _ENTROPY, _REASON
+from tests.report.test_findings import _ENTROPY, _REASON
 from tests.support import reports
 
 _ORIGIN = Origin("octo/training", "c" * 40, 17, 2, "gpu a")

@@ -1,4 +1,4 @@
-"""Claims about `report.annotations` and `report.blame`: what is to blame is shown on its line, and nowhere outside the checkout."""
+"""Claims about `report.findings`: what is to blame is shown on its line, and nowhere outside the checkout."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repro_gate.checks.interface import CheckResult
-from repro_gate.report.annotations import LEVELS, Annotation, annotations
-from repro_gate.report.findings import PLACES, Place, inside, place_in
+from repro_gate.report.findings import LEVELS, PLACES, Annotation, Place, annotations_of, inside, place_in
 from repro_gate.report.model import BaseFinding, Reason, Report, WeakenedCheck
 from tests.support import reports
 
@@ -31,31 +30,31 @@ def _with(*checks: CheckResult, reasons: tuple[Reason, ...] = ()) -> Report:
 
 
 def test_a_failed_check_is_an_error_on_each_line_that_its_evidence_names() -> None:
-    found = annotations(_with(_ENTROPY, reasons=(_REASON,)), "repro.yml")
+    found = annotations_of(_with(_ENTROPY, reasons=(_REASON,)), "repro.yml")
     assert [(item.level, item.file, item.line) for item in found] == [("error", "src/train.py", 41), ("error", "src/data.py", 7)]
     assert found[0].title == "Repro Gate: random-state/os-entropy"
     assert found[0].message.split("\n") == [_ENTROPY.message, _ENTROPY.evidence[0], "remedy: seed it from the run's seed"]
 
 
 def test_a_reason_that_no_line_is_to_blame_for_stands_at_the_spec() -> None:
-    (found,) = annotations(_PLAIN, "jobs/repro.yml")
+    (found,) = annotations_of(_PLAIN, "jobs/repro.yml")
     assert (found.level, found.file, found.line, found.title) == ("error", "jobs/repro.yml", None, "Repro Gate: determinism/diverged")
 
 
 def test_a_failed_check_that_is_no_reason_is_an_error_too() -> None:
-    assert [item.level for item in annotations(_with(_ENTROPY), "repro.yml")] == ["error", "error"]
+    assert [item.level for item in annotations_of(_with(_ENTROPY), "repro.yml")] == ["error", "error"]
 
 
 def test_what_passed_is_skipped_or_was_waived_is_not_annotated() -> None:
     quiet = tuple(replace(_ENTROPY, status=status) for status in ("pass", "skip", "waived"))
-    assert annotations(_with(*quiet), "repro.yml") == ()
-    assert annotations(replace(reports.PASS, checklist=()), "repro.yml") == ()
+    assert annotations_of(_with(*quiet), "repro.yml") == ()
+    assert annotations_of(replace(reports.PASS, checklist=()), "repro.yml") == ()
 
 
 def test_errors_come_before_what_is_weakened_and_warnings_last() -> None:
     base = BaseFinding("origin/main", reports.COMMIT, "head", (WeakenedCheck("determinism.allow", "more is allowed", "repro.yml:12"),))
     warns = replace(_ENTROPY, id="env/lockfile", status="warn", evidence=())
-    found = annotations(replace(_with(warns, _ENTROPY, reasons=reports.FAIL.reasons[:1]), base=base), "jobs/repro.yml")
+    found = annotations_of(replace(_with(warns, _ENTROPY, reasons=reports.FAIL.reasons[:1]), base=base), "jobs/repro.yml")
     assert [(item.level, item.file, item.line) for item in found] == [
         ("error", "jobs/repro.yml", None),
         ("error", "src/train.py", 41),
@@ -67,12 +66,12 @@ def test_errors_come_before_what_is_weakened_and_warnings_last() -> None:
 
 
 def test_the_folder_of_the_checkout_goes_before_its_paths() -> None:
-    assert annotations(_with(_ENTROPY), "sub/repro.yml", "sub")[0].file == "sub/src/train.py"
+    assert annotations_of(_with(_ENTROPY), "sub/repro.yml", "sub")[0].file == "sub/src/train.py"
 
 
 def test_one_check_names_a_bounded_number_of_lines() -> None:
     many = replace(_ENTROPY, evidence=tuple(f"a.py:{line}: x" for line in range(1, 500)))
-    assert len(annotations(_with(many), "repro.yml")) == PLACES
+    assert len(annotations_of(_with(many), "repro.yml")) == PLACES
 
 
 @pytest.mark.parametrize(
@@ -117,14 +116,14 @@ def test_no_place_lies_outside_the_checkout(evidence: str, prefix: str) -> None:
 @pytest.mark.parametrize("path", ["", ".", "..", "/repro.yml", "../repro.yml", "a/../..", "a\\b.yml", "a\x1b.yml", "a" * 500])
 def test_a_spec_outside_the_checkout_is_no_place(path: str) -> None:
     assert inside(path) is None
-    assert annotations(_PLAIN, path)[0].file is None
+    assert annotations_of(_PLAIN, path)[0].file is None
 
 
 @pytest.mark.parametrize(
     "report", [*reports.ALL.values(), reports.hostile(), reports.enormous(tensors=50)], ids=[*reports.ALL, "hostile", "large"]
 )
 def test_any_report_gives_annotations_of_a_bounded_size(report: Report) -> None:
-    found = annotations(report, report.subject.spec)
+    found = annotations_of(report, report.subject.spec)
     for item in found:
         assert isinstance(item, Annotation) and item.level in LEVELS and len(item.title) <= 120 and len(item.message) <= 2_500
     assert len(set(found)) == len(found)

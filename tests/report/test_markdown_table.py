@@ -1,7 +1,7 @@
-"""Claims about `report.markdown_first`: without a click a reviewer knows what diverged, where, why, and what determinism costs.
+"""Claims about `report.markdown_table`: without a click a reviewer knows what diverged, where, why, and what determinism costs.
 
 The golden files are comments as they are posted. To refresh them after a wanted change, then read the difference:
-`REPRO_GATE_GOLDEN=write pytest tests/report/test_markdown_first.py`.
+`REPRO_GATE_GOLDEN=write pytest tests/report/test_markdown_table.py`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import pytest
 
 from repro_gate.baseline.model import STATUSES, BaselineFinding
 from repro_gate.report.markdown import to_markdown
-from repro_gate.report.markdown_first import Links
-from repro_gate.report.markdown_parts import MARKS
+from repro_gate.report.markdown_table import MARKS, Links
 from repro_gate.report.model import Origin, Reason, Report, SeedResult, WeakenedCheck
 from tests.support import reports
 
