@@ -30,7 +30,7 @@ MARKS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Form:
     """How much is shown: characters of one text, entries of one list. 0 leaves the part out."""
 

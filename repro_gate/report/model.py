@@ -51,7 +51,7 @@ class Reason:
     remedy: Annotated[str, about("What to do; may be empty.")] = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunSummary:
     """One run of the training command."""
 
@@ -68,7 +68,7 @@ class RunSummary:
     artifacts: Annotated[Count, about("Artifacts that were kept for comparison.")] = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Subject:
     """What was gated."""
 
@@ -121,7 +121,7 @@ class Origin:
     name: Annotated[str, about("Name of the report's folder; tells gates of one spec apart. Untrusted.", max_length=200)] = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """The whole answer. A part that was not measured is None, never a made-up value."""
 

@@ -156,7 +156,11 @@ INCONCLUSIVE = replace(
 )
 TOLERATED = replace(PASS, comparisons=(SeedResult(42, DIFFERENT),), notes=(Reason("determinism/tolerance", "losses within 1e-06"),))
 NOTHING = Report(
-    verdict="inconclusive", tool_version="0.1.0", started="2026-11-21T05:42:00Z", seconds=0.1, subject=Subject("repro.yml", "true", None)
+    verdict="inconclusive",
+    tool_version="0.1.0",
+    started="2026-11-21T05:42:00Z",
+    seconds=0.1,
+    subject=Subject(spec="repro.yml", command="true", commit=None),
 )
 FASTER = replace(
     PASS,
@@ -270,7 +274,7 @@ def hostile(text: str = HOSTILE) -> Report:
         cost=replace(COST, suspicious=text),
         tool_version=text,
         started=text,
-        subject=Subject(text, text, None, (text,), (42,), {text: text}, text),
+        subject=Subject(spec=text, command=text, commit=None, uncommitted=(text,), seeds=(42,), versions={text: text}, isolation=text),
         checklist=tuple(CheckResult(text, category, "fail", text, (text,), text) for category in ("code", "data")),
         runs=(run("x", outcome=text, exit_code=1, log_tail=(text, text), settings={text: text}, arm=text), run(text)),
         config_hash=replace(
