@@ -42,7 +42,7 @@ help: ## this list
 
 setup: $(FULL) ## make .venv with everything (demo, test and lint do it themselves)
 
-demo: $(BASE) ## gate examples/quickstart: noise without the flags, the same bits with them, and what they cost
+demo: $(BASE) ## runs the gate on examples/quickstart: the noise without the flags, bitwise identical runs with them, and what they cost
 	@$(if $(BIN),PATH="$(BIN):$$PATH") $(PY) -m repro_gate run examples/quickstart
 
 test: $(FULL) ## every test that this machine can run: unit tests, then real training, each on two processes

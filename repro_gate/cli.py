@@ -15,7 +15,7 @@ from repro_gate import __version__
 from repro_gate._version import DOCS_URL
 from repro_gate.commands.arguments import parser
 from repro_gate.errors import GateError, UsageError, end_cleanly
-from repro_gate.github.log_guard import plain_log
+from repro_gate.github.workflow import log_guard
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -115,7 +115,7 @@ def _run(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from repro_gate.gate.evidence import NEED_TRAINING, check
     from repro_gate.report.checklist import checklist_json, render_checklist
-    from repro_gate.report.json_values import to_text
+    from repro_gate.report.document import to_text
     from repro_gate.spec.loader import load_spec
 
     _writable(options.json)
@@ -124,7 +124,7 @@ def _check(options: argparse.Namespace) -> int:
         results = check(spec, watch, cached=not options.no_cache)
     if options.json is not None:
         _write(options.json, to_text(checklist_json(results, options.spec, NEED_TRAINING, tool_version=__version__)))
-    with plain_log(os.environ):
+    with log_guard(os.environ):
         _print(lambda console: render_checklist(results, console, NEED_TRAINING))
     return 1 if any(item.status == "fail" for item in results) else 0
 
@@ -135,7 +135,7 @@ def _baseline(options: argparse.Namespace) -> int:
 
     with _watch(options) as watch:
         result, path = baseline(Path(options.spec), options.spec, watch, cached=not options.no_cache)
-    with plain_log(os.environ):
+    with log_guard(os.environ):
         _render(result.report, options.verbose)
     code = EXIT_CODES[result.report.verdict]
     if path is not None:
@@ -156,7 +156,7 @@ def _hash(options: argparse.Namespace) -> int:
     moves = changed_inputs(*found) if options.diff else ()
     if options.json is not None:
         _write(options.json, diff_as_json(moves) if options.diff else as_json(found[0]))
-    with plain_log(os.environ):
+    with log_guard(os.environ):
         for line in diff_lines(moves) if options.diff else tree_lines(found[0]):
             print(_printable(line))
     return 1 if moves else 0
@@ -184,7 +184,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 def _show(report: Report, options: argparse.Namespace) -> None:
     """Files first: a closed pipe must not lose them."""
-    from repro_gate.report.json_report import dumps
+    from repro_gate.report.document import dumps
 
     if options.json is not None:
         _write(options.json, dumps(report))
@@ -193,11 +193,11 @@ def _show(report: Report, options: argparse.Namespace) -> None:
 
         _write(options.markdown, to_markdown(report))
     if options.sarif is not None:
-        from repro_gate.report.json_values import to_text
+        from repro_gate.report.document import to_text
         from repro_gate.report.sarif import to_sarif
 
         _write(options.sarif, to_text(to_sarif(report, docs_url=DOCS_URL)))
-    with plain_log(os.environ):
+    with log_guard(os.environ):
         _render(report, options.verbose)
 
 
@@ -208,7 +208,7 @@ def _render(report: Report, verbose: bool) -> None:
 
 
 def _print(show: Callable[[Console], None]) -> None:
-    from repro_gate.report.layout import unwrapped
+    from repro_gate.report.terminal import unwrapped
 
     console = _console()
     if sys.stdout.isatty():
@@ -221,7 +221,7 @@ def _console() -> Console:
     """Standard output; where it is no terminal, a line is as wide as it needs to be."""
     from rich.console import Console
 
-    from repro_gate.report.layout import WIDE
+    from repro_gate.report.terminal import WIDE
 
     class Piped(Console):
         """A closed pipe is the caller's to tell: rich's own way exits 1, which would read as a verdict."""

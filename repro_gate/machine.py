@@ -1,5 +1,5 @@
 """What the gate reads of this machine by itself, without torch: CPU, memory, system, driver and GPUs; and who else computes on the GPUs.
- Nothing here raises: a fact
+Nothing here raises: a fact
 that cannot be read is absent. `nvidia-smi` is asked by its documented options (`--help-query-gpu`, `--help-query-compute-apps`,
 `--list-gpus`) and with a time limit.
 """

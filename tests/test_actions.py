@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from repro_gate.github import settings
-from repro_gate.github.model import Inputs, Posted
+from repro_gate.github.comment import Posted
 from repro_gate.github.publish_phase import outputs_of
+from repro_gate.github.settings import Inputs, read_inputs
 from tests.support.composite import ACTIONS, ROOT, load, steps
 from tests.support.reports import PASS
 from tests.support.shell import script, shellcheck
@@ -54,14 +54,13 @@ def test_every_output_comes_from_the_step_that_publishes(name: str) -> None:
 def test_the_inputs_are_those_that_the_code_reads() -> None:
     fields = {"set" if item.name == "overrides" else item.name for item in dataclasses.fields(Inputs)}
     assert set(load("container")["inputs"]) == fields
-    assert all(callable(getattr(settings, f"clean_{name}")) for name in fields)
 
 
 def test_the_defaults_are_those_that_the_code_has() -> None:
     defaults = {name: item["default"] for name, item in load("container")["inputs"].items()}
     assert defaults.pop("token") == "${{ github.token }}"
     for name, value in defaults.items():
-        assert settings.read_inputs({f"INPUT_{name.upper()}": value}) == Inputs(), name
+        assert read_inputs({f"INPUT_{name.upper()}": value}) == Inputs(), name
 
 
 def test_the_outputs_are_those_that_the_code_writes() -> None:

@@ -54,8 +54,8 @@ def shape(printed: str) -> Iterator[tuple[str, tuple[str | None, ...]]]:
 def like_the_quickstart() -> Report:
     """A pass that shows what the quickstart shows; its cost needs more steps, and it declares no lockfile and no image."""
     pair = replace(reports.SAME, by_kind={kind: Tally(20, 0) for kind in KINDS if kind != "batch"})
-    passed = [CheckResult(f"{category}/made-up", category, "pass", "") for category in CATEGORIES]
-    undeclared = [CheckResult(f"env/{name}", "env", "skip", "") for name in ("lockfile", "image-digest")]
+    passed = [CheckResult(id=f"{category}/made-up", category=category, status="pass", message="") for category in CATEGORIES]
+    undeclared = [CheckResult(id=f"env/{name}", category="env", status="skip", message="") for name in ("lockfile", "image-digest")]
     return replace(
         reports.LOCKED,
         baseline=None,
@@ -74,11 +74,18 @@ def printed(report: Report) -> str:
     return stream.getvalue()
 
 
+def anchors(page: Path) -> set[str]:
+    """What GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_relative_link_leads_somewhere(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", text):
-        assert (ROOT / page).parent.joinpath(target).exists(), target
+    for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]+))?\)", (ROOT / page).read_text(encoding="utf-8")):
+        path = (ROOT / page).parent / target if target else ROOT / page
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
 
 
 def test_the_demo_has_the_shape_of_a_report_as_it_is_printed() -> None:

@@ -27,7 +27,7 @@ def wrong(steps: Mapping[str, Any]) -> list[str]:
         "a first divergence has its step, kind and name": isinstance(first.get("step"), int)
         and bool(first.get("kind") and first.get("name")),
         "the cost was measured": bool(good.get("determinism_cost_pct")) and len(json.loads(good.get("determinism_cost_ci95") or "[]")) == 2,
-        "the address is a SHA-256": good.get("config_hash", "").startswith("sha256:") and len(good["config_hash"]) == 71,
+        "the config hash is a SHA-256": good.get("config_hash", "").startswith("sha256:") and len(good["config_hash"]) == 71,
         "every file that is named is there": all(
             os.path.isfile(outputs.get(name, "")) for outputs in (good, bad) for name in ("report", "markdown", "sarif")
         ),

@@ -40,7 +40,7 @@ def train(seed, epochs):
     model = DistributedDataParallel(model, device_ids=[device.index] if cuda else None)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
-    noise = np.random.default_rng(seed)  # the same draws on every rank, or the replicas part
+    noise = np.random.default_rng(seed)  # the same draws on every rank, or the replicas diverge
     step = 0
     for epoch in range(epochs):
         sampler.set_epoch(epoch)

@@ -1,17 +1,15 @@
-"""Which inputs two config hashes differ in, and a config hash as lines of text. Pure; called by `repro-gate hash`, the baseline and the
-report."""
+"""Which inputs two config hashes differ in, and a config hash as lines of text."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
 
-from repro_gate.baseline.canonical import to_form
-from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ChangedInput, ConfigHash, Inputs, InputValue
+from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ChangedInput, ConfigHash, Inputs, InputValue, input_hash
 
 
 def changed_inputs(before: ConfigHash, after: ConfigHash) -> tuple[ChangedInput, ...]:
-    """The inputs that differ: the recipe's first, each root's by name. Values are told apart as the hash does: `1` is not `1.0`."""
+    """The inputs that differ: the recipe's first, each root's by name. Values are told apart as the hash does."""
     return tuple(
         ChangedInput(root, name, _text_of(old, name), _text_of(new, name))
         for root, old, new in (
@@ -19,7 +17,7 @@ def changed_inputs(before: ConfigHash, after: ConfigHash) -> tuple[ChangedInput,
             (PLATFORM, before.platform_inputs, after.platform_inputs),
         )
         for name in sorted(old.keys() | new.keys())
-        if name not in old or name not in new or to_form(old[name]) != to_form(new[name])
+        if name not in old or name not in new or input_hash(name, old[name]) != input_hash(name, new[name])
     )
 
 

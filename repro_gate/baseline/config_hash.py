@@ -1,12 +1,32 @@
-"""The config hash as data. Carried by the report, written into the baseline. Imports nothing of the package."""
+"""The config hash: inputs to sections to the roots of recipe and platform to one hash, and the check that each input affects it.
+
+Every hash is SHA-256 over a name that says what is hashed and in which version, a NUL, and the content, so that no hash of one kind can be
+taken for one of another:
+
+    input     repro-gate/input/v1     RFC 8785 of [name, value]
+    section   repro-gate/section/v1   the 32-byte hashes of up to 100 inputs, in the order of their names (by code point)
+    recipe    repro-gate/recipe/v1    the hashes of its sections, in the same order
+    platform  repro-gate/platform/v1  likewise
+    config    repro-gate/config/v1    the 32 bytes of the recipe root, then those of the platform root
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import rfc8785
+
+from repro_gate.errors import UsageError
 
 RECIPE, PLATFORM = "recipe", "platform"
 ROOTS = (RECIPE, PLATFORM)
+VERSION = "v1"
+SECTION = 100  # inputs; the self-check hashes one section again for each input
+MAX_DEPTH = 16  # of an input's value
+
 InputValue = None | bool | int | float | str | list["InputValue"] | dict[str, "InputValue"]  # the value of one input
 Inputs = Mapping[str, InputValue]  # name -> value, such as `data/train.bin` -> `sha256:…`
 
@@ -23,7 +43,7 @@ class ChangedInput:
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """What a config hash showed of itself: hashed twice equal, and how many of its `inputs` changed the root when each was perturbed."""
+    """What a config hash showed of itself: hashed twice equal, and how many of its `inputs` changed it when each was perturbed."""
 
     stable: bool
     inputs: int
@@ -37,7 +57,8 @@ class SelfCheck:
 
 @dataclass(frozen=True)
 class ConfigHash:
-    """Hashes are `sha256:` and 64 hex digits. `inputs` are the values by root; `self_check` is None where it was not made."""
+    """Hashes are `sha256:` and 64 hex digits. Inputs are sorted by name, values as `plain` has them; `self_check` is None where none was
+    made."""
 
     config_hash: str
     recipe: str
@@ -45,3 +66,86 @@ class ConfigHash:
     recipe_inputs: Inputs
     platform_inputs: Inputs
     self_check: SelfCheck | None = None
+
+
+def hash_inputs(recipe: Inputs, platform: Inputs) -> ConfigHash:
+    """The config hash of these inputs, whatever order they come in; without a self-check. Raises UsageError for names that become one, and
+    ValueError for a value that is nested too deep."""
+    halves = (_plain_inputs(recipe), _plain_inputs(platform))
+    roots = [root_hash(half, _section_hashes(_input_hashes(inputs))) for half, inputs in zip(ROOTS, halves, strict=True)]
+    return ConfigHash(_shown(_hash("config", b"".join(roots))), _shown(roots[0]), _shown(roots[1]), *halves)
+
+
+def self_checked(given: ConfigHash) -> ConfigHash:
+    """The config hash with its self-check, in time linear in the inputs.
+
+    Stable: the inputs hash to the same again. Covered: an input counts if another value of it gives another config hash.
+    """
+    halves = (given.recipe_inputs, given.platform_inputs)
+    hashes = [_input_hashes(inputs) for inputs in halves]
+    sections = [_section_hashes(found) for found in hashes]
+    roots = [root_hash(half, found) for half, found in zip(ROOTS, sections, strict=True)]
+    again = _shown(_hash("config", b"".join(roots)))
+    stable = (again, _shown(roots[0]), _shown(roots[1])) == (given.config_hash, given.recipe, given.platform)
+    covered = 0
+    for number, half in enumerate(ROOTS):
+        for place, (name, value) in enumerate(halves[number].items()):
+            start = place - place % SECTION
+            changed = [*hashes[number][start : start + SECTION]]
+            changed[place - start] = input_hash(name, "" if value is None else None)
+            replaced = [*sections[number]]
+            replaced[place // SECTION] = _hash("section", b"".join(changed))
+            root = root_hash(half, replaced)
+            covered += _shown(_hash("config", root + roots[1] if number == 0 else roots[0] + root)) != again
+    return replace(given, self_check=SelfCheck(stable, sum(map(len, halves)), covered))
+
+
+def plain(value: Any, depth: int = MAX_DEPTH) -> InputValue:
+    """A value that RFC 8785 can write: whole numbers from 2**53 on, NaN and infinities become text; a byte of a path that is not UTF-8
+    becomes `\\udcXX`; keys are sorted. Raises ValueError for more than 16 levels, and for what JSON cannot hold."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, int | float):
+        return value if abs(value) < 2**53 else str(value)  # no comparison with NaN is true
+    if depth == 1:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, list):
+        return [plain(item, depth - 1) for item in value]
+    if isinstance(value, dict):
+        return {str(plain(name)): plain(value[name], depth - 1) for name in sorted(value)}
+    raise ValueError(f"{type(value).__name__} is no value of JSON")
+
+
+def input_hash(name: str, value: InputValue) -> bytes:
+    """The 32 bytes that stand for one input: its name and its value."""
+    return _hash("input", rfc8785.dumps([name, value]))
+
+
+def root_hash(half: str, sections: Sequence[bytes]) -> bytes:
+    """The 32 bytes of a root (RECIPE or PLATFORM) over the hashes of its sections."""
+    return _hash(half, b"".join(sections))
+
+
+def _plain_inputs(inputs: Inputs) -> dict[str, InputValue]:
+    found = {str(plain(name)): plain(value) for name, value in inputs.items()}
+    if len(found) < len(inputs):
+        raise UsageError("two inputs of the config hash have one name", reason_id="config-hash/malformed", remedy="rename one of the files")
+    return {name: found[name] for name in sorted(found)}
+
+
+def _input_hashes(inputs: Inputs) -> list[bytes]:
+    return [input_hash(name, value) for name, value in inputs.items()]
+
+
+def _section_hashes(hashes: Sequence[bytes]) -> list[bytes]:
+    return [_hash("section", b"".join(hashes[start : start + SECTION])) for start in range(0, len(hashes), SECTION)]
+
+
+def _hash(kind: str, content: bytes) -> bytes:
+    return hashlib.sha256(f"repro-gate/{kind}/{VERSION}\0".encode() + content).digest()
+
+
+def _shown(digest: bytes) -> str:
+    return f"sha256:{digest.hex()}"

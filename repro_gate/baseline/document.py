@@ -1,7 +1,5 @@
-"""a config hash as JSON, for report.json and repro.baseline.yml, and back. What is read is untrusted: the hashes are made again from the
-inputs. Inputs stand in the form that is hashed (`canonical`), so that the roots can be recomputed
-from the document without this program, and so that no JSON tool changes a value on the way.
-"""
+"""A config hash as JSON, for report.json and `repro-gate hash`, and back. What is read is untrusted: the hashes are made again from the
+inputs."""
 
 from __future__ import annotations
 
@@ -9,9 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from repro_gate.baseline.canonical import Form, escape, from_form, to_form, unescape
-from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ROOTS, ConfigHash, Inputs, InputValue, SelfCheck
-from repro_gate.baseline.tree import hash_inputs
+from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ROOTS, ConfigHash, InputValue, SelfCheck, hash_inputs, plain
 from repro_gate.errors import UsageError
 
 MAX_INPUTS = 20_000  # of one root
@@ -21,13 +17,13 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def to_json(given: ConfigHash) -> dict[str, Any]:
-    """`config_hash`, `recipe`, `platform`, `inputs` by root and name in their hashed form, and `self_check` (None where there is none)."""
+    """`config_hash`, `recipe`, `platform`, `inputs` by root and name, and `self_check` (None where there is none)."""
     self_check = given.self_check
     return {
         "config_hash": given.config_hash,
         RECIPE: given.recipe,
         PLATFORM: given.platform,
-        "inputs": {RECIPE: inputs_to_json(given.recipe_inputs), PLATFORM: inputs_to_json(given.platform_inputs)},
+        "inputs": {RECIPE: dict(given.recipe_inputs), PLATFORM: dict(given.platform_inputs)},
         "self_check": None
         if self_check is None
         else {"stable": self_check.stable, "inputs": self_check.inputs, "covered": self_check.covered},
@@ -54,13 +50,8 @@ def from_json(document: object) -> ConfigHash:
     return ConfigHash(made.config_hash, made.recipe, made.platform, made.recipe_inputs, made.platform_inputs, self_check)
 
 
-def inputs_to_json(inputs: Inputs) -> dict[str, Form]:
-    """One root's inputs by name, sorted, each in its hashed form."""
-    return {escape(name): to_form(inputs[name]) for name in sorted(inputs)}
-
-
 def inputs_from_json(document: object, where: str) -> dict[str, InputValue]:
-    """One root's inputs as somebody else wrote them. Raises UsageError with `where` in it for what `inputs_to_json` never gives."""
+    """One root's inputs as somebody else wrote them. Raises UsageError with `where` in it for what no config hash is made of."""
     found: dict[str, InputValue] = {}
     entries = _mapping(document, where)
     if len(entries) > MAX_INPUTS:
@@ -69,9 +60,11 @@ def inputs_from_json(document: object, where: str) -> dict[str, InputValue]:
         if len(name) > MAX_NAME or _size(form) > MAX_VALUE:
             raise _malformed(where, f"the input {name[:60]!r} is too large")
         try:
-            found[unescape(name)] = from_form(form)
+            found[name] = plain(form)
         except ValueError as error:
             raise _malformed(where, f"the input {name[:60]!r}: {error}") from None
+        if plain(name) != name or found[name] != form:
+            raise _malformed(where, f"the input {name[:60]!r} holds a number beyond 2**53 or half a surrogate pair")
     return found
 
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from repro_gate.baseline.changes import changed_inputs
-from repro_gate.baseline.config_hash import PLATFORM, ChangedInput, ConfigHash
+from repro_gate.baseline.config_hash import PLATFORM, ChangedInput, ConfigHash, plain
 from repro_gate.baseline.model import FILE_NAME, Baseline, BaselineFinding, Entry, Outcome
 from repro_gate.spec.errors import escaped, shortened
 
@@ -50,11 +51,16 @@ def entry_of(hashed: ConfigHash, outcomes: Sequence[Outcome], outside: Mapping[s
         platform=hashed.platform,
         recipe_inputs=hashed.recipe_inputs,
         platform_inputs=hashed.platform_inputs,
-        outcomes=tuple(sorted(outcomes, key=lambda outcome: outcome.seed)),
-        outside=dict(sorted(outside.items())),
+        outcomes=tuple(_readable(outcome) for outcome in sorted(outcomes, key=lambda outcome: outcome.seed)),
+        outside={str(plain(name)): str(plain(text)) for name, text in sorted(outside.items())},
         recorded=now,
         tool_version=version,
     )
+
+
+def _readable(outcome: Outcome) -> Outcome:
+    """With names of artifacts as they are read back: no text in UTF-8 holds a byte that is none."""
+    return replace(outcome, artifacts={str(plain(name)): digest for name, digest in outcome.artifacts.items()})
 
 
 def unlike(recorded: Sequence[Outcome], now: Sequence[Outcome]) -> tuple[str, ...]:

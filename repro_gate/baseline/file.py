@@ -1,5 +1,5 @@
 """`repro.baseline.yml` as text: written so that a person can review it, read as untrusted input.
- YAML in block style, sorted; one block
+YAML in block style, sorted; one block
 for each platform, so that a new platform is lines added. Every hash over inputs is made again when it is read, so an entry whose inputs
 were edited is refused. Pure but for `read_baseline`.
 """
@@ -16,8 +16,7 @@ from typing import Any
 import yaml
 
 from repro_gate._version import DOCS_URL
-from repro_gate.baseline.canonical import escape, to_form
-from repro_gate.baseline.config_hash import Inputs
+from repro_gate.baseline.config_hash import plain
 from repro_gate.baseline.entries import Wrong, lock_of
 from repro_gate.baseline.model import FILE_NAME, Baseline, Entry, Outcome
 from repro_gate.errors import GateError, UsageError
@@ -124,8 +123,8 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "recorded": entry.recorded,
         "tool-version": entry.tool_version,
         "outcomes": [_outcome(outcome) for outcome in sorted(entry.outcomes, key=lambda outcome: outcome.seed)],
-        "recipe-inputs": _inputs(entry.recipe_inputs),
-        "platform-inputs": _inputs(entry.platform_inputs),
+        "recipe-inputs": dict(sorted(entry.recipe_inputs.items())),
+        "platform-inputs": dict(sorted(entry.platform_inputs.items())),
         "outside": _texts(entry.outside),
     }
 
@@ -142,24 +141,8 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _inputs(inputs: Inputs) -> dict[str, Any]:
-    return {escape(name): _without_ints(to_form(value)) for name, value in sorted(inputs.items())}
-
-
-def _without_ints(form: Any) -> Any:
-    """The form of an input's value with whole numbers as YAML has them: `50` for `{"int": "50"}`."""
-    if isinstance(form, list):
-        return [_without_ints(item) for item in form]
-    if not isinstance(form, dict):
-        return form
-    ((tag, content),) = form.items()
-    if tag == "dict":
-        return {tag: {name: _without_ints(item) for name, item in sorted(content.items())}}
-    return int(content) if tag == "int" else form
-
-
 def _texts(texts: Mapping[str, str]) -> dict[str, str]:
-    return {escape(name): escape(text) for name, text in sorted(texts.items())}
+    return {str(plain(name)): str(plain(text)) for name, text in sorted(texts.items())}
 
 
 def _lines(value: dict[str, Any] | list[Any]) -> Iterator[str]:

@@ -1,21 +1,106 @@
-"""What goes into the config hash: the recipe's inputs from the spec and the checkout, the platform's from what training and gate saw.
-Pure. Only what can change numbers is an input: not how long a run may take, what is recorded of it, or how it is judged.
+"""What goes into the config hash: the recipe from the spec, the code and the data, the platform from what training and gate saw.
+
+Only what can change numbers is an input: not how long a run may take, what is recorded of it, or how it is judged.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
-from repro_gate.baseline.config_hash import InputValue
-from repro_gate.data.declared import DataFinding
+from repro_gate.baseline.config_hash import ConfigHash, InputValue, hash_inputs, self_checked
+from repro_gate.baseline.model import FILE_NAME
+from repro_gate.checkout.inspection import inspect_checkout
+from repro_gate.checkout.snapshot import Snapshot, take_snapshot
+from repro_gate.data.declared import DataFinding, data_path
+from repro_gate.errors import Inconclusive, obeyed
+from repro_gate.files import scratch_folder
+from repro_gate.machine import read_machine
 from repro_gate.runs import arms
+from repro_gate.runs.environment import thread_count
+from repro_gate.runs.interpreter import interpreter_facts
+from repro_gate.sandbox.identity import Isolation
 from repro_gate.spec.model import Spec
 
 LONG_TEXT = 1_024  # characters; a longer command or value stands by its digest, so that reports and baselines stay small
 _CUDA = ("cuda", "cudnn", "nccl")
 _COUNTS = ("threads", "gpu-sm-count", "cudnn")
+_SAME_USER = Isolation()
+_CHUNK = 1 << 20
+
+
+def config_hash_of(
+    spec: Spec,
+    snapshot: Snapshot,
+    data: Sequence[DataFinding],
+    facts: Mapping[str, str],
+    machine: Mapping[str, str],
+    image: str | None,
+) -> ConfigHash:
+    """The config hash of a snapshot, with its self-check. `data` are the declared items as found, `facts` those of the first process
+    that trained.
+
+    Raises Inconclusive where the snapshot cannot be read.
+    """
+    folder = os.path.relpath(os.path.realpath(spec.path.parent), snapshot.source)
+    code = code_digest(snapshot.root, code_files(snapshot.root), set(_no_code(spec, snapshot, data, folder)))
+    recipe = recipe_inputs(spec, code, data, _lockfile(spec, snapshot, folder), folder)
+    return self_checked(hash_inputs(recipe, platform_inputs(facts, machine, image)))
+
+
+def config_hash_of_spec(
+    spec: Spec,
+    data: Sequence[DataFinding],
+    environment: Mapping[str, str],
+    image: str | None = None,
+    isolation: Isolation = _SAME_USER,
+) -> ConfigHash:
+    """The config hash of the checkout that holds the spec, without a run: the training's interpreter is asked what it would train with.
+
+    `data` are the items of `spec.data` as found, `environment` is the one the gate was started in. Raises GateError: no config hash without
+    the data, without an interpreter that has torch, or of a checkout that cannot be read.
+    """
+    checkout = inspect_checkout(spec.path.parent)
+    for item in data:
+        if item.actual is None:
+            raise Inconclusive(
+                f"data: {item.path}: {item.problem}",
+                reason_id="data/missing",
+                remedy="fetch the data first, or mend the path: what is not there has no digest",
+            )
+    facts = {**interpreter_facts(spec, environment, isolation), "threads": thread_count(environment)}
+    with scratch_folder() as place, obeyed():
+        snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, spec.path.parent) for item in spec.data])
+        return config_hash_of(spec, snapshot, data, facts, read_machine(), image)
+
+
+def _no_code(spec: Spec, snapshot: Snapshot, data: Sequence[DataFinding], folder: str) -> Iterator[str]:
+    """Paths in the snapshot that have inputs of their own, or must not count: the spec, the baseline, the lockfile, declared data."""
+    yield os.path.normpath(os.path.join(folder, spec.path.name))
+    yield os.path.normpath(os.path.join(folder, FILE_NAME))
+    if spec.env.lockfile is not None:
+        yield os.path.normpath(os.path.join(folder, spec.env.lockfile))
+    for item in data:
+        if not os.path.isabs(item.path):
+            yield os.path.normpath(os.path.join(folder, item.path))
+            continue
+        above, name = os.path.split(os.path.normpath(item.path))
+        yield os.path.relpath(os.path.join(os.path.realpath(above), name), snapshot.source)
+
+
+def _lockfile(spec: Spec, snapshot: Snapshot, folder: str) -> str | None:
+    """The lockfile's digest: of the snapshot's copy, else (git ignores it) of the file itself; None where there is none."""
+    if spec.env.lockfile is None:
+        return None
+    for path in (snapshot.root / folder / spec.env.lockfile, spec.path.parent / spec.env.lockfile):
+        try:
+            return f"sha256:{file_digest(path)}"
+        except (OSError, ValueError):  # ValueError: a NUL in the path
+            continue
+    return None
 
 
 def recipe_inputs(spec: Spec, code: str, data: Sequence[DataFinding], lockfile: str | None, folder: str = ".") -> dict[str, InputValue]:
@@ -82,3 +167,74 @@ def _bounded(text: str) -> InputValue:
 def _fact(name: str, value: str | None) -> InputValue:
     """A fact as it was read; counts as numbers."""
     return int(value) if value is not None and name in _COUNTS and value.isascii() and value.isdecimal() and len(value) < 19 else value
+
+
+def code_digest(root: Path, names: Iterable[str], leave_out: Collection[str]) -> str:
+    """`sha256:…` over the files `names` (relative to `root`), but those in `leave_out` or below a folder in it.
+
+    The hash is over `repro-gate/code/v1`, a NUL, and one record for each file, ordered by the bytes of its path: its kind (`file`,
+    `executable` or `link`), a space, the SHA-256 of its contents (of a link: of its target) in hex, two spaces, the path, a NUL. Raises
+    Inconclusive for a file that cannot be read. Neither the place of the checkout nor its user, times, other permissions or empty folders
+    count: git does not carry them.
+    """
+    tree = hashlib.sha256(b"repro-gate/code/v1\0")
+    out = {os.fsencode(name) for name in leave_out}
+    for name in sorted({os.fsencode(name) for name in names}):
+        if out and any(part in out for part in _upwards(name)):
+            continue
+        try:
+            record = _record(os.path.join(os.fsencode(root), name))
+        except OSError as error:
+            raise _changed(f"{os.fsdecode(name)} cannot be read from the snapshot of the checkout: {error.strerror or error}") from error
+        tree.update(record + b"  " + name + b"\0")
+    return f"sha256:{tree.hexdigest()}"
+
+
+def code_files(root: Path) -> Iterator[str]:
+    """Every file and link below `root`, relative to it, in no particular order; links are not followed. Raises Inconclusive."""
+    waiting = [""]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(root / folder) as found:
+                for entry in found:
+                    name = os.path.join(folder, entry.name)
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(name)
+                    else:
+                        yield name
+        except OSError as error:
+            raise _changed(f"{root / folder} cannot be listed: {error.strerror or error}") from error
+
+
+def file_digest(path: Path | bytes) -> str:
+    """The SHA-256 of a regular file in hex, links followed. Raises OSError, also for what is not a regular file (which is not waited
+    for)."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(handle, "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError("no regular file")
+        digest = hashlib.sha256()
+        while piece := file.read(_CHUNK):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _record(path: bytes) -> bytes:
+    mode = os.lstat(path).st_mode
+    if stat.S_ISLNK(mode):
+        return b"link " + hashlib.sha256(os.readlink(path)).hexdigest().encode()
+    kind = b"executable " if mode & stat.S_IXUSR else b"file "
+    return kind + file_digest(path).encode()
+
+
+def _upwards(name: bytes) -> Iterator[bytes]:
+    """The path itself and every folder above it."""
+    while name:
+        yield name
+        name = os.path.dirname(name)
+
+
+def _changed(message: str) -> Inconclusive:
+    remedy = "let nothing else write to the temporary folder (TMPDIR) while the gate runs"
+    return Inconclusive(message, reason_id="config-hash/code", remedy=remedy)

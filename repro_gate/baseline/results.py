@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from repro_gate.baseline.model import Outcome
-from repro_gate.compare.traces import losses_of, processes
-from repro_gate.trace.artifacts.interface import Artifact
+from repro_gate.compare.artifacts import Artifact
+from repro_gate.compare.distances import losses_of
+from repro_gate.compare.traces import processes
 from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.model import Block, Trace
 

@@ -1,5 +1,5 @@
 """git, asked without letting the repository run anything: the one place that starts it.
- The environment's GIT_* variables are dropped; hooks, the file system monitor, content filters, lazy
+The environment's GIT_* variables are dropped; hooks, the file system monitor, content filters, lazy
 fetching and prompts are switched off for each call alone, and ownership by somebody else is accepted because of that. Nothing is written:
 not to the repository, not to any configuration; only where a `WorkTree` is named, files go there.
 """

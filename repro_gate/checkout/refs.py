@@ -1,5 +1,5 @@
 """What stands in another commit of the checkout's repository: its spec and lock, and its whole tree as a snapshot that can be trained from.
- The export is what a clean checkout of the commit has in its work tree, line ends and encodings included,
+The export is what a clean checkout of the commit has in its work tree, line ends and encodings included,
 because git writes it: with an index of its own, into a folder that is apart from the checkout. Nothing in the repository or in the checkout
 is written. The names come from an untrusted tree: what no checkout may hold, or what lies below a file or a link, is left out.
 """

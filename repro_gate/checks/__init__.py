@@ -12,7 +12,8 @@ from repro_gate.checks.interface import CATEGORIES, CHECKOUT, Check, CheckResult
 from repro_gate.errors import GateError
 from repro_gate.spec.model import Waiver
 
-ALL: tuple[Check, ...] = (*code.CHECKS, *data.CHECKS, *env.CHECKS, *random_state.CHECKS, *hardware.CHECKS)
+# In the order in which each file defines them.
+ALL = tuple(item for module in (code, data, env, random_state, hardware) for item in vars(module).values() if isinstance(item, Check))
 
 
 def run_checks(evidence: Evidence, today: date) -> tuple[CheckResult, ...]:
@@ -39,9 +40,16 @@ def _looked(check: Check, evidence: Evidence) -> CheckResult:
     try:
         return check(evidence)
     except GateError as error:
-        return CheckResult(check.id, check.category, "fail", f"it could not look: {error.message}", (), error.remedy)
+        return CheckResult(
+            id=check.id,
+            category=check.category,
+            status="fail",
+            message=f"it could not look: {error.message}",
+            evidence=(),
+            remedy=error.remedy,
+        )
     except OSError as error:
-        return CheckResult(check.id, check.category, "fail", f"it could not look: {error}")
+        return CheckResult(id=check.id, category=check.category, status="fail", message=f"it could not look: {error}")
 
 
 def _waived(result: CheckResult, waivers: Sequence[Waiver], today: date) -> CheckResult:

@@ -9,21 +9,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from repro_gate.checkout.contents import lfs_pointers, submodules
-from repro_gate.checks.absent_files import files_of_this_machine
-from repro_gate.checks.interface import CHECKOUT, Check, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
+from repro_gate.checks.interface import CHECKOUT, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
 from repro_gate.checks.opened import (
     ABSOLUTE,
     IGNORED,
     declared_paths,
     folded,
     imported_from_elsewhere,
+    in_workspace,
     is_source,
     misplaced,
     opened,
     unlisted,
 )
-from repro_gate.checks.workflows import Use, read_workflows
-from repro_gate.files import Unreadable, parse_toml, read_text
+from repro_gate.files import Unreadable, is_inside, parse_toml, read_text
 from repro_gate.runs.launch import SNIPPET
 from repro_gate.trace.model import Opened
 
@@ -31,6 +30,17 @@ _LICENCE = re.compile(r"(?:(?:un)?licen[cs]es?|copying)(?:[-._ ].*)?", re.IGNORE
 _NO_LICENCE_SUFFIX = frozenset({".py", ".sh", ".js", ".json", ".yml", ".yaml", ".toml", ".cfg", ".ini", ".in", ".h", ".c", ".ipynb"})
 _PROJECT_BYTES = 1024 * 1024
 _UNTRACKED, _OUTSIDE = "not tracked by git", "outside the checkout"
+_QUOTED = r"(?:'(?P<single>[^'\n]{1,1000})'|\"(?P<double>[^\"\n]{1,1000})\")"
+_RANK = r"(?:\[rank\d{1,6}\]: )?"
+_FILE = (  # each of a whole line
+    re.compile(rf"{_RANK}[\w.]{{0,200}}(?:Error|Exception): (?:.{{0,200}}?)No such file or directory: {_QUOTED}(?: -> .*)?"),
+    re.compile(rf"\S{{1,200}}: can't open file {_QUOTED}: \[Errno 2\] No such file or directory"),
+    re.compile(rf"{_RANK}(?:OSError|ImportError): (?P<bare>\S{{1,1000}}): cannot open shared object file: No such file or directory"),
+)
+_MODULE = re.compile(rf"{_RANK}ModuleNotFoundError: No module named {_QUOTED}(?:; .*)?")
+_FRAME = re.compile(r' {2}File "([^"\n]{1,1000})", line \d{1,9}')
+_PARTS = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*){0,19}")
+_LISTED = 2_000  # entries of a folder that are looked through for a compiled module
 _REMEDIES = {  # what to do about a file that training opened, by what is wrong with it
     _UNTRACKED: "`git add` what is not tracked",
     ABSOLUTE: "open the checkout's own files by relative paths",
@@ -52,7 +62,7 @@ def commit_known(evidence: Evidence) -> Outcome:
 def tree_clean(evidence: Evidence) -> Outcome:
     """What git ignores does not count: it is not copied into the workspaces."""
     if evidence.commit is None:
-        return skipped("there is no commit to hold the tree against")
+        return skipped("there is no commit to compare the tree with")
     if evidence.uncommitted:
         return missing(
             f"{len(evidence.uncommitted)} uncommitted paths are part of what runs",
@@ -120,7 +130,7 @@ def spec_tracked(evidence: Evidence) -> Outcome:
 def licence(evidence: Evidence) -> Outcome:
     """A file of the usual name, or pyproject's `license`, at the root or beside the spec. What the licence says is not judged."""
     root = evidence.root
-    folders = dict.fromkeys((root, Path(os.path.realpath(evidence.spec.path.parent))))
+    folders = dict.fromkeys((root, evidence.folder))
     for folder in folders:
         found = next(_licences(folder, root, evidence.tracked), None)
         if found:
@@ -128,37 +138,6 @@ def licence(evidence: Evidence) -> Outcome:
     remedy = "add a LICENSE file at the root, or `license` to pyproject.toml"
     looked = [f"{folder}: neither a licence file nor `license` in pyproject.toml" for folder in folders]
     return missing("there is no licence file, and pyproject.toml names none", looked, remedy)
-
-
-@check(
-    "code/actions-pinned",
-    "GitHub workflows name every action and reusable workflow by commit, and every image of a job's container and services by digest.",
-    CHECKOUT,
-)
-def actions_pinned(evidence: Evidence) -> Outcome:
-    """A tag of somebody else's action or image can be moved to other code, which is then the environment that trains."""
-    workflows = read_workflows(evidence.root)
-    if not workflows.files:
-        return skipped("there are no GitHub workflows or actions")
-    loose = [use for use in workflows.uses if not use.pinned]
-    if loose:
-        message = f"{len(loose)} of {len(workflows.uses)} uses of an action or image can come to mean something else"
-        return missing(message, shortened([*(str(use) for use in loose), *workflows.problems]), _how_to_pin(loose))
-    if workflows.problems:
-        message = f"{len(workflows.problems)} workflows could not be read, so their actions are unknown"
-        return missing(message, shortened(workflows.problems), "mend the line that is named")
-    if not workflows.uses:
-        return skipped(f"none of {len(workflows.files)} workflows uses an action or image")
-    message = f"{len(workflows.uses)} uses of actions and images in {len(workflows.files)} files are pinned by commit or digest"
-    return passed(message, shortened(workflows.files))
-
-
-def _how_to_pin(loose: Sequence[Use]) -> str:
-    """What to write instead, for the kinds that there are."""
-    images, actions = [use for use in loose if use.is_image], [use for use in loose if not use.is_image]
-    said = ["write an action as `owner/name@<40 hex digits>  # v4`"] if actions else []
-    said += ["write an image as `name@sha256:<64 hex digits>`"] if images else []
-    return f"{', '.join(said)}; Dependabot and Renovate keep such pins up to date"
 
 
 @check("code/pristine-workspace", "The command ran to its end from a fresh copy of the checkout, so nothing that git ignores was needed.")
@@ -180,7 +159,7 @@ def pristine_workspace(evidence: Evidence) -> Outcome:
 @check("code/imports-checkout", "Every module of the checkout that training imported came from the run's own workspace.")
 def imports_checkout(evidence: Evidence) -> Outcome:
     """Modules with a file in the original checkout, or in an installed copy of what the checkout holds, at the end of each process."""
-    if not any(trace.trained for run in evidence.runs for trace in run.traces):
+    if not evidence.trained:
         return skipped("no run was traced")
     found = imported_from_elsewhere(evidence, evidence.runs)
     if found.copies:
@@ -242,7 +221,7 @@ def _spec_folder(evidence: Evidence) -> str:
     """The folder of the spec, relative to the checkout's root; empty where it is the root."""
     if evidence.checkout is None:
         return ""
-    inside = os.path.relpath(os.path.realpath(evidence.spec.path.parent), evidence.checkout.root)
+    inside = os.path.relpath(evidence.folder, evidence.checkout.root)
     return "" if inside == "." else inside
 
 
@@ -283,15 +262,62 @@ def _suffix(path: str) -> str:
     return posixpath.splitext(path)[1].lower()
 
 
-CHECKS: tuple[Check, ...] = (
-    commit_known,
-    tree_clean,
-    submodules_present,
-    lfs_resolved,
-    spec_tracked,
-    licence,
-    actions_pinned,
-    pristine_workspace,
-    imports_checkout,
-    opened_files,
-)
+def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
+    """Path from the checkout's root -> the crashed run that did not find it, of files that git neither tracks nor would copy, and no data
+    declares. Empty without git: then everything was copied. A log is free text, so it is read narrowly: the last line of a traceback, or
+    of the dynamic loader, that says which file or module is not there."""
+    if evidence.checkout is None or evidence.tracked is None:
+        return {}
+    root = evidence.checkout.root
+    known = (*declared_paths(evidence), *evidence.uncommitted, ".git")
+    found: dict[str, str] = {}
+    for run in evidence.runs:
+        for path in _asked_for(run.ended.tail, evidence) if run.outcome == "crashed" else ():
+            copied = path in evidence.tracked or any(path == item or path.startswith(item.rstrip("/") + "/") for item in known)
+            if not copied and is_inside(root / path, root) and (root / path).is_file():
+                found.setdefault(path, run.plan.name)
+    return found
+
+
+def _asked_for(tail: Sequence[str], evidence: Evidence) -> Iterator[str]:
+    """Paths below the checkout's root that the lines name, whether they are there or not."""
+    root = Path(os.path.realpath(evidence.checkout.root)) if evidence.checkout else Path()
+    folder = evidence.folder / evidence.spec.train.working_directory
+    places = dict.fromkeys((folder, *(root / os.path.dirname(path) for path in _own_frames(tail))))
+    for line in tail:
+        names = [_first(found) for pattern in _FILE if (found := pattern.fullmatch(line.strip()))]
+        named = _MODULE.fullmatch(line.strip())
+        paths = [root / own if (own := in_workspace(name)) != name else folder / name for name in names]
+        paths += [path for place in places for path in _of_module(place, _first(named))] if named else []
+        for path in paths:
+            inside = os.path.relpath(os.path.normpath(path), root)
+            if "\0" not in inside and inside != ".." and not inside.startswith("../"):
+                yield inside
+
+
+def _first(found: re.Match[str]) -> str:
+    return next(value for value in found.groupdict().values() if value is not None)
+
+
+def _own_frames(tail: Sequence[str]) -> Iterator[str]:
+    """The workspace's files in the tracebacks, from its root: Python looks for modules beside the script."""
+    for line in tail:
+        found = _FRAME.match(line)
+        if found and (own := in_workspace(found[1])) != found[1]:
+            yield own
+
+
+def _of_module(place: Path, name: str) -> Iterator[Path]:
+    """Where a module would lie below a folder of `sys.path`: its source, its package, or compiled under any of its tags."""
+    if not _PARTS.fullmatch(name):
+        return
+    *folders, last = name.split(".")
+    folder = place.joinpath(*folders)
+    yield folder / f"{last}.py"
+    yield folder / last / "__init__.py"
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for _, entry in zip(range(_LISTED), entries, strict=False)]
+    except OSError:
+        return
+    yield from (folder / item for item in sorted(names) if item.startswith(f"{last}.") and item.endswith(".so"))

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 from repro_gate.checks.interface import (
     CHECKOUT,
-    Check,
     Evidence,
     Outcome,
+    by_loader,
     check,
+    diverged_before,
     failed,
     missing,
-    parted_before,
     passed,
     shortened,
     skipped,
 )
 from repro_gate.checks.opened import declared_paths, folded, is_source, left_over, misplaced, opened, unlisted, with_line
-from repro_gate.checks.revisions import Found, find_revisions
-from repro_gate.checks.splits import splits_disjoint
-from repro_gate.data.declared import LEGACY, DataFinding
-from repro_gate.data.stated import quoted, wrong_digest
+from repro_gate.checks.revisions import LOOSE, MAX_FILE_BYTES, MAX_FILES, PINNED, UNRESOLVED, HubCall, find_revisions
+from repro_gate.data.declared import DataFinding
+from repro_gate.data.formats import LEGACY, quoted, wrong_digest
+from repro_gate.files import Unreadable, read_text
+from repro_gate.runs.launch import Run
 from repro_gate.spec.model import DataItem
+from repro_gate.trace.format import RECORD_BYTES
+from repro_gate.trace.model import Records
 
 _HUB_CACHE = re.compile(r"/(?:models|datasets|spaces)--([^/]+)/snapshots/([0-9a-f]{40})/")
+_ELSEWHERE = "calls that are not pinned stand in files that these runs did not open"
 _TAKE_AGAIN = "take the digest again: `sha256sum FILE`"
 _PIN = (
     'name the commit: `revision="<40 digits>"` (`git ls-remote https://huggingface.co/OWNER/NAME HEAD` prints it, for a dataset with '
@@ -111,7 +117,7 @@ def unchanged(evidence: Evidence) -> Outcome:
 @check("data/undeclared-reads", "Every data file outside the checkout that training read is declared under `data:`.")
 def no_undeclared_reads(evidence: Evidence) -> Outcome:
     """Files there before the run and opened for reading (by Python's audit hook), outside the workspace, no source or settings."""
-    if not any(trace.trained for run in evidence.runs for trace in run.traces):
+    if not evidence.trained:
         return skipped("no run was traced")
     outside = [item for _, item in sorted(opened(evidence).items()) if not item.inside]
     found = [item for item in outside if not is_source(item.path)]
@@ -133,7 +139,7 @@ def no_undeclared_reads(evidence: Evidence) -> Outcome:
 @check("data/leftovers", "No run read a file that an earlier run of the same gate run had made or changed.")
 def no_leftovers(evidence: Evidence) -> Outcome:
     """Files outside workspace, HOME and TMPDIR that were made or changed after the gate run began and before the run that read them."""
-    if not any(trace.trained for run in evidence.runs for trace in run.traces):
+    if not evidence.trained:
         return skipped("no run was traced")
     found = left_over(evidence.runs)
     if found:
@@ -152,7 +158,7 @@ def no_leftovers(evidence: Evidence) -> Outcome:
 )
 def no_network(evidence: Evidence) -> Outcome:
     """Connections of every traced process of every run; what native code opens by itself is not seen."""
-    if not any(trace.trained for run in evidence.runs for trace in run.traces):
+    if not evidence.trained:
         return skipped("no run was traced")
     addresses = sorted({address for run in evidence.runs for trace in run.traces for address in trace.network})
     if addresses:
@@ -166,62 +172,59 @@ def no_network(evidence: Evidence) -> Outcome:
 
 @check("data/revisions", "Every remote dataset and model that the code names is pinned to a commit.", CHECKOUT)
 def revisions_pinned(evidence: Evidence) -> Outcome:
-    """The calls that fetch from a hub in tracked Python files: in those that the runs opened, or in all where nothing has run.
-
-    Where the runs had a snapshot of the hub's cache open, the evidence names its commit.
-    """
+    """The calls that fetch from a hub, in the tracked Python files that the runs opened, or in all where nothing has run. And what the runs
+    read from Hugging Face's cache, whose paths carry the commit: a file that they opened, or the spec, has to name it."""
     if evidence.checkout is None or evidence.tracked is None:
         return skipped("git tracks no files here")
-    root = evidence.checkout.root
-    ran = _opened_code(evidence)
-    found = find_revisions(root, evidence.tracked, declared_paths(evidence), first=ran)
-    loose, pinned, unresolved = (
-        [item for item in group if not ran or item.path in ran] for group in (found.loose, found.pinned, found.unresolved)
-    )
-    remarks = _remarks(unresolved, [item for item in found.loose if item not in loose], found.unread)
-    if loose:
-        used = _snapshots(evidence)
-        return missing(
-            f"{len(loose)} of {len(loose) + len(pinned)} calls fetch a remote dataset or model that can change under its name",
-            (*shortened([_with_commit(item, used) for item in loose]), *remarks),
-            _PIN,
+    ran = frozenset(item.path for item in opened(evidence).values() if item.inside) if not unlisted(evidence) else frozenset()
+    code = {path for path in ran if path.endswith(".py")}
+    found = find_revisions(evidence.checkout.root, evidence.tracked, declared_paths(evidence), first=ran)
+    judged = [call for call in found.calls if not code or call.path in code]
+    loose, pinned, unresolved = ([call for call in judged if call.state == state] for state in (LOOSE, PINNED, UNRESOLVED))
+    read = _hub_commits(evidence)
+    named = {call.repository.lower() for call in (*loose, *pinned)}
+    others = {(name, commit): _is_written(evidence, commit, ran) for name, commit in sorted(read) if name.lower() not in named}
+    lines = [_with_commit(call, read) for call in loose]
+    lines += [
+        f"{name}: the runs read commit {commit}, which no file that they opened names" for (name, commit), ok in others.items() if not ok
+    ]
+    remarks = [
+        f"{len(group)} {text} ({group[0].path}:{group[0].line}: {group[0].text})"
+        for group, text in (
+            (unresolved, "calls take the name or the revision from a variable, which is not followed"),
+            ([item for item in found.calls if item.state == LOOSE and item not in judged], _ELSEWHERE),
         )
-    if pinned:
-        lines = (*shortened([str(item) for item in pinned]), *remarks)
-        return passed(f"{len(pinned)} remote datasets and models are pinned to a commit", lines)
-    where = f"{len(ran)} Python files that the runs opened" if ran else f"{found.files} Python files"
+        if group
+    ]
+    remarks += shortened([f"not read: {line}" for line in found.unread], 3)
+    good = [str(call) for call in pinned] + [f"{name}: the runs read commit {commit}" for (name, commit), ok in others.items() if ok]
+    if lines:
+        message = f"{len(lines)} of {len(lines) + len(good)} remote datasets and models can change under their names"
+        return missing(message, (*shortened(lines), *remarks), _PIN)
+    if good:
+        return passed(f"{len(good)} remote datasets and models are pinned to a commit", (*shortened(good), *remarks))
+    where = f"{len(code)} Python files that the runs opened" if code else f"{found.files} Python files"
     return skipped(f"no call in {where} names a remote dataset or model", remarks)
 
 
-def _remarks(unresolved: Sequence[Found], elsewhere: Sequence[Found], unread: Sequence[str]) -> tuple[str, ...]:
-    """What the check did not judge, and why."""
-    groups = (
-        (unresolved, "calls take the name or the revision from a variable, which is not followed"),
-        (elsewhere, "calls that are not pinned stand in files that these runs did not open"),
-    )
-    lines = [f"{len(group)} {text} ({group[0].path}:{group[0].call.line}: {group[0].call.text})" for group, text in groups if group]
-    return (*lines, *shortened([f"not read: {line}" for line in unread], 3))
+def _hub_commits(evidence: Evidence) -> set[tuple[str, str]]:
+    """(repository, commit) of the files in Hugging Face's cache that the runs opened."""
+    return {(name.replace("--", "/"), commit) for path in opened(evidence) for name, commit in _HUB_CACHE.findall(path)}
 
 
-def _opened_code(evidence: Evidence) -> frozenset[str]:
-    """The workspace's Python files that the runs opened; empty where none ran, or where they opened more than is listed."""
-    if unlisted(evidence):
-        return frozenset()
-    return frozenset(item.path for item in opened(evidence).values() if item.inside and item.path.endswith(".py"))
+def _is_written(evidence: Evidence, commit: str, ran: Collection[str]) -> bool:
+    """Whether the spec, or a tracked file that the runs opened (any, where that is not known), names the commit."""
+    paths = [evidence.root / path for path in (ran or evidence.tracked or ()) if path in (evidence.tracked or ())][:MAX_FILES]
+    for path in (evidence.spec.path, *paths):
+        with contextlib.suppress(Unreadable):
+            if commit in read_text(path, evidence.root, MAX_FILE_BYTES).lower():
+                return True
+    return False
 
 
-def _snapshots(evidence: Evidence) -> dict[str, set[str]]:
-    """Repository -> commits, of the files in Hugging Face's cache that the runs had open."""
-    used: dict[str, set[str]] = {}
-    for path in opened(evidence):
-        for name, commit in _HUB_CACHE.findall(path):
-            used.setdefault(name.replace("--", "/").lower(), set()).add(commit)
-    return used
-
-
-def _with_commit(item: Found, used: dict[str, set[str]]) -> str:
-    commits = used.get(item.call.repository.lower(), set())
-    return f"{item} (these runs read commit {min(commits)})" if len(commits) == 1 else str(item)
+def _with_commit(call: HubCall, read: Collection[tuple[str, str]]) -> str:
+    commits = [commit for name, commit in read if name.lower() == call.repository.lower()]
+    return f"{call} (these runs read commit {commits[0]})" if len(commits) == 1 else str(call)
 
 
 @check("data/batches", "Every batch that a DataLoader handed out had the same bytes in both runs, in the same order.")
@@ -239,18 +242,78 @@ def batches_equal(evidence: Evidence) -> Outcome:
             "seed the sampler and the augmentation from the run's seed",
         )
     if tally.differing:
-        return parted_before("batches differ", "tensors of batches", tally, first)
+        return diverged_before("batches differ", "tensors of batches", tally, first)
     return passed(f"{count} batches were equal, in content and order")
 
 
-CHECKS: tuple[Check, ...] = (
-    checksums,
-    digest_length,
-    unchanged,
-    no_undeclared_reads,
-    no_leftovers,
-    no_network,
-    revisions_pinned,
-    batches_equal,
-    splits_disjoint,
-)
+@dataclass(frozen=True)
+class _Evaluated:
+    """One evaluation loader: how many different records it drew, and how many of those training drew as well."""
+
+    name: str
+    records: int
+    shared: int
+
+    def __str__(self) -> str:
+        share = 100 * self.shared / self.records
+        return f"{self.name}: {self.shared} of {self.records} records ({share:.3g} %) were drawn for training too"
+
+
+@check("data/splits", "No record that a DataLoader drew for training was drawn for evaluation.")
+def splits_disjoint(evidence: Evidence) -> Outcome:
+    """Digests of records as DataLoaders hand them out, over all processes of the first run that has any. A record that augmentation changes
+    differs from its source, so what augmentation hides is not seen; neither are the records of steps that were not run."""
+    run = next((run for run in evidence.runs if any(trace.records for trace in run.traces)), None)
+    drawn = list(by_loader(run, lambda trace: ((item.loader, item) for item in trace.records))) if run is not None else []
+    training = [(name, item) for name, item in drawn if item.role == "train" and item.digests]
+    own = _training_sets(run)
+    evaluation = [(name, item) for name, item in drawn if item.role == "evaluation" and item.digests and name not in own]
+    if not training or not evaluation:
+        seen = "training" if training else "evaluation" if evaluation else ""
+        more = ", and an evaluation of the training set itself" if own else ""
+        return skipped(f"only {seen} drew from a torch DataLoader{more}" if seen else "no record came through a torch DataLoader")
+    trained = {digest for _, item in training for digest in _split(item.digests)}
+    evaluated = [_evaluated(name, item, trained) for name, item in evaluation]
+    cut = [f"{name}: not every record was kept; the others were not compared" for name, item in drawn if not item.whole]
+    cut += [f"{name}: draws the training set itself, which measures how well it is fitted" for name, item in drawn if name in own]
+    names = ", ".join(name for name, _ in training[:4]) + (", …" if len(training) > 4 else "")
+    return _judged(evaluated, f"{len(trained)} records of {names}", cut)
+
+
+def _training_sets(run: Run | None) -> set[str]:
+    """Evaluation loaders over the very data set that a training loader draws whole: nobody holds that out."""
+    if run is None:
+        return set()
+    numbers = dict(by_loader(run, lambda trace: ((item.number, (id(trace), item.dataset)) for item in trace.loaders)))
+    roles = dict(by_loader(run, lambda trace: ((item.loader, item.role) for item in trace.records)))
+    trained = {numbers[name] for name, role in roles.items() if role == "train" and name in numbers and numbers[name][1] is not None}
+    return {name for name, role in roles.items() if role == "evaluation" and numbers.get(name) in trained}
+
+
+def _judged(evaluated: Sequence[_Evaluated], trained: str, cut: Sequence[str]) -> Outcome:
+    """A loader that draws nothing but training records, beside one that draws none, measures how well training data is fitted."""
+    shared = [item for item in evaluated if item.shared]
+    if not shared:
+        total = sum(item.records for item in evaluated)
+        return passed(f"{total} records of {len(evaluated)} evaluation loaders share none with {trained}", cut)
+    lines = (*shortened([str(item) for item in shared]), *shortened(list(cut), 3))
+    if len(shared) < len(evaluated) and all(item.shared == item.records for item in shared):
+        return passed(
+            f"{len(shared)} of {len(evaluated)} evaluation loaders draw nothing but training records ({trained}), the others draw none",
+            lines,
+        )
+    return missing(
+        f"{sum(item.shared for item in shared)} records were drawn both for training ({trained}) and for evaluation",
+        lines,
+        "split by record, with a fixed seed, before anything is shuffled or copied; where equal records are not the same record (synthetic "
+        "or very small ones), name the check under checklist.waive with that reason",
+    )
+
+
+def _evaluated(name: str, item: Records, trained: set[bytes]) -> _Evaluated:
+    digests = set(_split(item.digests))
+    return _Evaluated(name, len(digests), len(digests & trained))
+
+
+def _split(digests: bytes) -> Iterator[bytes]:
+    return (digests[place : place + RECORD_BYTES] for place in range(0, len(digests) - RECORD_BYTES + 1, RECORD_BYTES))

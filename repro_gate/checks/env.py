@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import configparser
 import os
 import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from repro_gate.checks.installed import hold, own_names
+from packaging.utils import canonicalize_name
+
 from repro_gate.checks.interface import (
     CHECKOUT,
-    Check,
     Evidence,
     Outcome,
     bounded,
@@ -25,8 +29,8 @@ from repro_gate.checks.interface import (
     undeclared,
 )
 from repro_gate.compare.traces import processes
-from repro_gate.install.lockfiles import kind_of, read_lock
-from repro_gate.install.lockfiles.model import Lock, LockfileError
+from repro_gate.files import Unreadable, parse_toml, read_text
+from repro_gate.install.lockfiles import Lock, LockfileError, Pin, applies, kind_of, read_lock, same_version
 from repro_gate.spec.errors import escaped
 from repro_gate.trace.model import Trace
 
@@ -38,6 +42,9 @@ _CUBLAS_FACT = "cublas-workspace-at-cuda-start"
 _CUBLAS_VALUES = (":4096:8", ":16:8")  # the two that NVIDIA's documentation calls reproducible
 # Different in each process of a run, or in each run, by what they are: ranks, and the rendezvous that a launcher opens.
 _OF_ONE_PROCESS = re.compile(r"(?:LOCAL_|GROUP_|ROLE_)?RANK|MASTER_(?:ADDR|PORT)|TORCHELASTIC_.*|ROLE_NAME|.*_RUN_ID|REPRO_GATE_.*")
+# What sets an environment up is often outside its lock, and the gate's own package may be imported for `record` and `step`.
+_TOOLS = frozenset({"pip", "setuptools", "wheel", "pkg-resources", "repro-gate"})
+_MAX_BYTES = 1024 * 1024
 _SHOWN = 500  # characters of a variable's value
 
 
@@ -79,23 +86,20 @@ def installed(evidence: Evidence) -> Outcome:
         lock = _read(evidence, declared)
     except LockfileError as error:
         return skipped(f"the lockfile cannot be used: {error}")
-    root, folder = _root(evidence), _folder(evidence)
-    held = hold(imported, lock, own_names(root, folder, root=root), python)
-    if held.differing or held.absent:
-        lines = [*(f"{line}, imported" for line in held.differing), *(f"{line} is not in the lock" for line in held.absent)]
+    root, folder = evidence.root, evidence.folder
+    found = compare_with_lock(imported, lock, own_names(root, folder, root=root), python)
+    if found.differing or found.absent:
+        lines = [*(f"{line}, imported" for line in found.differing), *(f"{line} is not in the lock" for line in found.absent)]
         return failed(
             f"training imported {len(lines)} distributions that {declared} does not pin so",
             shortened(lines),
             f"install from {declared} alone, or lock again and commit it",
         )
-    if held.open:
+    if found.open:
         return missing(
-            f"{declared} names {len(held.open)} imported distributions without a version", shortened(held.open), "pin them by =="
+            f"{declared} names {len(found.open)} imported distributions without a version", shortened(found.open), "pin them by =="
         )
-    if held.unnamed:
-        message = f"{len(held.unnamed)} imported distributions are not in {declared} under their Python names, so they could not be held"
-        return noticed(message, shortened(held.unnamed), "nothing, where conda names them otherwise; else add them and lock again")
-    return passed(f"{len(held.equal)} imported distributions have the version of {declared}", shortened(held.equal))
+    return passed(f"{len(found.equal)} imported distributions have the version of {declared}", shortened(found.equal))
 
 
 @check("env/image-digest", "The container image is declared by digest, and it is the one that the gate runs in.", CHECKOUT)
@@ -128,14 +132,14 @@ def image_digest(evidence: Evidence) -> Outcome:
 @check("env/versions", "Python, torch, CUDA, cuDNN, NCCL and driver are recorded, and the same in every process of every run.")
 def versions(evidence: Evidence) -> Outcome:
     """Each of these can change numbers without a change to the code."""
-    facts = [_versions(trace, evidence) for trace in _trained(evidence)]
+    facts = [_versions(trace, evidence) for _, trace in evidence.trained]
     if not facts:
         return skipped("no run was traced")
     moved = [key for key in _SAME if len({item.get(key) for item in facts}) > 1]
     if moved:
         lines = [f"{key}: {', '.join(sorted({item.get(key, 'not recorded') for item in facts}))}" for key in moved]
         return failed("processes trained with different versions", lines, "start every process with the same interpreter")
-    on_gpu = any(trace.facts.get("device", "").startswith("cuda") for trace in _trained(evidence))
+    on_gpu = any(trace.facts.get("device", "").startswith("cuda") for _, trace in evidence.trained)
     unknown = [key for key in (_ON_GPU if on_gpu else ("python",)) if not facts[0].get(key)]
     shown = tuple(f"{key} {facts[0][key]}" for key in _SAME if facts[0].get(key))
     if unknown:
@@ -196,21 +200,13 @@ def variables(evidence: Evidence) -> Outcome:
     return passed(f"{len(names)} environment variables were the same in both runs", bounded(sorted(names)))
 
 
-def _root(evidence: Evidence) -> Path:
-    return Path(os.path.realpath(evidence.checkout.root if evidence.checkout else evidence.spec.path.parent))
-
-
-def _folder(evidence: Evidence) -> Path:
-    return Path(os.path.realpath(evidence.spec.path.parent))
-
-
 def _read(evidence: Evidence, declared: str) -> Lock:
-    return read_lock(Path(os.path.normpath(_folder(evidence) / declared)), _root(evidence))
+    return read_lock(Path(os.path.normpath(evidence.folder / declared)), evidence.root)
 
 
 def _undeclared(evidence: Evidence) -> tuple[str, ...]:
     """Lockfiles beside the spec or at the root, as the spec would name them."""
-    folder, root, found = _folder(evidence), _root(evidence), list[str]()
+    folder, root, found = evidence.folder, evidence.root, list[str]()
     for place in dict.fromkeys((folder, root)):
         try:
             names = sorted(os.listdir(place))
@@ -241,10 +237,6 @@ def _imported(evidence: Evidence) -> tuple[dict[str, frozenset[str]], str | None
     return found, next((trace.facts["python"] for trace in traces if "python" in trace.facts), None)
 
 
-def _trained(evidence: Evidence) -> Iterator[Trace]:
-    yield from (trace for run in evidence.runs for trace in run.traces if trace.trained)
-
-
 def _versions(trace: Trace, evidence: Evidence) -> dict[str, str]:
     return {
         **{key: trace.facts[key] for key in _SAME if key in trace.facts},
@@ -265,4 +257,73 @@ def _value(value: str | None) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
-CHECKS: tuple[Check, ...] = (lockfile, installed, image_digest, versions, cublas_workspace, variables)
+@dataclass(frozen=True)
+class LockComparison:
+    """Imported distributions compared with a lock, as lines of evidence. `open` are those that the lock names without pinning them."""
+
+    equal: tuple[str, ...]
+    differing: tuple[str, ...]
+    absent: tuple[str, ...]
+    open: tuple[str, ...]
+
+
+def compare_with_lock(imported: Mapping[str, frozenset[str]], lock: Lock, own: frozenset[str], python: str | None) -> LockComparison:
+    """Each imported distribution (name -> versions seen) compared with the lock's pins for this machine and this Python."""
+    pins: dict[str, list[Pin]] = {}
+    for pin in lock.pins:
+        pins.setdefault(pin.name, []).append(pin)
+    equal, differing, absent, loose = list[str](), list[str](), list[str](), list[str]()
+    for given, versions in sorted(imported.items()):
+        name = str(canonicalize_name(given))
+        here = [pin for pin in pins.get(name, ()) if applies(pin.marker, python)]
+        if not here and (name in _TOOLS or name in own or name in lock.own):
+            continue
+        for version in sorted(versions):
+            if not here:
+                elsewhere = " (for other machines alone)" if name in pins else ""
+                absent.append(f"{given} {version}{elsewhere}")
+            elif match := next((pin for pin in here if pin.version is not None and same_version(pin.version, version)), None):
+                equal.append(f"{given} {version}" + (f" ({match.version} in the lock)" if match.version != version else ""))
+            elif bare := next((pin for pin in here if pin.version is None), None):
+                (loose if bare.open else equal).append(f"{given} {version}: {bare.place} names no version")
+            else:
+                differing.append(f"{given} {version}: {', '.join(sorted({str(pin.version) for pin in here}))} at {here[0].place}")
+    return LockComparison(tuple(equal), tuple(differing), tuple(absent), tuple(loose))
+
+
+def own_names(*folders: Path, root: Path) -> frozenset[str]:
+    """Names under which the checkout's own code may be installed, from pyproject.toml, setup.cfg and setup.py in these folders."""
+    return frozenset(str(canonicalize_name(name)) for folder in folders for name in _declared_names(folder, root) if name)
+
+
+def _declared_names(folder: Path, root: Path) -> Iterator[str]:
+    for file, names in (("pyproject.toml", _from_pyproject), ("setup.cfg", _from_setup_cfg), ("setup.py", _from_setup_py)):
+        try:
+            yield from names(read_text(folder / file, root, _MAX_BYTES))
+        except (Unreadable, configparser.Error, SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+
+
+def _from_pyproject(text: str) -> Iterator[str]:
+    document = parse_toml(text)
+    tool = document.get("tool")
+    for table in (document.get("project"), tool.get("poetry") if isinstance(tool, dict) else None):
+        if isinstance(table, dict) and isinstance(table.get("name"), str):
+            yield table["name"]
+
+
+def _from_setup_cfg(text: str) -> Iterator[str]:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_string(text)
+    yield parser.get("metadata", "name", fallback="")
+
+
+def _from_setup_py(text: str) -> Iterator[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an odd escape in somebody's setup.py is not ours to report
+        tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            for keyword in node.keywords:
+                if keyword.arg == "name" and isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str):
+                    yield keyword.value.value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from repro_gate.checks.interface import Check, Evidence, Outcome, bounded, check, failed, missing, noticed, passed, shortened, skipped
+from repro_gate.checks.interface import Evidence, Outcome, bounded, check, failed, missing, noticed, passed, shortened, skipped
 from repro_gate.trace.model import Trace
 
 SAME = ("device", "gpus", "gpu-model", "gpu-sm-count", "gpu-capability", "cpu-isa", "threads", "processors")
@@ -26,7 +26,7 @@ _MOST_GPUS = 100  # entries of CUDA_VISIBLE_DEVICES that are looked up
 def device(evidence: Evidence) -> Outcome:
     """What the processes used, compared with `hardware:`. More GPUs than `gpus` count too: DataParallel splits a batch over all it sees."""
     wanted = evidence.spec.hardware
-    traces = [trace for _, trace in _trained(evidence) if trace.facts.get("device")]
+    traces = [trace for _, trace in evidence.trained if trace.facts.get("device")]
     if not traces:
         return skipped("no run was traced on a device")
     used = sorted({_device_of(trace) for trace in traces})
@@ -48,7 +48,10 @@ def device(evidence: Evidence) -> Outcome:
 @check("hardware/same", "Device, GPU model, SM count, GPU count and thread count were the same in every process of every run.")
 def same_for_all(evidence: Evidence) -> Outcome:
     """The facts of every process against those of the first; the evidence names each fact that differs, with a process for each value."""
-    traced = [(place, {key: trace.facts[key] for key in SAME if key in trace.facts}) for place, trace in _trained(evidence)]
+    traced = [
+        (f"{run.plan.name}: {trace.key} ({trace.pid})", {key: trace.facts[key] for key in SAME if key in trace.facts})
+        for run, trace in evidence.trained
+    ]
     traced = [(place, facts) for place, facts in traced if facts]
     if not traced:
         return skipped("no run was traced")
@@ -60,7 +63,7 @@ def same_for_all(evidence: Evidence) -> Outcome:
             "give every rank and every run the same GPU model, and pin the thread count (OMP_NUM_THREADS under train.env)",
         )
     mixed = sorted(
-        {model for _, trace in _trained(evidence) if len(models := _visible_models(trace, evidence.machine)) > 1 for model in models}
+        {model for _, trace in evidence.trained if len(models := _visible_models(trace, evidence.machine)) > 1 for model in models}
     )
     if mixed:
         return noticed(
@@ -76,7 +79,7 @@ def same_for_all(evidence: Evidence) -> Outcome:
 )
 def recorded(evidence: Evidence) -> Outcome:
     """Facts of the training's processes and of the machine; a MIG or ECC mode that a GPU does not report is no gap."""
-    traces = [trace for _, trace in _trained(evidence)]
+    traces = [trace for _, trace in evidence.trained]
     if not traces:
         return skipped("no run was traced")
     known, gaps = dict[str, None](), dict[str, None]()
@@ -101,7 +104,7 @@ def recorded(evidence: Evidence) -> Outcome:
 @check("hardware/alone", "No other process computed on the GPUs before and after the timed runs.")
 def alone(evidence: Evidence) -> Outcome:
     """What `nvidia-smi` listed before and after each run, when none of ours is on a GPU; a container may not be shown all."""
-    if not any(_on_gpu(trace) for _, trace in _trained(evidence)):
+    if not any(_on_gpu(trace) for _, trace in evidence.trained):
         return skipped("training used no GPU")
     others = evidence.gpu_processes
     if others is None:
@@ -113,12 +116,6 @@ def alone(evidence: Evidence) -> Outcome:
             "end them, or give the job a GPU of its own; the bits do not depend on it, determinism_cost_pct does",
         )
     return passed("no other process computed on the GPUs before and after the timed runs")
-
-
-def _trained(evidence: Evidence) -> Iterator[tuple[str, Trace]]:
-    """Each process that trained, with `run: process` for its name."""
-    for run in evidence.runs:
-        yield from ((f"{run.plan.name}: {trace.key} ({trace.pid})", trace) for trace in run.traces if trace.trained)
 
 
 def _on_gpu(trace: Trace) -> bool:
@@ -173,6 +170,3 @@ def _of_machine(machine: Mapping[str, str], on_gpu: bool) -> tuple[dict[str, Non
         for state in _GPU_STATES:
             known[f"gpu.{number}.{state} {machine.get(f'gpu.{number}.{state}', '(not reported)')}"] = None
     return known, gaps if numbers else {**gaps, **{f"{title} mode": None for title in _GPU_STATES.values()}}
-
-
-CHECKS: tuple[Check, ...] = (device, same_for_all, recorded, alone)

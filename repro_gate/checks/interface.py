@@ -7,24 +7,29 @@ bad that is: the profile, the severities of the spec and the waivers decide, her
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from repro_gate.checkout.inspection import Checkout
 from repro_gate.compare.model import Comparison, Divergence, Tally
-from repro_gate.data.declarations import DataProblem
+from repro_gate.compare.traces import processes
 from repro_gate.data.declared import DataFinding
+from repro_gate.data.formats import DataProblem
 from repro_gate.runs.launch import Run
 from repro_gate.spec.model import Spec
+from repro_gate.trace.model import Trace
 
+Seen = TypeVar("Seen")
 CATEGORIES = ("code", "data", "env", "random-state", "hardware")
 STATUSES = ("pass", "warn", "fail", "skip", "waived")
-RECORDED = 500  # entries of evidence that are recorded in full; the report's faces show the first of them
+RECORDED = 500  # entries of evidence that are recorded in full; the renderers show the first of them
 CHECKOUT, RUNS = "checkout", "runs"  # what a check needs: files alone, or training that ran
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CheckResult:
     """One item of the checklist. `evidence` holds `path:line` or values that were read."""
 
@@ -36,7 +41,7 @@ class CheckResult:
     remedy: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """Everything that checks may look at. `pair` are the two deterministic runs of the first seed, `control` the reseeded one.
 
@@ -63,6 +68,16 @@ class Evidence:
     notes: tuple[str, ...] = ()  # what could not be used on the way, and why
 
     @property
+    def trained(self) -> tuple[tuple[Run, Trace], ...]:
+        """Every process that trained, with its run."""
+        return tuple((run, trace) for run in self.runs for trace in run.traces if trace.trained)
+
+    @property
+    def folder(self) -> Path:
+        """The spec's folder."""
+        return Path(os.path.realpath(self.spec.path.parent))
+
+    @property
     def root(self) -> Path:
         """The checkout's root, or the spec's folder where the evidence has none."""
         return Path(os.path.realpath(self.checkout.root if self.checkout else self.spec.path.parent))
@@ -70,44 +85,22 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a check found. `kind`: `pass`; `fail` (declared and untrue, or shown to be broken: fails in every profile); `missing` (not
-    there: warns in basic, fails in strict); `undeclared` (the spec never mentions it: skipped in basic, fails in strict); `notice` (worth
-    knowing: warns in every profile); `skip` (nothing to look at)."""
+    """What a check found. `kind`: `pass`; `fail` (declared and untrue, or shown to be broken: fails in every profile); `missing` (what a
+    rerun needs is not there: warns in basic, fails in strict); `undeclared` (the spec never mentions it: skipped in basic, fails in
+    strict); `notice` (worth knowing: warns in every profile); `skip` (nothing to look at)."""
 
     kind: str
     message: str
-    evidence: tuple[str, ...] = ()
+    evidence: Sequence[str] = ()
     remedy: str = ""
 
 
-def passed(message: str, evidence: Sequence[str] = ()) -> Outcome:
-    """What the check is about holds."""
-    return Outcome("pass", message, tuple(evidence))
-
-
-def failed(message: str, evidence: Sequence[str] = (), remedy: str = "") -> Outcome:
-    """What is declared is untrue, or something is shown to be broken."""
-    return Outcome("fail", message, tuple(evidence), remedy)
-
-
-def missing(message: str, evidence: Sequence[str] = (), remedy: str = "") -> Outcome:
-    """What a rerun needs is not there."""
-    return Outcome("missing", message, tuple(evidence), remedy)
-
-
-def undeclared(message: str, evidence: Sequence[str] = (), remedy: str = "") -> Outcome:
-    """The spec never mentions what the check is about, which is nothing wrong unless the profile demands it."""
-    return Outcome("undeclared", message, tuple(evidence), remedy)
-
-
-def noticed(message: str, evidence: Sequence[str] = (), remedy: str = "") -> Outcome:
-    """Worth knowing, and no reason to fail unless the spec says so."""
-    return Outcome("notice", message, tuple(evidence), remedy)
-
-
-def skipped(message: str, evidence: Sequence[str] = ()) -> Outcome:
-    """There was nothing to look at."""
-    return Outcome("skip", message, tuple(evidence))
+passed = partial(Outcome, "pass")
+failed = partial(Outcome, "fail")
+missing = partial(Outcome, "missing")
+undeclared = partial(Outcome, "undeclared")
+noticed = partial(Outcome, "notice")
+skipped = partial(Outcome, "skip")
 
 
 @dataclass(frozen=True)
@@ -128,7 +121,9 @@ class Check:
         """Look, and say the outcome as a status under the spec's profile and severities (waivers come later)."""
         found = self.look(evidence)
         status = _status(found.kind, self.id, evidence.spec)
-        return CheckResult(self.id, self.category, status, found.message, found.evidence, found.remedy)
+        return CheckResult(
+            id=self.id, category=self.category, status=status, message=found.message, evidence=tuple(found.evidence), remedy=found.remedy
+        )
 
 
 def check(identifier: str, title: str, needs: str = RUNS) -> Callable[[Callable[[Evidence], Outcome]], Check]:
@@ -136,14 +131,22 @@ def check(identifier: str, title: str, needs: str = RUNS) -> Callable[[Callable[
     return lambda look: Check(identifier, title, needs, look)
 
 
-def parted_before(what: str, parts: str, tally: Tally, first: Divergence | None) -> Outcome:
-    """`what` differs, after the runs had diverged in something else: `parts` are counted in `tally`, `first` is what diverged first."""
+def diverged_before(what: str, tensors: str, tally: Tally, first: Divergence | None) -> Outcome:
+    """`what` differs, and the runs had diverged in something else before: `tensors` are counted in `tally`, `first` is the divergence."""
     where = f"{first.kind} {first.name} at step {first.step}" if first is not None else "unknown"
     return noticed(
         f"{what}, after the runs had diverged for another reason",
-        (f"{tally.differing} of {tally.tensors} {parts} differ; first to part: {where}",),
-        "mend what diverged first",
+        (f"{tally.differing} of {tally.tensors} {tensors} differ; first divergence: {where}",),
+        "mend the first divergence",
     )
+
+
+def by_loader(run: Run, seen: Callable[[Trace], Iterable[tuple[int, Seen]]]) -> Iterator[tuple[str, Seen]]:
+    """What `seen` finds of DataLoaders in each process, as (number, item), by name: `loader 0`, or `rank1: loader 0` of several."""
+    traced = processes(run.traces)
+    for label, trace in traced.items():
+        for number, item in seen(trace):
+            yield (f"{label}: loader {number}" if len(traced) > 1 else f"loader {number}"), item
 
 
 def shortened(items: Sequence[str], most: int = 99) -> tuple[str, ...]:
@@ -152,7 +155,7 @@ def shortened(items: Sequence[str], most: int = 99) -> tuple[str, ...]:
 
 
 def bounded(items: Sequence[str]) -> tuple[str, ...]:
-    """The items of evidence that the report is there to record: all of them, up to what a stranger may fill it with."""
+    """The items of evidence that the report is there to record: all of them, up to what untrusted code may fill it with."""
     return shortened(items, RECORDED)
 
 

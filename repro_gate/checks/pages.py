@@ -1,17 +1,18 @@
-"""The docs behind an id: the page of a check (what it looks at, why, how to mend it), or the line on a reason. For `repro-gate explain`.
-
-The wheel carries them beside this file (pyproject.toml puts them there); in a checkout they are read from `docs`.
-"""
+"""The docs behind an id, for `repro-gate explain`: the page of a check, or the line on a reason. And the table of all checks: as a program
+this file writes it into the README and the docs. The wheel carries the docs beside this file; in a checkout they are read from `docs`."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from repro_gate._version import DOCS_URL
+from repro_gate.checks import ALL
 
+START, END = "<!-- checks -->", "<!-- /checks -->"
 _HERE, _DOCS = Path(__file__).resolve().parent / "pages", Path(__file__).resolve().parents[2] / "docs"
 _FOLDERS = (_HERE, _DOCS / "checks")
 _REASONS = (_HERE / "reasons.md", _DOCS / "reasons.md")
@@ -42,3 +43,28 @@ def reasons() -> Mapping[str, str]:
     """What every other id that a report can name stands for, in the order of `docs/reasons.md`."""
     path = next((path for path in _REASONS if path.is_file()), None)
     return {} if path is None else dict(_LINE.findall(path.read_text(encoding="utf-8")))
+
+
+def table() -> str:
+    """One row for each check: its id, linked to its page, the sentence that is true where it passes, and what it needs."""
+    rows = [f"| [`{check.id}`]({check.id}.md) | {check.title.replace('|', chr(92) + '|')} | {check.needs} |" for check in ALL]
+    return "\n".join(["| check | passes where | looks at |", "| --- | --- | --- |", *rows])
+
+
+def placed(text: str) -> str:
+    """The text with the table between its markers. Raises ValueError where it has no markers."""
+    before, start, rest = text.partition(START)
+    _, end, after = rest.partition(END)
+    if not start or not end:
+        raise ValueError(f"there is no {START} … {END}")
+    return f"{before}{START}\n{table()}\n{END}{after}"
+
+
+def main(root: Path) -> None:
+    """Write the table into the index of the checks' pages."""
+    path = root / "docs" / "checks" / "README.md"
+    path.write_text(placed(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "."))

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from repro_gate.checks.interface import Check, Evidence, Outcome, check, failed, missing, noticed, parted_before, passed, shortened, skipped
-from repro_gate.checks.loaders import by_loader
+from repro_gate.checks.interface import (
+    Evidence,
+    Outcome,
+    by_loader,
+    check,
+    diverged_before,
+    failed,
+    missing,
+    noticed,
+    passed,
+    shortened,
+    skipped,
+)
 from repro_gate.checks.opened import in_workspace
-from repro_gate.compare.traces import Key, first_difference, key_of, processes
+from repro_gate.compare.distances import Key, key_of
+from repro_gate.compare.model import Divergence
+from repro_gate.compare.traces import first_difference, processes
 from repro_gate.runs.arms import WARN_ONLY, moot, not_effective, wanted
 from repro_gate.runs.launch import Run
 from repro_gate.trace.format import DIGEST_BYTES
@@ -35,16 +48,9 @@ def flags_effective(evidence: Evidence) -> Outcome:
         )
     if not any(settings for run in runs for trace in run.traces for settings in trace.settings):
         return skipped("the training does not use torch, so no flag of torch was read back")
-    for_a_while = sorted(
-        {
-            f"{item.flag} set to {item.value} at {item.file}:{item.line}, in step {item.step}"
-            for run in runs
-            for trace in run.traces
-            if trace.trained
-            for item in trace.undone
-            if item.step >= 0 and not moot(item.flag, trace.facts, {})
-        }
-    )
+    undone = [(item, trace) for run in runs for trace in run.traces if trace.trained for item in trace.undone if item.step >= 0]
+    counting = [item for item, trace in undone if not moot(item.flag, trace.facts, {})]
+    for_a_while = sorted({f"{item.flag} set to {item.value} at {item.file}:{item.line}, in step {item.step}" for item in counting})
     if for_a_while:
         message = "training code changed a determinism flag and set it back within a step"
         return noticed(message, shortened(for_a_while), "leave the flag alone, or name it under determinism.allow with a reason")
@@ -53,8 +59,7 @@ def flags_effective(evidence: Evidence) -> Outcome:
 
 def undone_lines(runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """A line for each flag that a reading showed at another value: (those that count, those of libraries that the training did not use)."""
-    lines: dict[str, None] = {}
-    moot_lines: dict[str, None] = {}
+    lines, moot_lines = dict[str, None](), dict[str, None]()
     for run in runs:
         for trace in run.traces:
             first: dict[str, tuple[int, object, str]] = {}
@@ -72,35 +77,31 @@ def undone_lines(runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[str, ...]]
 
 @check("random-state/generators", "The states of all generators were equal in both runs, from the start to the end.")
 def generators_equal(evidence: Evidence) -> Outcome:
-    """Digests of the states of Python's, NumPy's, torch's and every CUDA device's generator, compared with each other at every step."""
+    """Digests of the states of Python's, NumPy's, torch's and every CUDA device's generator, compared at every step."""
     tally = evidence.comparison.by_kind.get("rng") if evidence.comparison else None
     if tally is None or evidence.comparison is None:
         return skipped("no generator state was recorded")
     first = evidence.comparison.first_divergence
-    if tally.differing and first is not None and (first.kind == "rng"):
+    if not tally.differing:
+        return passed(f"{tally.tensors} generators were in the same state in both runs, at every step")
+    if first is not None and first.kind == "rng":
         return failed(
             f"the {first.name} generator's state differs from step {first.step} on",
             (f"step {first.step}",),
             "something draws a number of values, or seeds, that depends on more than the seed",
         )
-    if tally.differing and first is None:
-        apart = _generators_apart(evidence.pair)
-        return noticed(
-            "generators were in different states in the two runs, and no recorded number depends on it",
-            shortened(apart),
-            "find what draws in the background (a thread, a signal handler), or give it a generator of its own",
-        )
-    if tally.differing:
-        return parted_before("generator states differ", "generators", tally, first)
-    return passed(f"{tally.tensors} generators were in the same state in both runs, at every step")
+    if first is not None:
+        return diverged_before("generator states differ", "generators", tally, first)
+    message = "generators were in different states in the two runs, and no recorded number depends on it"
+    remedy = "find what draws in the background (a thread, a signal handler), or give it a generator of its own"
+    return noticed(message, shortened(_generators_apart(evidence.pair)), remedy)
 
 
 def _generators_apart(pair: Sequence[Run]) -> list[str]:
     """Each generator whose state differs between two runs, with the first step in which it does."""
     first: dict[str, int] = {}
-    for label, ours, theirs in _shared(pair[0], pair[1]) if len(pair) > 1 else ():
-        item = first_difference(label, {key_of(ours): ours}, theirs) if ours.kind == "rng" else None
-        if item is not None:
+    for label, block, item in _compared(pair[0], pair[1]):
+        if item is not None and block.kind == "rng":
             first.setdefault(item.name if label == "main" else f"{label}: {item.name}", item.step)
     return [f"{name}: differs from step {step} on" if step >= 0 else f"{name}: differs from the start" for name, step in first.items()]
 
@@ -113,7 +114,7 @@ def seed_reaches_all(evidence: Evidence) -> Outcome:
     shared = _reached(evidence.pair[0], evidence.control)
     if not shared:
         return skipped("no generator state was recorded in both")
-    fixed = _fixed(shared)
+    fixed = [name for name, reached in shared.items() if not reached]
     if fixed and reseeded_differs.look(evidence).kind == "missing":
         return skipped("nothing differs under another seed: random-state/reseeded says so", shortened(fixed))
     if fixed:
@@ -123,21 +124,20 @@ def seed_reaches_all(evidence: Evidence) -> Outcome:
             shortened(fixed),
             "the code seeds them with a number of its own: take the seed from the command line and write `{seed}` into train.run",
         )
-    names = dict.fromkeys(name for _, name, _ in shared)
-    return passed(f"another seed gave every generator another state: {', '.join(names)}", tuple(names))
+    names = list(dict.fromkeys(name.rpartition(": ")[2] for name in shared))
+    return passed(f"another seed gave every generator another state: {', '.join(names)}", names)
 
 
-def _reached(run: Run, control: Run) -> list[tuple[str, str, bool]]:
-    """(process, generator, whether it started from another state) of the generators that both recorded."""
+def _reached(run: Run, control: Run) -> dict[str, bool]:
+    """The generators that both recorded, with their process where there are several, and whether they started from other states."""
     ours, theirs = processes(run.traces), processes(control.traces)
-    states = [(label, first_states(ours[label]), first_states(theirs[label])) for label in ours if label in theirs]
-    return [(label, name, one[name] != other[name]) for label, one, other in states for name in one if name in other]
-
-
-def _fixed(shared: Sequence[tuple[str, str, bool]]) -> list[str]:
-    """The generators that started from the same state, with their process where there are several."""
-    alone = len({label for label, _, _ in shared}) == 1
-    return [name if alone else f"{label}: {name}" for label, name, reached in shared if not reached]
+    states = {label: (first_states(ours[label]), first_states(theirs[label])) for label in ours if label in theirs}
+    return {
+        name if len(states) == 1 else f"{label}: {name}": one[name] != other[name]
+        for label, (one, other) in states.items()
+        for name in one
+        if name in other
+    }
 
 
 def first_states(trace: Trace) -> dict[str, bytes]:
@@ -152,22 +152,19 @@ def first_states(trace: Trace) -> dict[str, bytes]:
 
 @check("random-state/reseeded", "The control run with another seed gave other bits: the gate looks at something, and the seed reaches it.")
 def reseeded_differs(evidence: Evidence) -> Outcome:
-    """Everything that both recorded but the generators' own states: a training that ignores its seed is gated for one seed alone."""
+    """Everything that both recorded but the generators' own states: for a training that ignores its seed, one seed alone is shown."""
     if evidence.control is None or evidence.control_comparison is None or not evidence.pair:
         return skipped("the reseeded control did not run to its end")
     first, seed = evidence.pair[0], evidence.control.plan.arm.seed
-    blocks = _shared_blocks(first, evidence.control)
+    blocks = [found for found in _compared(first, evidence.control) if found[1].kind != "rng"]
     if not blocks:
         return skipped("the reseeded control recorded nothing that the first run recorded too")
-    noisy = _noisy(evidence)
-    differing = [
-        (label, key_of(ours)) for label, ours, theirs in blocks if first_difference(label, {key_of(ours): ours}, theirs) is not None
-    ]
-    digests = sum(len(theirs.rows) for _, _, theirs in blocks)
+    differing, noisy = _differing(blocks), _differing(_compared(*evidence.pair[:2]) if len(evidence.pair) > 1 else ())
+    digests = sum(len(block.rows) for _, block, _ in blocks)
     seeds = f"seeds {first.plan.arm.seed} and {seed}"
     compared = f"{seeds}: {digests} digests compared, in {len(blocks)} blocks, {len(differing)} of which differ"
     if not differing:
-        fixed = _fixed(_reached(first, evidence.control))
+        fixed = [name for name, reached in _reached(first, evidence.control).items() if not reached]
         same_state = (f"generators that started from the same state: {', '.join(fixed[:20])}",) if fixed else ()
         return missing(
             f"a run with another seed ({seed}) gave the same bits: the seed does not reach the training",
@@ -175,7 +172,7 @@ def reseeded_differs(evidence: Evidence) -> Outcome:
             "the script sets a seed of its own, or draws nothing at random: take the seed from the command line and write `{seed}` "
             "into train.run, so that reproducing under one seed says something about others",
         )
-    if noisy.issuperset(differing):
+    if differing <= noisy:
         message = (
             "two runs with one seed differ in all that differs under another seed, so nothing shows that the seed reaches the training"
         )
@@ -183,31 +180,23 @@ def reseeded_differs(evidence: Evidence) -> Outcome:
     return passed(f"another seed ({seed}) gave other bits, as it must", (compared,))
 
 
-def _noisy(evidence: Evidence) -> set[tuple[str, Key]]:
-    """(process, key) of the blocks in which the two deterministic runs themselves differ."""
-    if len(evidence.pair) < 2:
-        return set()
-    pairs = _shared_blocks(evidence.pair[0], evidence.pair[1])
-    return {(label, key_of(ours)) for label, ours, theirs in pairs if first_difference(label, {key_of(ours): ours}, theirs) is not None}
+def _differing(compared: Iterable[tuple[str, Block, Divergence | None]]) -> set[tuple[str, Key]]:
+    """(process, key) of the blocks that differ."""
+    return {(label, key_of(block)) for label, block, item in compared if item is not None}
 
 
-def _shared_blocks(run: Run, control: Run) -> list[tuple[str, Block, Block]]:
-    """What `_shared` gives, but the generators' states."""
-    return [item for item in _shared(run, control) if item[1].kind != "rng"]
-
-
-def _shared(run: Run, control: Run) -> list[tuple[str, Block, Block]]:
-    """(process, its block, the control's) of everything that both recorded in the steps that both took: behind its last step a run records
-    the state in which it ended. What one lacks is no difference: the short control ends with digests that `capture.every` leaves out of the
-    long run."""
+def _compared(run: Run, control: Run) -> Iterator[tuple[str, Block, Divergence | None]]:
+    """(process, the control's block, how it differs) of everything that both recorded in the steps that both took: behind its last step a
+    run records the state in which it ended. What one lacks is no difference: the short control ends with digests that `capture.every`
+    leaves out of the long run."""
     first = processes(run.traces)
-    found = []
     for label, trace in processes(control.traces).items():
         blocks = {key_of(block): block for block in first[label].blocks} if label in first else {}
         steps = len(trace.steps), len(first[label].steps) if label in first else 0
-        shared = [block for block in trace.blocks if key_of(block) in blocks and (steps[0] == steps[1] or block.step < min(steps))]
-        found += [(label, blocks[key_of(block)], block) for block in shared]
-    return found
+        for block in trace.blocks:
+            key = key_of(block)
+            if key in blocks and (steps[0] == steps[1] or block.step < min(steps)):
+                yield label, block, first_difference(label, {key: blocks[key]}, block)
 
 
 @check("random-state/workers", "The worker processes of every DataLoader were given the same base seed in both runs.")
@@ -215,11 +204,13 @@ def workers_seeded(evidence: Evidence) -> Outcome:
     """torch seeds worker N of a loader with base seed + N: Python's generator, NumPy's and torch's."""
     if len(evidence.pair) < 2:
         return skipped("no two runs could be compared")
-    first, second = (_loaders(run) for run in evidence.pair[:2])
+    first, second = (dict(by_loader(run, lambda trace: ((item.number, item) for item in trace.loaders))) for run in evidence.pair[:2])
     names = [name for name in dict.fromkeys([*first, *second]) if any(name in side and side[name].workers for side in (first, second))]
     if not names:
         return skipped("no DataLoader drew in worker processes")
-    apart = [f"{name}: {_seed_of(one)}, then {_seed_of(two)}" for name in names if _parted(one := first.get(name), two := second.get(name))]
+    apart = [
+        f"{name}: {_seed_of(one)}, then {_seed_of(two)}" for name in names if _differs(one := first.get(name), two := second.get(name))
+    ]
     if apart:
         return failed(
             "DataLoader workers were seeded differently in the two runs",
@@ -239,12 +230,7 @@ def workers_seeded(evidence: Evidence) -> Outcome:
     )
 
 
-def _loaders(run: Run) -> dict[str, LoaderSeen]:
-    """The run's DataLoaders by process and number."""
-    return dict(by_loader(run, lambda trace: ((item.number, item) for item in trace.loaders)))
-
-
-def _parted(one: LoaderSeen | None, two: LoaderSeen | None) -> bool:
+def _differs(one: LoaderSeen | None, two: LoaderSeen | None) -> bool:
     """Whether two runs' views of one loader differ; a base seed that one could not read is no difference."""
     if one is None or two is None:
         return True
@@ -266,15 +252,11 @@ def no_os_entropy(evidence: Evidence) -> Outcome:
     lines = sorted({f"{item.file}:{item.line}: {item.source}" for run in runs for trace in run.traces for item in trace.drawn})
     if not lines:
         return passed("no line of the training was seen to draw from the operating system's entropy")
-    remedy = (
-        "seed it from the run's seed (`numpy.random.default_rng(seed)`, `random.Random(seed)`); waive the check if it only names a file"
-    )
+    remedy = "seed it from the run's seed (`default_rng(seed)`, `random.Random(seed)`); waive the check if it only names a file"
     if evidence.comparison is not None and not evidence.comparison.identical:
         return failed("the runs diverged, and training code drew from the operating system's entropy", shortened(lines), remedy)
-    message = "training code drew from the operating system's entropy; no recorded number depended on it"
-    if evidence.comparison is None:
-        message = "training code drew from the operating system's entropy; no two runs could be compared"
-    return noticed(message, shortened(lines), remedy)
+    known = "no two runs could be compared" if evidence.comparison is None else "no recorded number depended on it"
+    return noticed(f"training code drew from the operating system's entropy; {known}", shortened(lines), remedy)
 
 
 @check(
@@ -296,7 +278,7 @@ def operators_deterministic(evidence: Evidence) -> Outcome:
     if not any(ALGORITHMS in reading for reading in readings):
         return skipped("the training does not use torch")
     allowed = next((item for item in evidence.spec.determinism.allow if item.flag == ALGORITHMS), None)
-    off = sum(not _refuses(reading) for reading in readings)
+    off = sum(reading.get(ALGORITHMS) is not True or bool(reading.get(WARN_ONLY)) for reading in readings)
     if off:
         reason = f"the spec leaves it off: {allowed.reason}" if allowed else "training code switched it off"
         return missing(
@@ -305,10 +287,6 @@ def operators_deterministic(evidence: Evidence) -> Outcome:
             "leave the flag on, and give what it refuses a deterministic form",
         )
     return passed(f"torch ran {len(readings)} steps and refused no operator")
-
-
-def _refuses(reading: Mapping[str, object]) -> bool:
-    return reading.get(ALGORITHMS) is True and not reading.get(WARN_ONLY)
 
 
 def _refusal(run: Run) -> str:
@@ -320,14 +298,3 @@ def _refusal(run: Run) -> str:
 
 def _deterministic(evidence: Evidence) -> tuple[Run, ...]:
     return tuple(run for run in evidence.runs if run.plan.arm.name == "deterministic")
-
-
-CHECKS: tuple[Check, ...] = (
-    flags_effective,
-    generators_equal,
-    seed_reaches_all,
-    reseeded_differs,
-    workers_seeded,
-    no_os_entropy,
-    operators_deterministic,
-)

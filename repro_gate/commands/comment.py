@@ -1,6 +1,7 @@
 """`repro-gate comment REPORT`: post a report as the pull request's comment, from a workflow of its own or from another CI system.
- In a `workflow_run` job the report is an untrusted: it is read under limits, rendered here, and bound to the run that the
-event names, so it can choose neither the pull request nor what stands around it. With `--pull-request` a person has chosen.
+
+In a `workflow_run` job the report is untrusted: it is read under limits, rendered here, and bound to the run that the event names. With
+`--pull-request` a person has chosen.
 """
 
 from __future__ import annotations
@@ -12,16 +13,15 @@ from pathlib import Path
 
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.escape import for_log, for_terminal
-from repro_gate.github.activity import decide
+from repro_gate.github.activity import Activity, decide
 from repro_gate.github.client import Api
-from repro_gate.github.log_guard import plain_log
-from repro_gate.github.model import Activity, Inputs, Posted, Secret
+from repro_gate.github.comment import Posted
 from repro_gate.github.publish_phase import links_of, post_report
 from repro_gate.github.redact import known_secrets, redact_document
-from repro_gate.github.settings import read_inputs, read_job, read_servers
-from repro_gate.github.workflow_run import NothingToPost, bind
-from repro_gate.report.from_json import report_from
-from repro_gate.report.json_reader import load
+from repro_gate.github.settings import Secret, read_inputs, read_job, read_servers
+from repro_gate.github.workflow import log_guard
+from repro_gate.github.workflow_run import NothingToPost, find_pull
+from repro_gate.report.document import load, report_from
 from repro_gate.report.markdown import to_markdown
 from repro_gate.report.model import Origin, Report
 
@@ -40,54 +40,49 @@ class Wanted:
 
 
 def comment_command(wanted: Wanted, environment: Mapping[str, str]) -> int:
-    """Post, and say in one line what came of it. Exit code 3 where it could not be posted; raises GateError for what cannot be used."""
+    """Post, and print the outcome on one line. Exit code 3 where it could not be posted; raises GateError for what cannot be used."""
     path = wanted.report / "report.json" if wanted.report.is_dir() else wanted.report
     report = report_from(redact_document(load(path), known_secrets(environment)))
     if wanted.dry_run:
-        with plain_log(environment):
+        with log_guard(environment):
             print(to_markdown(report), end="")
         return 0
     token = next((environment[name] for name in _TOKENS if environment.get(name)), None)
     if token is None:
         raise UsageError("there is no token to post with", remedy=f"set one of {', '.join(_TOKENS[1:])} in the environment")
-    posted = (
-        _chosen(wanted, report, token, environment) if wanted.pull_request is not None else _relayed(wanted, report, token, environment)
-    )
+    post = _for_event if wanted.pull_request is None else _for_person
+    posted = post(wanted, report, Secret(token), environment)
     said = " ".join(part for part in (f"comment {posted.outcome}", posted.url, f"({posted.reason})" if posted.reason else "") if part)
     print(for_log(for_terminal(said), environment), file=sys.stderr if posted.outcome == "refused" else sys.stdout)
     return Inconclusive.exit_code if posted.outcome == "refused" else 0
 
 
-def _relayed(wanted: Wanted, report: Report, token: str, environment: Mapping[str, str]) -> Posted:
-    """In a workflow of its own: the event says for which run, and the run says for which pull request."""
+def _for_event(wanted: Wanted, report: Report, token: Secret, environment: Mapping[str, str]) -> Posted:
+    """In a workflow of its own: the event names the run, and the run leads to the pull request."""
     job = read_job(environment)
-    decision = decide(replace(_inputs(environment), command="comment"), job)
+    decision = decide(replace(read_inputs(environment), command="comment"), job)
     if decision.activity is Activity.NOTHING:
         return Posted("skipped", decision.reason)
-    if decision.activity is not Activity.COMMENT or decision.workflow_run is None:
+    if decision.workflow_run is None:
         raise UsageError(decision.reason, remedy=decision.remedy or "name it: --pull-request N --repository OWNER/NAME")
-    api = Api(Secret(token), job.repository, api_url=job.api_url, graphql_url=job.graphql_url)
+    api = Api(token, job.repository, api_url=job.api_url, graphql_url=job.graphql_url)
     try:
-        pull = bind(api, decision.workflow_run, job.repository, report.origin)
+        pull = find_pull(api, decision.workflow_run, job.repository, report.origin)
     except NothingToPost as error:
         return Posted("skipped", error.message)
     return post_report(api, pull.number, report, when=wanted.when, links=links_of(job, report))
 
 
-def _inputs(environment: Mapping[str, str]) -> Inputs:
-    return read_inputs({name: value for name, value in environment.items() if name.startswith("INPUT_")})
-
-
-def _chosen(wanted: Wanted, report: Report, token: str, environment: Mapping[str, str]) -> Posted:
+def _for_person(wanted: Wanted, report: Report, token: Secret, environment: Mapping[str, str]) -> Posted:
     """On the pull request that the command line names, for the commit that the report is of."""
     repository = wanted.repository or environment.get("GITHUB_REPOSITORY")
     if not repository:
         raise UsageError("--pull-request: of which repository?", remedy="name it: --repository OWNER/NAME")
     assert wanted.pull_request is not None  # the caller asked
     _, api_url, graphql_url = read_servers(environment)
-    api = Api(Secret(token), repository, api_url=api_url, graphql_url=graphql_url)
+    api = Api(token, repository, api_url=api_url, graphql_url=graphql_url)
     if report.origin is None:
         if report.subject.commit is None:
-            raise UsageError(f"{wanted.report}: names no commit, so it cannot be told whether it is of this pull request's head")
+            raise UsageError(f"{wanted.report}: names no commit, so nothing shows that it is of this pull request's head")
         report = replace(report, origin=Origin(repository, report.subject.commit, 1, 1))
     return post_report(api, wanted.pull_request, report, when=wanted.when, links=links_of(None, report))

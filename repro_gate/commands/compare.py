@@ -1,6 +1,5 @@
-"""`repro-gate compare A B`: two reports, two folders of traces, or two checkpoints (any files) compared with each other.
+"""`repro-gate compare A B`: two reports, two folders of traces, or two checkpoints (any files, or folders of them).
 
-The same code as in `run`: traces by `compare.traces`, files leaf by leaf by `trace.artifacts`, reports by the fingerprints they carry.
 Exit code 0 where both are the same, 1 where they differ, 2 where one of them cannot be read.
 """
 
@@ -8,28 +7,29 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from repro_gate.compare.artifacts import compare_artifacts
-from repro_gate.compare.model import KINDS, Comparison, Distance, Divergence, Tally
+from repro_gate.compare.model import KINDS, Comparison, Divergence, Tally
 from repro_gate.compare.traces import compare_runs, unequal_length
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_log, for_terminal
+from repro_gate.files import scratch_folder
+from repro_gate.probe.artifacts import METADATA
 from repro_gate.report import wording
-from repro_gate.report.json_reader import load
-from repro_gate.report.json_report import SCHEMA_ID, comparison_to_json
+from repro_gate.report.document import comparison_to_json, load
+from repro_gate.report.schema import SCHEMA_ID
+from repro_gate.runs.artifacts import MAX_SECONDS, Interpreter, in_place, read
 from repro_gate.runs.series import as_divergence
+from repro_gate.sandbox.identity import Isolation
 from repro_gate.sandbox.secret_names import taken_out
-from repro_gate.trace.artifacts.read import read_leaves
 from repro_gate.trace.format import SUFFIX
 from repro_gate.trace.model import TraceError
 from repro_gate.trace.reader import read_folder
 
-_MEASURE = Path(__file__).resolve().parents[1] / "probe" / "measure.py"
 _MOST_SHOWN = 20
 _ANY = "(any)"  # the name of a divergence of which a report knows the step and the kind alone
 
@@ -40,8 +40,8 @@ def compare_paths(a: Path, b: Path, python: str, out: Path | None) -> int:
         if not path.exists():
             raise UsageError(f"{path}: there is no such file or folder")
     if a.is_dir() != b.is_dir():
-        raise UsageError(f"{a} and {b}: a folder of traces can only be compared with another", remedy="name two folders, or two files")
-    if a.is_dir():
+        raise UsageError(f"{a} and {b}: a folder can only be compared with another", remedy="name two folders, or two files")
+    if a.is_dir() and not all((path / METADATA).is_file() for path in (a, b)):
         comparison = _traces(a, b)
     elif _is_report(a) and _is_report(b):
         comparison = _reports(load(a), load(b))
@@ -107,14 +107,14 @@ def _reports(a: Mapping[str, Any], b: Mapping[str, Any]) -> Comparison:
     elif not equal_length:
         found = unequal_length(sum(step >= 0 for step in left), sum(step >= 0 for step in right))
     return Comparison(
-        found is None,
-        len([step for step in shared if step >= 0]),
-        len(by_kind),
-        len(kinds),
-        found,
-        by_kind,
-        tuple((step, 1) for step in differing),
-        _losses(a, b),
+        identical=found is None,
+        steps=len([step for step in shared if step >= 0]),
+        tensors=len(by_kind),
+        differing=len(kinds),
+        first_divergence=found,
+        by_kind=by_kind,
+        by_step=tuple((step, 1) for step in differing),
+        losses=_losses(a, b),
     )
 
 
@@ -124,38 +124,40 @@ def _losses(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[tuple[int, floa
 
 
 def _files(a: Path, b: Path, python: str) -> Comparison:
-    first, second = read_leaves(a), read_leaves(b)
-    for path, artifact in ((a, first), (b, second)):
-        if artifact.format == "refused":
-            raise UsageError(f"{path}: {artifact.note}")
-    found = [as_divergence(item, -1) for item in compare_artifacts(first, second, "")]
-    distances = _distances(a, b, [item.name for item in found if item.shape is not None and not item.detail], python) if found else {}
-    found = [replace(item, distance=distances.get(item.name)) for item in found]
-    tally = Tally(len(first.leaves.keys() | second.leaves.keys()), len(found))
-    return Comparison(not found, 0, tally.tensors, tally.differing, found[0] if found else None, {"artifact": tally}, weights=tuple(found))
-
-
-def _distances(a: Path, b: Path, names: Sequence[str], python: str) -> dict[str, Distance]:
-    """Distances as an interpreter with torch measures them; empty where there is none, and then none is shown."""
-    if not names:
-        return {}
-    secrets = taken_out(os.environ)
-    try:
-        done = subprocess.run(
-            [python, str(_MEASURE), str(a.resolve()), str(b.resolve())],
-            env={name: value for name, value in os.environ.items() if name not in secrets},
-            input="".join(json.dumps(name) + "\n" for name in names),
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        rows = [json.loads(line) for line in done.stdout.splitlines()]
-    except (OSError, subprocess.TimeoutExpired, ValueError):
-        return {}
-    return {
-        name: Distance(max_abs, max_ulp, l2, l2 / norm if l2 is not None and norm else None) for name, max_abs, max_ulp, l2, norm in rows
-    }
+    """Two checkpoints or other files; the shards that an index names beside it, one by one."""
+    with scratch_folder() as place:
+        sides = in_place(a), in_place(b)
+        if problem := next((item for side in sides for item in side if item.note), None):
+            raise UsageError(f"{problem.name}: {problem.note}")
+        if len(sides[0]) != len(sides[1]):
+            raise UsageError(f"{a} and {b}: {len(sides[0])} files cannot be compared with {len(sides[1])}")
+        for name in ("empty", "tmp"):
+            (place / name).mkdir()
+        secrets = taken_out(os.environ)
+        environment = {name: value for name, value in os.environ.items() if name not in secrets}
+        items = [item for pair in zip(*sides, strict=True) for item in pair]
+        read_in, distances = read(items, Interpreter(python, environment, Isolation(), place), MAX_SECONDS, pairs=True)
+    found: list[Divergence] = []
+    count = 0
+    for place_of_second in range(1, len(items), 2):
+        first, second = read_in[place_of_second - 1 : place_of_second + 1]
+        count += len(first.leaves.keys() | second.leaves.keys())
+        for difference in compare_artifacts(first, second, items[place_of_second - 1].name if len(items) > 2 else ""):
+            distance = distances.get((place_of_second, difference.leaf))
+            found.append(replace(as_divergence(difference, -1), distance=distance))
+        for item in {first.note: first, second.note: second}.values():
+            if found and item.note:
+                _say(f"note: {for_terminal(item.note, 600)}")
+    tally = Tally(count, len(found))
+    return Comparison(
+        identical=not found,
+        steps=0,
+        tensors=count,
+        differing=len(found),
+        first_divergence=found[0] if found else None,
+        by_kind={"artifact": tally},
+        weights=tuple(found),
+    )
 
 
 def _print(comparison: Comparison) -> None:

@@ -8,19 +8,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from repro_gate.baseline.build import config_hash_of_spec
-from repro_gate.baseline.config_hash import ChangedInput, ConfigHash
+from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, hash_inputs
 from repro_gate.baseline.document import from_json, to_json
 from repro_gate.baseline.file import read_baseline
-from repro_gate.baseline.tree import hash_inputs
+from repro_gate.baseline.inputs import config_hash_of_spec
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.data.declared import resolve_data
 from repro_gate.errors import UsageError, obeyed
 from repro_gate.escape import for_terminal
 from repro_gate.gate.evidence import IMAGE_VARIABLE, declared
-from repro_gate.install.install import installed
-from repro_gate.install.store import environments_root
-from repro_gate.report.json_reader import load, read_json
+from repro_gate.install.install import environments_root, installed
+from repro_gate.report.document import load
+from repro_gate.report.untrusted_json import read_json
 from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.selection import choose
@@ -45,7 +44,7 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
         installed(spec, root, os.environ, isolation, tell=watch.said) as outer,
         obeyed(),
     ):
-        return config_hash_of_spec(replace(spec, data=data.items), outer, image, data.findings, isolation)
+        return config_hash_of_spec(replace(spec, data=data.items), data.findings, outer, image, isolation)
 
 
 def load_config_hash(path: Path) -> ConfigHash:

@@ -1,25 +1,53 @@
-"""Two artifacts compared with each other, leaf by leaf.
-A pure function over what `read_leaves` found.
-"""
+"""What the files hold that a training wrote, and in which of their values two of them differ. Pure: `runs.artifacts` reads the files."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from repro_gate.trace.artifacts.interface import STRUCTURE, WHOLE_FILE, Artifact, Leaf
+WHOLE_FILE = "(file)"  # the name of the one leaf of a file that is compared by its bytes
+_STRUCTURE = "(structure)"  # what differs when every leaf is equal, yet containers or the types of keys are not
 
-_UNREAD = "a file that was not read cannot be compared"
+
+@dataclass(frozen=True, kw_only=True)
+class Leaf:
+    """One value of a file.
+
+    `kind` is `tensor`, `number`, `text` or `bytes`; `dtype` torch's name (`float32`), numpy's description (`>f4`) or the type of a scalar
+    (`int`, `str`, `None`, `dict` for an empty one). `digest` (hex) sees dtype, shape and the elements in logical order, or type and value;
+    `value` is the value itself where it is short.
+    """
+
+    kind: str
+    dtype: str | None
+    shape: tuple[int, ...] | None
+    digest: str
+    value: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """A file's leaves by name, in its order.
+
+    `format` is `torch`, `safetensors`, `distributed` (a folder), `npz`, `npy`, `json`, `jsonl`, `csv`, `tsv`, `opaque` (compared by its
+    bytes) or `refused` (a link, a device, nothing at all: no leaves). `digest` is the SHA-256 of its bytes, `structure` a digest over
+    container types and types of keys, `note` what a person should know.
+    """
+
+    format: str
+    digest: str = ""
+    leaves: Mapping[str, Leaf] = field(default_factory=dict)
+    structure: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LeafDifference:
     """One leaf in which two artifacts differ.
 
-    `artifact` names the file, `leaf` the leaf in it, `name` both (`out/final.pt: state_dict.weight`). `what` is `value`, `dtype`, `shape`,
-    `kind`, `missing` (on one side), `format` (the files were read by different members), `structure`, or `unread` (a side was refused).
-    `values` are both sides as short text: values where they are known, else the first 12 digits of the digests. `dtype` and `shape` are
-    the first side's, or the second's where the first has no such leaf. `detail` says in words what the values do not show; it is empty
-    where only values differ.
+    `artifact` names the file, `leaf` the leaf in it. `what` is `value`, `dtype`, `shape`, `kind`, `missing` (on one side), `format` (the
+    files were read in different ways), `structure`, or `unread` (a side was refused). `values` are both sides as short text: values where
+    they are known, else the first 12 digits of the digests. `detail` says in words what the values do not show.
     """
 
     artifact: str
@@ -32,52 +60,53 @@ class LeafDifference:
 
     @property
     def name(self) -> str:
-        """File and leaf as one name."""
+        """File and leaf as one name: `out/final.pt: state_dict.weight`."""
         return f"{self.artifact}: {self.leaf}" if self.artifact and self.leaf else self.artifact or self.leaf
 
 
 def compare_artifacts(a: Artifact, b: Artifact, name: str) -> tuple[LeafDifference, ...]:
     """Differing leaves in the order of `a`, then those that only `b` holds. Empty when both hold the same.
 
-    Files with equal digests are equal without a look inside. A refused artifact is never equal to anything: what was not read cannot be
-    shown to repeat.
+    A refused artifact is never equal to anything: what was not read cannot be shown to repeat.
     """
+
+    def whole(what: str, values: tuple[str, str], detail: str) -> tuple[LeafDifference, ...]:
+        return (LeafDifference(artifact=name, leaf=WHOLE_FILE, what=what, values=values, detail=detail),)
+
     if "refused" in (a.format, b.format):
-        return (LeafDifference(name, WHOLE_FILE, "unread", (a.note or "read", b.note or "read"), detail=_UNREAD),)
-    if a.digest == b.digest and a.size == b.size:
+        return whole("unread", (a.note or "read", b.note or "read"), "a file that was not read cannot be compared")
+    if a.digest == b.digest:
         return ()
     if a.format != b.format:
         detail = "; ".join(f"{side}: {artifact.note}" for side, artifact in (("first", a), ("second", b)) if artifact.note)
-        return (LeafDifference(name, WHOLE_FILE, "format", (a.format, b.format), detail=detail or "the files are of different formats"),)
-    found = [difference for leaf, left in a.leaves.items() if (difference := _differs(name, leaf, left, b.leaves.get(leaf)))]
-    found += [difference for leaf, right in b.leaves.items() if leaf not in a.leaves if (difference := _differs(name, leaf, None, right))]
+        return whole("format", (a.format, b.format), detail or "the files are of different formats")
+    names = dict.fromkeys([*a.leaves, *b.leaves])
+    found = [item for leaf in names if (item := _difference(name, leaf, a.leaves.get(leaf), b.leaves.get(leaf)))]
     if not found and a.structure != b.structure:
         detail = "every value is equal, but containers, the types of keys, or what is trainable are not"
-        found.append(LeafDifference(name, STRUCTURE, "structure", (a.structure[:12], b.structure[:12]), detail=detail))
+        values = (a.structure[:12], b.structure[:12])
+        found = [LeafDifference(artifact=name, leaf=_STRUCTURE, what="structure", values=values, detail=detail)]
     return tuple(found)
 
 
-def _differs(artifact: str, name: str, a: Leaf | None, b: Leaf | None) -> LeafDifference | None:
-    if a is not None and b is not None and (a.digest, a.kind, a.dtype, a.shape) == (b.digest, b.kind, b.dtype, b.shape):
-        return None
-    what, detail = _what(a, b)
-    known = a or b
-    assert known is not None  # one side has the leaf
-    return LeafDifference(artifact, name, what, (_shown(a), _shown(b)), known.dtype, known.shape, detail)
-
-
-def _what(a: Leaf | None, b: Leaf | None) -> tuple[str, str]:
+def _difference(artifact: str, name: str, a: Leaf | None, b: Leaf | None) -> LeafDifference | None:
     if a is None or b is None:
-        return "missing", f"missing in the {'first' if a is None else 'second'}"
-    for what, left, right in (("kind", a.kind, b.kind), ("dtype", a.dtype, b.dtype)):
-        if left != right:
-            return what, f"{what} {left} against {right}"
-    if a.shape != b.shape:
-        return "shape", f"shape {list(a.shape or ())} against {list(b.shape or ())}"
-    return "value", ""
+        what, detail = "missing", f"missing in the {'first' if a is None else 'second'}"
+    elif (a.digest, a.kind, a.dtype, a.shape) == (b.digest, b.kind, b.dtype, b.shape):
+        return None
+    elif a.kind != b.kind:
+        what, detail = "kind", f"kind {a.kind} against {b.kind}"
+    elif a.dtype != b.dtype:
+        what, detail = "dtype", f"dtype {a.dtype} against {b.dtype}"
+    elif a.shape != b.shape:
+        what, detail = "shape", f"shape {list(a.shape or ())} against {list(b.shape or ())}"
+    else:
+        what, detail = "value", ""
+    known = a or b
+    dtype, shape = (known.dtype, known.shape) if known is not None else (None, None)
+    values = (_shown(a), _shown(b))
+    return LeafDifference(artifact=artifact, leaf=name, what=what, values=values, dtype=dtype, shape=shape, detail=detail)
 
 
 def _shown(leaf: Leaf | None) -> str:
-    if leaf is None:
-        return "missing"
-    return leaf.digest[:12] if leaf.value is None else leaf.value
+    return "missing" if leaf is None else leaf.digest[:12] if leaf.value is None else leaf.value

@@ -29,7 +29,7 @@ ENOUGH = 20  # timed steps of a run from which the interval is taken at its word
 MOST_NEEDED = 1_000_000  # steps: more is the same advice
 FEWEST = 3  # timed steps of a run, below which no figure is given
 
-Pair = tuple[Sequence[float], Sequence[float]]  # step times of a deterministic run and of the default run beside it, in milliseconds
+Pair = tuple[Sequence[float], Sequence[float]]  # step times of a deterministic run and of its default run, in milliseconds
 
 
 def measure_cost(pairs: Sequence[tuple[Sequence[Trace], Sequence[Trace]]], warmup: int) -> Cost | None:
@@ -43,17 +43,17 @@ def measure_cost(pairs: Sequence[tuple[Sequence[Trace], Sequence[Trace]]], warmu
     bounds = (min(low, figure), max(high, figure))
     memory_on, memory_off = (max(peak_bytes(pair[arm]) for pair in pairs) for arm in (0, 1))
     return Cost(
-        figure,
-        bounds,
-        on,
-        off,
-        sum(len(pair[0]) for pair in times),
-        percent(memory_on, memory_off) if memory_off else None,
-        memory_on or None,
-        memory_off or None,
-        _suspicion(figure),
-        _memory_interval([(peak_bytes(first), peak_bytes(second)) for first, second in pairs]),
-        _steps_needed(bounds, min(len(arm) for pair in times for arm in pair), warmup),
+        determinism_cost_pct=figure,
+        ci95=bounds,
+        deterministic_step_ms=on,
+        default_step_ms=off,
+        timed_steps=sum(len(pair[0]) for pair in times),
+        memory_cost_pct=percent(memory_on, memory_off) if memory_off else None,
+        deterministic_peak_bytes=memory_on or None,
+        default_peak_bytes=memory_off or None,
+        suspicious=_suspicion(figure),
+        memory_ci95=_memory_interval([(peak_bytes(first), peak_bytes(second)) for first, second in pairs]),
+        steps_needed=_steps_needed(bounds, min(len(arm) for pair in times for arm in pair), warmup),
     )
 
 

@@ -1,4 +1,4 @@
-"""The fingerprint of a run: one short digest for each step and each kind, so that two reports can be compared with each other. Pure."""
+"""The fingerprint of a run: one short digest for each step and each kind, so that two reports can be compared. Pure."""
 
 from __future__ import annotations
 

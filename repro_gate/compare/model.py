@@ -6,7 +6,7 @@ Produced by the pure functions of `analysis`, carried by the report. Imports not
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 KINDS = ("rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer", "artifact")
 STEPS = "steps"  # the name of a divergence in the number of optimizer steps
@@ -34,6 +34,7 @@ class Divergence:
     kind: str  # one of KINDS
     name: str
     process: str = "main"  # which traced process: `main`, `rank0`, …
+    _: KW_ONLY
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
     values: tuple[str, str] | None = None  # the two values where they are short (losses, learning rates): both as text
@@ -49,9 +50,9 @@ class Tally:
     differing: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Two runs compared with each other, all processes of each.
+    """Two runs compared, all processes of each.
 
     `by_kind` tallies every kind; `by_step` lists (step, number of differing quantities) for each compared step with at least one, in
     order; `losses` holds (step, loss of a, loss of b) of the first traced process; `weights` lists the final distances of what differs,
@@ -74,12 +75,12 @@ class Comparison:
     unmeasured: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NoiseFloor:
     """How far two `default` runs with one seed drift apart.
 
     `loss_gap` is the largest |difference| of losses of one step, `weight_l2` the L2 norm of the difference of all final parameters taken
-    as one vector, `first_step` the step at which they first part (None: they never do).
+    as one vector, `first_step` the step at which they first diverge (None: they never do).
     """
 
     identical: bool
@@ -94,7 +95,7 @@ class NoiseFloor:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What one deterministic run was, in short, so that two reports can be compared with each other.
+    """What one deterministic run was, in short, so that two reports can be compared.
 
     `by_step` holds (step, 16 bytes as hex) over everything recorded in that step, `by_kind` the same over all steps of one kind.
     """
@@ -104,7 +105,7 @@ class Fingerprint:
     by_kind: Mapping[str, str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cost:
     """What the flags cost, from interleaved runs. Percentages of the default figure; step times in milliseconds, memory in bytes.
 

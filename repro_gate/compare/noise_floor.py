@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from repro_gate.compare.distances import finite
 from repro_gate.compare.model import Divergence, NoiseFloor
-from repro_gate.compare.traces import compare_runs, finite, processes
+from repro_gate.compare.traces import compare_runs, processes
 from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.model import Trace
 
@@ -19,8 +20,17 @@ def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
     l2, relative = _weight_l2(b)
     first = comparison.first_divergence
     if comparison.identical:
-        return NoiseFloor(True, 0.0 if losses else None, 0.0, 0.0, None, None, losses)
-    return NoiseFloor(False, max(gaps) if gaps else None, l2, relative, first.step if first else None, first, losses)
+        gap = 0.0 if losses else None
+        return NoiseFloor(identical=True, loss_gap=gap, weight_l2=0.0, weight_relative_l2=0.0, first_step=None, losses=losses)
+    return NoiseFloor(
+        identical=False,
+        loss_gap=max(gaps, default=None),
+        weight_l2=l2,
+        weight_relative_l2=relative,
+        first_step=first.step if first else None,
+        first_divergence=first,
+        losses=losses,
+    )
 
 
 def recorded(run: Sequence[Trace], item: Divergence) -> list[bytes]:

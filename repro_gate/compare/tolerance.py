@@ -11,7 +11,7 @@ from repro_gate.spec.model import Tolerance
 def outside_tolerance(comparison: Comparison, tolerance: Tolerance) -> tuple[str, ...]:
     """What lies outside the tolerance, as sentences; empty where everything compared is within it.
 
-    Losses of every process are compared with `loss` at every step, final parameters' max_abs against `weights`. NaN on one side, a loss
+    Losses of every process are compared with `loss` at every step, final parameters' max_abs with `weights`. NaN on one side, a loss
     or a tensor that one run lacks, and an artifact that differs are outside any tolerance. State that was not measured cannot pass, and
     the sentence says so.
     """

@@ -1,21 +1,19 @@
-"""Holds two runs against each other, bit for bit: where they first diverge in order of execution, how many tensors differ, and how far.
+"""Compares two runs bit for bit: where they first diverge in order of execution, how many tensors differ, and how far.
 
-Blocks of two traces are paired by (step, kind, at), rows of two blocks by name, processes of two runs by their key. The live view uses
-`first_difference` on blocks as they arrive; the whole comparison is `compare_runs`. Pure; imports the trace's data types only.
+Blocks of two traces are paired by (step, kind, at), rows of two blocks by name, processes of two runs by their key. Pure.
 """
 
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from repro_gate.compare.model import STEPS, Comparison, Distance, Divergence, Tally
+from repro_gate.compare.distances import Key, key_of, loss_gaps, losses_of_both, weights, with_distance
+from repro_gate.compare.model import STEPS, Comparison, Divergence, Tally
 from repro_gate.trace.format import DIGEST_BYTES
-from repro_gate.trace.model import Block, Measured, Trace
+from repro_gate.trace.model import Block, Trace
 
-Key = tuple[int, str, int]
 _WITHIN_A_STEP = ("rng", "batch", "loss", "gradient")  # recorded before the optimizer's step; the rest may be the state at the end
 ONLY_FIRST, ONLY_SECOND = "recorded in the first run only", "recorded in the second run only"
 
@@ -63,43 +61,18 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
         first_divergence=None if earliest is None else with_distance(earliest, measured),
         by_kind=by_kind,
         by_step=tuple(sorted(tally.by_step.items())),
-        losses=_losses(first.get(main), second.get(main)),
-        weights=_weights(second),
-        loss_gaps=_loss_gaps(first, second),
+        losses=losses_of_both(first.get(main), second.get(main)),
+        weights=weights(second),
+        loss_gaps=loss_gaps(first, second),
         unmatched=tally.unmatched,
         unmeasured=_unmeasured(second, tally),
     )
 
 
-def beside(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]:
-    """What differs beside the training: modules without an optimizer, and attributes of modules. Of what goes by one name, as many must be
-    there in both runs: what one has more of may be garbage that is not yet collected."""
-    first, second = processes(a), processes(b)
-    found: dict[str, None] = {}
-    for label, trace in first.items():
-        ours, theirs = _by_name(trace), _by_name(second[label]) if label in second else {}
-        for key, digests in ours.items():
-            if len(theirs.get(key, ())) == len(digests) and theirs[key] != digests:
-                found[f"module {key[1]} (no optimizer)" if key[0] == "module" else f"attribute {key[1]}"] = None
-    return tuple(found)
-
-
-def _by_name(trace: Trace) -> dict[tuple[str, str], list[str]]:
-    found: dict[tuple[str, str], list[str]] = {}
-    for what, name, digest in sorted(trace.beside):
-        found.setdefault((what, name), []).append(digest)
-    return found
-
-
 def first_difference(label: str, a: Mapping[Key, Block], block: Block) -> Divergence | None:
-    """Whether a block of the second run, as it arrives, differs from its twin. A missing twin is left to the whole comparison."""
-    twin = a.get(key_of(block))
-    return None if twin is None else next(_differences(label, twin, block), None)
-
-
-def key_of(block: Block) -> Key:
-    """What pairs a block with its twin in another trace."""
-    return block.step, block.kind, block.at
+    """Whether a block of the second run, as it arrives, differs from its counterpart. A missing one is left to the whole comparison."""
+    counterpart = a.get(key_of(block))
+    return None if counterpart is None else next(_differences(label, counterpart, block), None)
 
 
 def processes(traces: Sequence[Trace]) -> dict[str, Trace]:
@@ -113,31 +86,6 @@ def processes(traces: Sequence[Trace]) -> dict[str, Trace]:
             label = f"{trace.key}#{number}"
         labelled[label] = trace
     return labelled
-
-
-def with_distance(divergence: Divergence, measured: Mapping[tuple[str, int, str, str], Measured]) -> Divergence:
-    """The divergence with the figures that were measured for it, if any were; a loss carries its own values."""
-    if divergence.distance is not None:
-        return divergence
-    figures = measured.get((divergence.process, divergence.step, divergence.kind, divergence.name))
-    distance = _loss_distance(divergence) if divergence.values else distance_of(figures) if figures and differs(figures) else None
-    return divergence if distance is None else _replace_distance(divergence, distance)
-
-
-def differs(figures: Measured) -> bool:
-    """Whether a measured tensor differs from its twin (a NaN on one side counts)."""
-    return bool(figures.max_ulp) or figures.l2 is None or figures.l2 > 0
-
-
-def distance_of(figures: Measured) -> Distance:
-    """The report's figures for one measured tensor: relative_l2 is l2 over the first run's norm, None where that is zero."""
-    relative = figures.l2 / figures.reference_l2 if figures.l2 is not None and figures.reference_l2 else None
-    return Distance(figures.max_abs, figures.max_ulp, figures.l2, finite(relative))
-
-
-def finite(value: float | None) -> float | None:
-    """The value, None where it is too large for a float."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 class _Tally:
@@ -173,32 +121,32 @@ class _Tally:
 
 
 def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tuple[float, Divergence]]:
-    """The first difference of each of the two ways they can part (a differing row; a block without its twin), counting all on the way.
+    """The first difference of each of the two kinds (a differing row; a block without its counterpart), counting all on the way.
 
     Steps that one process took and the other did not are no differences of tensors: `_unequal_lengths` tells of them."""
     if (a.stopped or b.stopped) and None in (a.end, b.end):  # one was ended before it could say in which state
         a, b = (replace(trace, blocks=[block for block in trace.blocks if block.step < len(trace.steps)]) for trace in (a, b))
     common, unequal = min(len(a.steps), len(b.steps)), len(a.steps) != len(b.steps)
-    twins = {key_of(block) for block in a.blocks} & {key_of(block) for block in b.blocks} if unequal else set()
+    counterparts = {key_of(block) for block in a.blocks} & {key_of(block) for block in b.blocks} if unequal else set()
 
     def counts(block: Block) -> bool:
         if not unequal or block.step < common:
             return True
-        return block.step == common and block.kind in _WITHIN_A_STEP and key_of(block) in twins
+        return block.step == common and block.kind in _WITHIN_A_STEP and key_of(block) in counterparts
 
     rest = {key_of(block): block for block in b.blocks if counts(block)}
     found: list[tuple[float, Divergence]] = []
     for place, block in enumerate(a.blocks):
         if not counts(block):
             continue
-        twin = rest.pop(key_of(block), None)
+        counterpart = rest.pop(key_of(block), None)
         tally.saw(label, block)
-        if twin is None:
+        if counterpart is None:
             differences: Iterator[Divergence] = _all_rows(label, block, ONLY_FIRST)
-        elif twin.digests == block.digests and (twin.rows is block.rows or twin.rows == block.rows):
+        elif counterpart.digests == block.digests and (counterpart.rows is block.rows or counterpart.rows == block.rows):
             continue
         else:
-            differences = _differences(label, block, twin)
+            differences = _differences(label, block, counterpart)
         for item in differences:
             tally.differs(label, item)
             if not found:
@@ -237,60 +185,32 @@ def unequal_length(first: int, second: int, label: str = "main") -> Divergence:
 
 def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
     """Rows that differ, in the first run's order; then rows that only the second has."""
-    twins: dict[str, list[int]] = {}
+    counterparts: dict[str, list[int]] = {}
     for index, row in enumerate(b.rows):
-        twins.setdefault(row[0], []).append(index)
+        counterparts.setdefault(row[0], []).append(index)
     for index, (name, dtype, shape) in enumerate(a.rows):
-        places = twins.get(name)
+        places = counterparts.get(name)
         at = places.pop(0) if places else None
         values = (a.values[index], b.values[at]) if at is not None and index < len(a.values) and at < len(b.values) else None
         if at is None:
-            yield Divergence(a.step, a.kind, name, label, dtype, shape, detail=ONLY_FIRST)
+            yield Divergence(a.step, a.kind, name, label, dtype=dtype, shape=shape, detail=ONLY_FIRST)
         elif b.rows[at][1:] != (dtype, shape):
             detail = f"{dtype} {list(shape)} in the first run, {b.rows[at][1]} {list(b.rows[at][2])} in the second"
-            yield Divergence(a.step, a.kind, name, label, dtype, shape, values, detail)
+            yield Divergence(a.step, a.kind, name, label, dtype=dtype, shape=shape, values=values, detail=detail)
         elif _digest(a, index) != _digest(b, at):
-            yield Divergence(a.step, a.kind, name, label, dtype, shape, values)
-    for at in (at for places in twins.values() for at in places):
-        yield Divergence(b.step, b.kind, b.rows[at][0], label, b.rows[at][1], b.rows[at][2], detail=ONLY_SECOND)
+            yield Divergence(a.step, a.kind, name, label, dtype=dtype, shape=shape, values=values)
+    for at in (at for places in counterparts.values() for at in places):
+        name, dtype, shape = b.rows[at]
+        yield Divergence(b.step, b.kind, name, label, dtype=dtype, shape=shape, detail=ONLY_SECOND)
 
 
 def _all_rows(label: str, block: Block, detail: str) -> Iterator[Divergence]:
     for name, dtype, shape in block.rows:
-        yield Divergence(block.step, block.kind, name, label, dtype, shape, detail=detail)
+        yield Divergence(block.step, block.kind, name, label, dtype=dtype, shape=shape, detail=detail)
 
 
 def _digest(block: Block, index: int) -> bytes:
     return block.digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]
-
-
-def losses_of(trace: Trace) -> dict[int, float]:
-    """Step -> the loss of its last backward pass."""
-    return {block.step: float.fromhex(block.values[0]) for block in trace.blocks if block.kind == "loss" and block.values}
-
-
-def _losses(a: Trace | None, b: Trace | None) -> tuple[tuple[int, float, float], ...]:
-    if a is None or b is None:
-        return ()
-    first, second = losses_of(a), losses_of(b)
-    return tuple((step, value, second[step]) for step, value in sorted(first.items()) if step in second)
-
-
-def _loss_gaps(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> tuple[tuple[int, float], ...]:
-    gaps: dict[int, float] = {}
-    for label in first.keys() & second.keys():
-        twins = {key_of(block): block.values for block in second[label].blocks if block.kind == "loss"}
-        for block in first[label].blocks:
-            for one, other in zip(block.values, twins.get(key_of(block), ()), strict=False):
-                gaps[block.step] = max(gaps.get(block.step, 0.0), _gap(float.fromhex(one), float.fromhex(other)))
-    return tuple(sorted(gaps.items()))
-
-
-def _gap(a: float, b: float) -> float:
-    """|a - b|: zero for two NaNs or two equal infinities, infinite where one alone is NaN."""
-    if a == b or (math.isnan(a) and math.isnan(b)):
-        return 0.0
-    return abs(a - b) if not math.isnan(a - b) else math.inf
 
 
 def _unmeasured(second: Mapping[str, Trace], tally: _Tally) -> int:
@@ -301,57 +221,3 @@ def _unmeasured(second: Mapping[str, Trace], tally: _Tally) -> int:
         if item.kind == "parameter" and item.step == len(trace.steps) - 1
     }
     return sum(kind == "parameter" and (label, name) not in measured for label, kind, name in tally.apart)
-
-
-def _weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
-    """What was measured at the end and differs: parameters before optimizer state, farthest first (by relative L2, NaN before all)."""
-    found = [
-        Divergence(item.step, item.kind, item.name, label, item.dtype, item.shape, distance=distance_of(item))
-        for label, trace in second.items()
-        for item in trace.distances
-        if item.step == len(trace.steps) - 1 and item.kind in ("parameter", "optimizer") and differs(item)
-    ]
-    return tuple(sorted(found, key=_nearness))
-
-
-def _nearness(item: Divergence) -> tuple[bool, float]:
-    relative = item.distance.relative_l2 if item.distance is not None else None
-    return item.kind != "parameter", -(math.inf if relative is None else relative)
-
-
-def _replace_distance(divergence: Divergence, distance: Distance) -> Divergence:
-    return Divergence(
-        divergence.step,
-        divergence.kind,
-        divergence.name,
-        divergence.process,
-        divergence.dtype,
-        divergence.shape,
-        divergence.values,
-        divergence.detail,
-        distance,
-    )
-
-
-def _loss_distance(divergence: Divergence) -> Distance | None:
-    """|a - b| and ULP of two losses or numbers, given as hex floats of values of their dtype."""
-    if divergence.values is None:
-        return None
-    a, b = (float.fromhex(value) for value in divergence.values)
-    if not (math.isfinite(a) and math.isfinite(b)):
-        return None
-    packing = {"float32": "f", "float64": "d", "float": "d", "float16": "e"}.get(divergence.dtype or "")
-    try:
-        ulp = None if packing is None else abs(_place(a, packing) - _place(b, packing))
-    except OverflowError:  # a trace that states a value which its dtype cannot hold
-        ulp = None
-    gap = finite(abs(a - b))
-    return Distance(gap, ulp, gap, finite(abs(a - b) / abs(a)) if a else None)
-
-
-def _place(value: float, packing: str) -> int:
-    """The value's place among the representable values of its type: neighbours differ by 1. Raises OverflowError beyond its range."""
-    content = struct.pack("<" + packing, value)
-    bits = int.from_bytes(content, "little")
-    top = 1 << (8 * len(content) - 1)
-    return -(bits - top) if bits & top else bits

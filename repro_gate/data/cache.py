@@ -1,10 +1,9 @@
 """What declared data digested to when it was last read, so that bytes that nobody touched are not read again.
 
-Opened by `gate` and the command line, asked by `declared`. A digest is trusted only while size, times, inode and device of the file
+A digest is trusted only while size, times, inode and device of the file
 (of every file, for a folder) are what they were, and is never kept for one that changed within two seconds before it was read: a later
 write could leave the same times (git's rule for a racy index). Whatever is wrong with the cache is a note: the data is then read.
-
-It is no defence against programs of the same user, who can write to the data and to the cache alike. Standard library only.
+It is no defence against programs of the same user, who can write to the data and to the cache alike.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class DataCache:
         except (OSError, sqlite3.Error, ValueError) as error:
             self._give_up(error)
 
-    def find(self, kind: str, path: Path, identity: bytes) -> bytes | None:
+    def find(self, kind: str, path: Path, identity: bytes) -> str | None:
         """The digest of this kind that the file or folder at a real path had, if it is still the same one; None: read it."""
         if self._connection is None:
             return None
@@ -71,29 +70,25 @@ class DataCache:
         if row is None or not all(isinstance(part, bytes) for part in row) or row[0] != identity or row[2] != _proof(key, *row[:2]):
             return None
         self._used.add(key)
-        return bytes(row[1])
+        return bytes(row[1]).decode()
 
-    def keep(self, kind: str, path: Path, identity: bytes, digest: bytes, *, newest: int, read_at: int) -> None:
+    def keep(self, kind: str, path: Path, identity: bytes, digest: str, *, newest: int, read_at: int) -> None:
         """Remember a digest. `newest` is the latest time of change of what was read, `read_at` the time before reading, in nanoseconds."""
         if self._connection is not None and newest <= read_at - RACY_NS:
             key = _key(kind, path)
-            self._kept[key] = (key, identity, digest, _proof(key, identity, digest))
+            self._kept[key] = (key, identity, digest.encode(), _proof(key, identity, digest.encode()))
 
     def close(self) -> None:
         """Write what was kept and let go of the file. May be called twice."""
         connection = self._connection
         if connection is None:
             return
+        now = int(time.time())
         try:
-            now = int(time.time())
-            if self._used or self._kept:
-                connection.executemany(
-                    "INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?, ?)", ((*row, now) for row in self._kept.values())
-                )
-                connection.executemany("UPDATE digests SET used = ? WHERE key = ?", ((now, key) for key in self._used))
-            surplus = connection.execute("SELECT count(*) FROM digests").fetchone()[0] - MAX_ENTRIES
-            if surplus > 0:
-                connection.execute("DELETE FROM digests WHERE key IN (SELECT key FROM digests ORDER BY used LIMIT ?)", (surplus,))
+            connection.executemany("INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?, ?)", ((*row, now) for row in self._kept.values()))
+            connection.executemany("UPDATE digests SET used = ? WHERE key = ?", ((now, key) for key in self._used))
+            surplus = "DELETE FROM digests WHERE key IN (SELECT key FROM digests ORDER BY used DESC LIMIT -1 OFFSET ?)"
+            connection.execute(surplus, (MAX_ENTRIES,))
             connection.commit()
         except sqlite3.Error as error:
             self._give_up(error)

@@ -1,6 +1,4 @@
-"""Declared data: where it lies, whether it is what the spec says, and whether a run wrote to it.
-Nothing here changes a byte of it.
-"""
+"""Declared data: where it lies, whether it is what the spec says, and whether a run wrote to it. Nothing here changes a byte of it."""
 
 from __future__ import annotations
 
@@ -11,18 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.data.cache import DataCache
-from repro_gate.data.digests import Reading, Wanted, read_digests
-from repro_gate.data.hashing import Progress
-from repro_gate.data.tree import changes_in, dvc_patterns, list_files
+from repro_gate.data.formats import LEGACY
+from repro_gate.data.hashing import Progress, Reading, Wanted, read_digests
+from repro_gate.data.tree import dvc_patterns, entry_identity, entry_name, identity_fields, list_files
 from repro_gate.errors import UsageError
 from repro_gate.spec.model import DataItem
-
-LEGACY = "dos2unix:"  # before an md5 that DVC took before its version 3, with the line ends of text turned into LF
 
 _NAMED_FILES = 10_000  # above this many files a fingerprint is only a digest, and a change names the item instead of its files
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DataFinding:
     """One declared item compared with its digests and size. `actual` is None, and `problem` says why, where it could not be read.
 
@@ -76,7 +72,7 @@ class Fingerprint:
     """What `stat` says about one declared item. `files` has (path, size, mtime_ns, inode) of each file while there are few enough."""
 
     digest: str
-    files: tuple[tuple[str, int, int, int], ...] = ()
+    files: frozenset[tuple[str, int, int, int]] = frozenset()
 
 
 DataState = Mapping[str, Fingerprint]
@@ -122,24 +118,22 @@ def changed_data(before: DataState, after: DataState) -> tuple[str, ...]:
     changed: list[str] = []
     for path in {**before, **after}:
         old, new = before.get(path, Fingerprint("")), after.get(path, Fingerprint(""))
-        if old.digest == new.digest:
-            continue
-        diverged = {name for name, *_ in set(old.files) ^ set(new.files)}
-        changed += [os.path.join(path, name) if name else path for name in diverged] or [path]
+        if old.digest != new.digest:
+            names = {name for name, *_ in old.files ^ new.files}
+            changed += [os.path.join(path, name) if name else path for name in names] or [path]
     return tuple(sorted(changed, key=os.fsencode))
 
 
 def _wanted(item: DataItem, spec_dir: Path) -> Wanted:
     """Which digests to take of an item: the sha256 always, an md5 of the declared kind."""
-    if item.md5 is None:
-        return data_path(item, spec_dir), ("sha256",)
-    return data_path(item, spec_dir), ("sha256", "md5-dos2unix" if item.md5.startswith(LEGACY) else "md5")
+    md5 = () if item.md5 is None else ("md5-dos2unix",) if item.md5.startswith(LEGACY) else ("md5",)
+    return data_path(item, spec_dir), ("sha256", *md5)
 
 
 def _finding(item: DataItem, reading: Reading) -> DataFinding:
-    md5 = reading.digests.get(reading.kinds[-1]) if item.md5 is not None else None
-    if md5 is not None and item.md5 is not None and item.md5.startswith(LEGACY):
-        md5 = LEGACY + md5
+    md5 = reading.digests.get("md5")
+    if "md5-dos2unix" in reading.digests:
+        md5 = LEGACY + reading.digests["md5-dos2unix"]
     problem = f"{os.path.join(item.path, reading.failed) if reading.failed else item.path} {reading.problem}" if reading.problem else ""
     if reading.is_folder and md5 not in (None, item.md5) and (patterns := dvc_patterns(reading.path)) is not None:
         problem, md5 = f"{item.path}: its md5 cannot be verified, {patterns} leaves out files by patterns that are not read here", None
@@ -159,14 +153,15 @@ def _finding(item: DataItem, reading: Reading) -> DataFinding:
 
 
 def _fingerprint(path: Path) -> Fingerprint:
-    digest, files = hashlib.sha256(), list[tuple[str, int, int, int]]()
     try:
         listing = list_files(path)
     except OSError as error:
         return Fingerprint(f"unreadable: {error.strerror or error}")
-    named = len(listing.entries) <= _NAMED_FILES
+    digest, files = hashlib.sha256(), set[tuple[str, int, int, int]]()
     for entry in listing.entries:
-        name, *moved = changes_in(entry)
-        digest.update(repr((name, *moved)).encode("utf-8", "surrogatepass"))
-        files += [(name, moved[0], moved[1], moved[2])] if named else []
-    return Fingerprint(digest.hexdigest(), tuple(files))
+        size, changed, _, inode, _ = identity_fields(entry_identity(entry))
+        found = (os.fsdecode(entry_name(entry)), size, changed, inode)
+        digest.update(repr(found).encode("utf-8", "surrogatepass"))
+        if len(listing.entries) <= _NAMED_FILES:
+            files.add(found)
+    return Fingerprint(digest.hexdigest(), frozenset(files))

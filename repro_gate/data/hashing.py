@@ -1,272 +1,254 @@
-"""Digests of all files of several listings, on all processors, in flat memory.
- Large files are read by threads (hashing releases the interpreter's lock); small ones cost more interpreter than
-hashing, so from a few thousand on, one thread keeps them to itself and up to two others hand them to child processes that run
-`reader`. A child is a fresh program (never a fork of this one); where none can be started, the work is done here.
+"""Digests of declared files and folders: read by a thread for each processor, in flat memory, unless the cache knows them.
+
+The cache holds a folder as a whole, and each of its large files too, so that one new file does not cost reading all the others.
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
+import errno
+import hashlib
 import os
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import IO
+from pathlib import Path
 
-from repro_gate.data import reader
-from repro_gate.data.reader import KINDS, LENGTH, SMALL, digest_batch, digest_file, size_in
-from repro_gate.data.tree import Listing, entry_identity, entry_name
+from repro_gate.data.cache import DataCache
+from repro_gate.data.tree import (
+    Listing,
+    dvc_md5,
+    entry_identity,
+    entry_name,
+    identity,
+    identity_fields,
+    list_files,
+    listing_identity,
+    size_in,
+    tree_sha256,
+)
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
+Wanted = tuple[Path, tuple[str, ...]]  # an absolute path, and the kinds of digest to take
 
-_THREADS = 8  # reading large files
-_CHILDREN = 2  # each takes 12 MB; with the gate's own process all stays below 64 MiB
-_MANY_FILES, _MANY_BYTES = 4_000, 128 << 20  # small files from which a child's start is worth its 20 ms
+KINDS = {"sha256": 32, "md5": 16, "md5-dos2unix": 16}  # digests that can be taken, and their bytes
+SMALL = 1 << 20  # bytes; a smaller file is not in the cache on its own
+
+_THREADS = 8
 _BATCH_FILES = 256
 _BATCH_BYTES = 8 << 20
-_TOLD_EVERY = 0.25  # seconds between two calls of `progress`
-_STUCK = 5.0  # seconds that a child gets to end after its input was closed
+_PIECE = 1 << 20  # bytes; DVC's own too, since it leaves a line end as it is that falls between two pieces
+_PROGRESS_EVERY = 0.25  # seconds
+_LEGACY_TEXT = bytes(range(32, 127)) + b"\n\r\t\f\b"  # dvc_data/hashfile/istextfile.py
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0)
 
 
 @dataclass
-class Work:
-    """One listing to be digested. `digests` has, for each kind, those of all files in the order of the listing; `known` are the files whose
-    digests are there already. `error` and `failed` (the file, relative to the listing's root) say why they are not complete."""
+class Reading:
+    """What was found at one path: `digests` by kind, as a declaration writes them, or in `problem` why there are none.
 
-    listing: Listing
+    While it is read, `file_digests` has for each kind those of all files, in the listing's order; `known` are files that the cache knew.
+    """
+
+    path: Path
     kinds: tuple[str, ...]
-    digests: dict[str, bytearray] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    size: int = 0
+    files: int = 0
+    is_folder: bool = False
+    cached: bool = False
+    problem: str = ""  # what follows the path in a sentence
+    failed: str = ""  # the file that has the problem, relative to the path; empty: the path itself
+    file_digests: dict[str, bytearray] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
-    error: OSError | None = None
-    failed: bytes = b""
-
-    def __post_init__(self) -> None:
-        for kind in self.kinds:
-            self.digests.setdefault(kind, bytearray(KINDS[kind] * len(self.listing.entries)))
 
     def put(self, number: int, kind: str, digest: bytes) -> None:
         """Keep the digest of one file."""
         width = KINDS[kind]
-        self.digests[kind][number * width : (number + 1) * width] = digest
+        self.file_digests[kind][number * width : (number + 1) * width] = digest
 
     def fail(self, name: bytes, error: OSError) -> None:
         """Keep the first thing that went wrong."""
-        if self.error is None:
-            self.failed, self.error = name, error
+        if self.problem:
+            return
+        self.failed = os.fsdecode(name)
+        if isinstance(error, FileNotFoundError):
+            self.problem = "does not exist"
+        elif error.errno == errno.ESTALE:
+            self.problem = "changed while it was read"
+        else:
+            self.problem = f"cannot be read: {error.strerror or error}"
 
 
-@dataclass(frozen=True)
-class _Job:
-    """One large file, or a run of small ones: entries `first` to before `last` of a listing."""
+def read_digests(wanted: Collection[Wanted], progress: Progress | None = None, cache: DataCache | None = None) -> dict[Wanted, Reading]:
+    """A reading for each wanted path and kinds of digest."""
+    readings = {key: Reading(*key) for key in wanted}
+    unread = [(reading, listing) for reading in readings.values() if (listing := _plan(reading, cache)) is not None]
+    read_at = time.time_ns()
+    _digest_all(unread, progress, sum(reading.size for reading in readings.values()))
+    while unread:
+        _finish(*unread.pop(), cache, read_at)
+    return readings
 
-    work: Work
-    first: int
-    last: int
-    size: int
-    is_large: bool = False
 
+def digest_file(path: bytes, expected: bytes, kinds: tuple[str, ...], advance: Callable[[int], None] = lambda _: None) -> list[bytes]:
+    """The digests of one regular file, by `kinds`. `expected` is its identity before; `advance` is told of the bytes read by and by.
 
-def digest_all(works: Sequence[Work], progress: Progress | None = None, done: int = 0, total: int = 0) -> None:
-    """Fill in the digests of all works. `progress` is called, at most four times a second and at the end; `done` bytes are there already.
-
-    What cannot be read becomes the work's `error`. An interrupt ends the threads and children at once.
+    Raises OSError where it cannot be read, with errno ESTALE where it is not, or no longer, the file that `expected` is of.
     """
-    hashing = _Hashing(works, done)
-    threads = [threading.Thread(target=hashing.run, args=(number,), daemon=True) for number in range(_parallel(works))]
-    for thread in threads:
-        thread.start()
+    size, done, text = size_in(expected), 0, False
+    hashes = [hashlib.sha256() if kind == "sha256" else hashlib.md5(usedforsecurity=False) for kind in kinds]
+    descriptor = os.open(path, _FLAGS)
     try:
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(_TOLD_EVERY)
-                if progress is not None and thread.is_alive():
-                    progress(min(hashing.done, total), total)
-    except BaseException:
-        hashing.stop()
-        raise
-    if hashing.error is not None:
-        raise hashing.error
+        at_end = False
+        while not at_end and done <= size:
+            asked = min(_PIECE, size + 1 - done)
+            piece = _read(descriptor, asked)
+            text = _is_text(piece[:512]) if not done and "md5-dos2unix" in kinds else text
+            for kind, digest in zip(kinds, hashes, strict=True):
+                digest.update(piece.replace(b"\r\n", b"\n") if text and kind == "md5-dos2unix" else piece)
+            done, at_end = done + len(piece), len(piece) < asked
+            advance(len(piece))
+        if done != size or identity(os.fstat(descriptor)) != expected:
+            raise OSError(errno.ESTALE, "changed while it was read", path)
+        return [digest.digest() for digest in hashes]
+    finally:
+        os.close(descriptor)
+
+
+def _read(descriptor: int, count: int) -> bytes:
+    """Exactly so many bytes, or all up to the end: one read may give less than the file has (a network's file system)."""
+    data = os.read(descriptor, count)
+    while 0 < len(data) < count and (more := os.read(descriptor, count - len(data))):
+        data += more
+    return data
+
+
+def _is_text(start: bytes) -> bool:
+    """DVC's guess before version 3, from a file's first 512 bytes: no NUL, and at most 30 % that is no ASCII text."""
+    return not start or (b"\0" not in start and len(start.translate(None, _LEGACY_TEXT)) / len(start) <= 0.30)
+
+
+def _digest_all(unread: Collection[tuple[Reading, Listing]], progress: Progress | None, total: int) -> None:
+    """Fill in `file_digests`. What cannot be read becomes the reading's problem; an interrupt ends the threads at their next piece."""
+    jobs = sorted(_jobs(unread), key=lambda job: job[-1], reverse=True)  # large files first: none is left for the end
+    done, lock, stopped = total - sum(job[-1] for job in jobs), threading.Lock(), threading.Event()
+
+    def advance(count: int) -> None:
+        nonlocal done
+        if stopped.is_set():
+            raise InterruptedError  # an OSError: the reading, which nobody will see, has a problem
+        with lock:
+            done += count
+
+    def digest(reading: Reading, listing: Listing, first: int, last: int) -> None:
+        folder = os.fsencode(listing.root) + (b"/" if listing.is_folder else b"")
+        for number in range(first, last):
+            if reading.problem:
+                return
+            entry = listing.entries[number]
+            try:
+                digests = digest_file(folder + entry_name(entry), entry_identity(entry), reading.kinds, advance)
+            except OSError as error:
+                reading.fail(entry_name(entry), error)
+                return
+            for kind, value in zip(reading.kinds, digests, strict=True):
+                reading.put(number, kind, value)
+
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with ThreadPoolExecutor(min(processors, _THREADS)) as pool:
+        try:
+            waiting = {pool.submit(digest, *job[:-1]) for job in jobs}
+            while waiting:
+                over, waiting = wait(waiting, _PROGRESS_EVERY, FIRST_EXCEPTION)
+                for future in over:
+                    future.result()
+                if progress is not None and waiting:
+                    progress(min(done, total), total)
+        except BaseException:
+            stopped.set()
+            pool.shutdown(cancel_futures=True)
+            raise
     if progress is not None:
         progress(total, total)
 
 
-class _Hashing:
-    """One hashing under way: the jobs that are left, the bytes done, the children at work."""
-
-    def __init__(self, works: Sequence[Work], done: int) -> None:
-        small = [(job.last - job.first, job.size) for job in _small(works)]
-        self._with_children = sum(count for count, _ in small) >= _MANY_FILES or sum(size for _, size in small) >= _MANY_BYTES
-        self._large, self._small = _large(works), _small(works)
-        self._lock, self._children, self._stopped = threading.Lock(), list[_Child](), False
-        self.done = done
-        self.error: BaseException | None = None
-
-    def run(self, number: int) -> None:
-        """What each thread does. The first keeps small files to itself, the next ones have a child for them, the rest leave them alone."""
-        child = _Child() if self._with_children and 0 < number <= _CHILDREN else None
-        with self._lock:
-            self._children += [child] if child else []
-        try:
-            while (job := self._next(takes_small=number == 0 or child is not None)) is not None:
-                if job.work.error is None:
-                    self._do(job, child)
-        except BaseException as error:  # noqa: BLE001  handed to the caller's thread
-            self.error = self.error or error
-            self._stopped = True
-        finally:
-            if child is not None:
-                child.close()
-
-    def stop(self) -> None:
-        """Let every thread end at its next piece, and end the children."""
-        self._stopped = True
-        with self._lock:
-            for child in self._children:
-                child.kill()
-
-    def _next(self, *, takes_small: bool) -> _Job | None:
-        with self._lock:
-            if self._stopped:
-                return None
-            return next(self._large, None) or (next(self._small, None) if takes_small else None)
-
-    def _do(self, job: _Job, child: _Child | None) -> None:
-        if job.is_large:
-            self._do_large(job.work, job.first)
-            return
-        work, entries = job.work, job.work.listing.entries
-        request = ",".join(work.kinds).encode() + b"\0" + _folder(work.listing) + b"\0" + b"".join(entries[job.first : job.last])
-        found, wrong = digest_batch(request) if child is None else child.ask(request)
-        if wrong:
-            number, name, reason = wrong.split(b"\0", 2)
-            work.fail(name, OSError(int(number), os.fsdecode(reason)))
-        else:
-            _keep(job, found)
-            self._advance(job.size)
-
-    def _do_large(self, work: Work, number: int) -> None:
-        name, expected = entry_name(work.listing.entries[number]), entry_identity(work.listing.entries[number])
-        try:
-            digests = digest_file(_folder(work.listing) + name, expected, work.kinds, self._advance)
-        except OSError as error:
-            work.fail(name, error)
-        else:
-            for kind, digest in zip(work.kinds, digests, strict=True):
-                work.put(number, kind, digest)
-
-    def _advance(self, count: int) -> None:
-        if self._stopped:
-            raise _Stopped
-        with self._lock:
-            self.done += count
-
-
-def _parallel(works: Sequence[Work]) -> int:
-    """How many threads there is work for."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return sum(1 for _ in itertools.islice(itertools.chain(_large(works), _small(works)), min(processors, _THREADS)))
-
-
-def _large(works: Sequence[Work]) -> Iterator[_Job]:
-    """A job for each file that is read in pieces. Jobs are made as they are asked for: there may be millions."""
-    for work in works:
-        for number, entry in enumerate(work.listing.entries):
-            size = size_in(entry_identity(entry))
-            if size > SMALL and number not in work.known:
-                yield _Job(work, number, number + 1, size, True)
-
-
-def _small(works: Sequence[Work]) -> Iterator[_Job]:
-    """The other files, a few hundred to a job."""
-    for work in works:
+def _jobs(unread: Collection[tuple[Reading, Listing]]) -> Iterator[tuple[Reading, Listing, int, int, int]]:
+    """Files `first` to before `last` of a listing, and their bytes: a few hundred small ones, or a large one."""
+    for reading, listing in unread:
         first, size = 0, 0
-        for number, entry in enumerate(work.listing.entries):
+        for number, entry in enumerate(listing.entries):
             own = size_in(entry_identity(entry))
-            apart = own > SMALL or number in work.known
-            if apart or number - first == _BATCH_FILES or size + own > _BATCH_BYTES:
-                if number > first:
-                    yield _Job(work, first, number, size)
-                first, size = number + apart, 0
-            size += 0 if apart else own
-        if len(work.listing.entries) > first:
-            yield _Job(work, first, len(work.listing.entries), size)
+            if number > first and (number in reading.known or number - first == _BATCH_FILES or size + own > _BATCH_BYTES):
+                yield reading, listing, first, number, size
+                first, size = number, 0
+            if number in reading.known:
+                first = number + 1
+            else:
+                size += own
+        if len(listing.entries) > first:
+            yield reading, listing, first, len(listing.entries), size
 
 
-class _Stopped(Exception):
-    """Somebody interrupted the hashing."""
+def _plan(reading: Reading, cache: DataCache | None) -> Listing | None:
+    """List what there is; None where nothing has to be read."""
+    try:
+        listing = list_files(reading.path)
+    except OSError as error:
+        name = os.fsencode(error.filename) if isinstance(error.filename, str | bytes) else b""
+        reading.fail(name.removeprefix(os.fsencode(reading.path)).lstrip(b"/"), error)
+        return None
+    reading.size, reading.files, reading.is_folder = listing.size, len(listing.entries), listing.is_folder
+    if cache is not None and _is_kept(listing):
+        real, now = _real(listing), listing_identity(listing)
+        found = {kind: digest for kind in reading.kinds if (digest := cache.find(_name(listing, kind), real, now)) is not None}
+        if len(found) == len(reading.kinds):
+            reading.digests, reading.cached = found, True
+            return None
+    reading.file_digests = {kind: bytearray(KINDS[kind] * len(listing.entries)) for kind in reading.kinds}
+    if cache is not None and listing.is_folder:
+        for number, real, found_now in _large(listing):
+            found = {kind: digest for kind in reading.kinds if (digest := cache.find(kind, real, found_now)) is not None}
+            if len(found) == len(reading.kinds):
+                reading.known.add(number)
+                for kind, digest in found.items():
+                    reading.put(number, kind, bytes.fromhex(digest))
+    return listing
 
 
-class _Child:
-    """One child process that digests batches. Where it cannot be started, or ends before its time, the batch is digested here."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        with contextlib.suppress(OSError, ValueError):  # no interpreter to start (an embedded one), or no process left: done here, then
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", reader.__file__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                cwd=os.sep,
-            )
-
-    def ask(self, request: bytes) -> tuple[bytes, bytes]:
-        """What `digest_batch` answers."""
-        if self._process is not None and self._process.stdin is not None and self._process.stdout is not None:
-            try:
-                self._process.stdin.write(LENGTH.pack(len(request)) + request)
-                self._process.stdin.flush()
-                return _message(self._process.stdout), _message(self._process.stdout)
-            except (OSError, EOFError):
-                self.close()
-        return digest_batch(request)
-
-    def kill(self) -> None:
-        """End the child at once."""
-        process = self._process
-        if process is not None:
-            process.kill()
-
-    def close(self) -> None:
-        """Let the child end, and wait for it."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        for stream in (process.stdin, process.stdout):
-            with contextlib.suppress(OSError):  # it ended before it had read all
-                if stream is not None:
-                    stream.close()
-        try:
-            process.wait(_STUCK)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+def _finish(reading: Reading, listing: Listing, cache: DataCache | None, read_at: int) -> None:
+    """Make the one digest of each kind, and remember what was read."""
+    columns, reading.file_digests = reading.file_digests, {}
+    if reading.problem:
+        return
+    for kind in reading.kinds:
+        reading.digests[kind] = tree_sha256(listing, columns[kind]) if kind == "sha256" else dvc_md5(listing, columns[kind])
+        if cache is None or not _is_kept(listing):
+            continue
+        now = listing_identity(listing)
+        cache.keep(_name(listing, kind), _real(listing), now, reading.digests[kind], newest=listing.newest, read_at=read_at)
+        for number, real, now in _large(listing) if listing.is_folder else ():
+            if number not in reading.known:
+                digest = columns[kind][number * KINDS[kind] : (number + 1) * KINDS[kind]].hex()
+                cache.keep(kind, real, now, digest, newest=max(identity_fields(now)[1:3]), read_at=read_at)
 
 
-def _message(stream: IO[bytes]) -> bytes:
-    header = stream.read(LENGTH.size)
-    length = LENGTH.unpack(header)[0] if len(header) == LENGTH.size else -1
-    body = stream.read(length) if length >= 0 else b""
-    if len(body) != length:
-        raise EOFError("the child ended")
-    return body
+def _large(listing: Listing) -> Iterator[tuple[int, Path, bytes]]:
+    """Number, real path and identity of each file that the cache holds on its own."""
+    for number, entry in enumerate(listing.entries):
+        if size_in(entry_identity(entry)) > SMALL:
+            yield number, _real(listing, entry_name(entry)), entry_identity(entry)
 
 
-def _keep(job: _Job, found: bytes) -> None:
-    """Sort the digests of a batch, which come file by file, by kind."""
-    kinds = job.work.kinds
-    step = sum(KINDS[kind] for kind in kinds)
-    offset = 0
-    for kind in kinds:
-        width = KINDS[kind]
-        column = b"".join(found[at : at + width] for at in range(offset, len(found), step)) if len(kinds) > 1 else found
-        job.work.digests[kind][job.first * width : job.last * width] = column
-        offset += width
+def _is_kept(listing: Listing) -> bool:
+    return listing.is_folder or listing.size > SMALL
 
 
-def _folder(listing: Listing) -> bytes:
-    """What goes before an entry's name: the folder with its slash, or the path of the one file."""
-    return os.fsencode(listing.root) + (b"/" if listing.is_folder else b"")
+def _name(listing: Listing, kind: str) -> str:
+    """What the cache calls a digest: a folder's is another thing than a file's."""
+    return f"folder:{kind}" if listing.is_folder else kind
+
+
+def _real(listing: Listing, name: bytes = b"") -> Path:
+    return Path(os.path.realpath(os.path.join(listing.root, os.fsdecode(name)) if name else listing.root))

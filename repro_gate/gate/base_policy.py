@@ -19,7 +19,8 @@ from repro_gate.baseline.model import FILE_NAME as LOCK_NAME
 from repro_gate.baseline.model import Baseline
 from repro_gate.checkout.inspection import Checkout, outermost
 from repro_gate.checkout.refs import commit_of, file_at, merge_base
-from repro_gate.data.declarations import DECLARING, MAX_CROISSANT, DataProblem, expand_items
+from repro_gate.data.declarations import DECLARING, MAX_CROISSANT, expand_items
+from repro_gate.data.formats import DataProblem
 from repro_gate.errors import GateError, UsageError
 from repro_gate.files import scratch_folder
 from repro_gate.gate.options import Options
@@ -63,8 +64,8 @@ def judging(head: Spec, checkout: Checkout, options: Options) -> EffectivePolicy
     policy = options.policy or base.policy()
     found, notes = _weakened(start if start.raw is not None else base, head.path)
     if policy == "base":
-        return EffectivePolicy(base.judge(ref), base.baseline(), BaseFinding(ref, tip, policy, found), notes)
-    return EffectivePolicy(head, read_baseline(head.path.parent / LOCK_NAME), BaseFinding(ref, start.commit, policy, found), notes)
+        return EffectivePolicy(base.judge(ref), base.baseline(), BaseFinding(ref, tip, "base", found), notes)
+    return EffectivePolicy(head, read_baseline(head.path.parent / LOCK_NAME), BaseFinding(ref, start.commit, "head", found), notes)
 
 
 def _commit_of(root: Path, ref: str) -> str:

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from repro_gate import __version__
-from repro_gate.baseline.build import config_hash_of
-from repro_gate.baseline.config_hash import ConfigHash
+from repro_gate.baseline.config_hash import ConfigHash, hash_inputs
 from repro_gate.baseline.drift import entry_of, judge
+from repro_gate.baseline.inputs import config_hash_of
 from repro_gate.baseline.model import Baseline, BaselineFinding, Entry, Outcome
 from repro_gate.baseline.results import outcome_of
-from repro_gate.baseline.tree import hash_inputs
 from repro_gate.baseline.unhashed import outside_facts
 from repro_gate.checks.interface import Evidence
 from repro_gate.compare.traces import processes
@@ -48,7 +47,8 @@ def record_of(series: Series, hashed: ConfigHash, machine: Mapping[str, str], no
     outcomes: list[Outcome] = []
     for seed in seeds:
         run = series.pair(seed)[0]
-        outcomes.append(outcome_of(run, series.artifacts.get(run.plan.name, {})))
+        files = series.artifacts.get(run.plan.name, {})
+        outcomes.append(outcome_of(run, dict(zip(files, series.contents([*files.values()]), strict=True))))
     return entry_of(hashed, outcomes, outside_facts(series.pair()[0], machine), now.strftime("%Y-%m-%dT%H:%M:%SZ"), __version__)
 
 

@@ -12,8 +12,9 @@ from repro_gate.checkout.inspection import Checkout, inspect_checkout
 from repro_gate.checks import ALL, run_static
 from repro_gate.checks.interface import RUNS, CheckResult, Evidence
 from repro_gate.data.cache import DataCache, default_cache_path
-from repro_gate.data.declarations import DataProblem, expand_items
+from repro_gate.data.declarations import expand_items
 from repro_gate.data.declared import DataFinding, verify_data
+from repro_gate.data.formats import DataProblem
 from repro_gate.machine import read_machine
 from repro_gate.runs.progress import Watch
 from repro_gate.spec.model import DataItem, Spec
@@ -38,10 +39,10 @@ def gather(spec: Spec, checkout: Checkout, watch: Watch, environment: Mapping[st
     """The evidence of the checkout: what git says, declared data hashed, this machine. Its `spec.data` is what the declarations name."""
     data = declared(spec, watch, environment, cached=cached)
     return Evidence(
-        replace(spec, data=data.items),
-        checkout.commit,
-        checkout.uncommitted,
-        0,
+        spec=replace(spec, data=data.items),
+        commit=checkout.commit,
+        uncommitted=checkout.uncommitted,
+        files=0,
         data=data.findings,
         data_problems=data.problems,
         checkout=checkout,

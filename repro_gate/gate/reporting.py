@@ -16,10 +16,11 @@ from repro_gate.baseline.model import AgainstFinding, BaselineFinding, Entry
 from repro_gate.checks import run_checks
 from repro_gate.checks.interface import CheckResult, Evidence
 from repro_gate.compare.cost import measure_cost
+from repro_gate.compare.distances import losses_of
 from repro_gate.compare.fingerprint import fingerprint
 from repro_gate.compare.model import Cost
 from repro_gate.compare.noise_floor import noise_floor
-from repro_gate.compare.traces import losses_of, processes
+from repro_gate.compare.traces import processes
 from repro_gate.gate.base_policy import EffectivePolicy
 from repro_gate.gate.config_hash import compare_entry, unproven
 from repro_gate.gate.options import Options
@@ -56,27 +57,27 @@ def make_report(options: Options, series: Series, found: Found, started: datetim
     weaker = tuple(Reason("isolation/same-user", note, SAME_USER_REMEDY) for note in options.isolation.notes)
     first = next(iter(series.pair()), None)
     report = Report(
-        verdict,
-        __version__,
-        started.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        round(seconds, 3),
-        _subject(spec, options, evidence, series.runs),
-        reasons,
-        (*notes, *found.before, *weaker),
-        comparisons,
-        _settings(first),
-        _non_finite(first),
-        series.floor or (noise_floor(*defaults) if defaults else None),
-        cost,
-        spec.cost.max_percent,
-        checklist,
-        tuple(_summary(run, series.artifact_counts.get(run.plan.name, 0)) for run in series.runs),
-        fingerprint(first.traces, first.plan.arm.seed, _unsteady(evidence)) if first else None,
-        spec.determinism.tolerance,
-        found.hashed,
-        held,
-        found.against,
-        found.judged.base,
+        verdict=verdict,
+        tool_version=__version__,
+        started=started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        seconds=round(seconds, 3),
+        subject=_subject(spec, options, evidence, series.runs),
+        reasons=reasons,
+        notes=(*notes, *found.before, *weaker),
+        comparisons=comparisons,
+        settings=_settings(first),
+        non_finite=_non_finite(first),
+        noise_floor=series.floor or (noise_floor(*defaults) if defaults else None),
+        cost=cost,
+        cost_budget_pct=spec.cost.max_percent,
+        checklist=checklist,
+        runs=tuple(_summary(run, series.artifact_counts.get(run.plan.name, 0)) for run in series.runs),
+        fingerprint=fingerprint(first.traces, first.plan.arm.seed, _unsteady(evidence)) if first else None,
+        tolerance=spec.determinism.tolerance,
+        config_hash=found.hashed,
+        baseline=held,
+        against=found.against,
+        base=found.judged.base,
     )
     return replace(report, reproduce=_reproduce(options, report))
 
@@ -98,7 +99,7 @@ def _findings(
         found.against,
         "" if options.locking else _not_held(found),
         unproven(found.hashed),
-        series.beside,
+        series.unrecorded,
         (*found.judged.notes, *found.evidence.notes, *series.notes),
     )
 
@@ -116,13 +117,13 @@ def _subject(spec: Spec, options: Options, evidence: Evidence, runs: Sequence[Ru
     shown = {name: value for name, value in facts.items() if name not in ("process", "interpreter")}
     command = spec.train.run if spec.train.run is not None else "(inline snippet)"
     return Subject(
-        _spec_path(spec, options, evidence),
-        command.strip(),
-        evidence.commit,
-        evidence.uncommitted,
-        spec.random_state.seeds,
-        shown,
-        options.isolation.level,
+        spec=_spec_path(spec, options, evidence),
+        command=command.strip(),
+        commit=evidence.commit,
+        uncommitted=evidence.uncommitted,
+        seeds=spec.random_state.seeds,
+        versions=shown,
+        isolation=options.isolation.level,
     )
 
 
@@ -157,17 +158,17 @@ def _non_finite(run: Run | None) -> tuple[tuple[int, str], ...]:
 
 def _summary(run: Run, artifacts: int) -> RunSummary:
     return RunSummary(
-        run.plan.name,
-        run.plan.arm.name,
-        run.plan.arm.seed,
-        run.steps,
-        round(run.ended.seconds, 3),
-        run.ended.exit_code,
-        run.outcome,
-        len(processes(run.traces)),
-        _settings(run),
-        run.ended.tail[-60:] if run.log_matters else (),
-        artifacts,
+        name=run.plan.name,
+        arm=run.plan.arm.name,
+        seed=run.plan.arm.seed,
+        steps=run.steps,
+        seconds=round(run.ended.seconds, 3),
+        exit_code=run.ended.exit_code,
+        outcome=run.outcome,
+        processes=len(processes(run.traces)),
+        settings=_settings(run),
+        log_tail=run.ended.tail[-60:] if run.log_matters else (),
+        artifacts=artifacts,
     )
 
 

@@ -25,8 +25,7 @@ from repro_gate.gate.evidence import gather
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import Facts, Finding, explains, look, notes, preflight, require
 from repro_gate.gate.reporting import Found, make_report
-from repro_gate.install.install import installed
-from repro_gate.install.store import environments_root
+from repro_gate.install.install import environments_root, installed
 from repro_gate.report.model import Reason, Report
 from repro_gate.runs.gate_folder import GateFolder, open_gate_folder
 from repro_gate.runs.launch import Run
@@ -81,7 +80,8 @@ def gate(spec: Spec, options: Options, watch: Watch) -> GateResult:
         )
         hashed = config_hash_of_series(evidence, series)
         sound = not unsound(evidence, series.runs)
-        entry = record_of(series, hashed, evidence.machine, started) if hashed is not None and sound else None
+        recorded = sound and (options.locking or judged.baseline is not None)  # else nobody asks for it, and artifacts need not be read
+        entry = record_of(series, hashed, evidence.machine, started) if hashed is not None and recorded else None
         against = None if other is None else compare_with_ref(other, checkout, evidence, series, hashed, options)
         found = Found(judged, evidence, hashed, entry, against, _worth_knowing(found_before, facts, series.runs))
         return GateResult(make_report(options, series, found, started, monotonic() - clock), entry)

@@ -44,7 +44,7 @@ class Findings:
     against: AgainstFinding | None = None
     not_compared: str = ""  # why a baseline that is there says nothing about this gate run
     unproven: str = ""  # why the config hash does not stand for its inputs, where it does not
-    beside: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # id of a notice -> message and remedy
+    unrecorded: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # id of a notice -> message and remedy
     remarks: tuple[str, ...] = ()  # what the workspaces do not hold, what could not be read, and why
 
 
@@ -226,7 +226,7 @@ def _notes(findings: Findings) -> tuple[Reason, ...]:
     notes: dict[Reason, None] = {Reason("gate/remark", note): None for note in findings.remarks}
     if findings.not_compared and findings.spec.baseline.on_change != "fail":
         notes[Reason("baseline/not-compared", findings.not_compared)] = None
-    notes |= {Reason(name, message, remedy): None for name, (message, remedy) in findings.beside.items()}
+    notes |= {Reason(name, message, remedy): None for name, (message, remedy) in findings.unrecorded.items()}
     for run in findings.runs:
         if run.ended.left_running:
             notes[Reason("run/left-running", f"run {run.plan.name} left {run.ended.left_running} processes running; they were ended")] = (

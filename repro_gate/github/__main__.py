@@ -1,7 +1,7 @@
-"""`python -m repro_gate.github action|gate|publish`: what the steps of the action start.
+"""`python -m repro_gate.github action|gate|publish`: the steps of the actions. Errors are printed here.
 
-`action` is the container's: gate, then publish, in one process. `gate` and `publish` are the steps of the composite actions: the first runs
-an untrusted code and has no token, the second has the token and runs nothing of the stranger's. Errors are printed here.
+`action` is the container's: gate, then publish, in one process. In the composite actions `gate` runs untrusted code and has no token, and
+`publish` has the token and runs no untrusted code.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 
 from repro_gate.errors import GateError, Inconclusive, UsageError
 from repro_gate.escape import for_workflow_log
-from repro_gate.github import workflow
 
 PHASES = ("action", "gate", "publish")
 
@@ -35,25 +34,25 @@ def main(arguments: Sequence[str]) -> int:
         phase = arguments[0] if arguments else "action"
         if phase != "publish":
             start_anew(os.environ, keep=secret_names(os.environ))
-        secrets = handed_over()  # all of them are to be taken out of the report; the gate itself needs no more than the token
+        secrets = handed_over()  # all of them are taken out of the report; the gate itself needs no more than the token
         needed = {name: value for name, value in secrets.items() if name in NEEDED}
-        return _phase(phase, {**os.environ, **needed}, known_secrets({**os.environ, **secrets}))
+        return _run(phase, {**os.environ, **needed}, known_secrets({**os.environ, **secrets}))
     except GateError as error:
-        _say(error.diagnostics(), error=True)
+        _print_error(error.diagnostics())
         return error.exit_code
     except KeyboardInterrupt:
-        _say("interrupted", error=True)
+        _print_error("interrupted")
         return Inconclusive.exit_code
     except Exception:  # noqa: BLE001  a mistake of ours must not look like a finding
         import traceback
 
-        _say("an error inside the gate, which says nothing about the training; please report it:", error=True)
+        _print_error("an error inside the gate, which says nothing about the training; please report it:")
         for line in traceback.format_exc().rstrip().split("\n"):
             print(for_workflow_log(line), file=sys.stderr)
         return Inconclusive.exit_code
 
 
-def _phase(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> int:
+def _run(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> int:
     from repro_gate.github.activity import decide
     from repro_gate.github.run_phase import gate_phase
     from repro_gate.github.settings import read_inputs, read_job
@@ -63,17 +62,18 @@ def _phase(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> 
     if phase != "publish" and inputs.command == "run":
         gate_phase(inputs, job, decision, environment, known)
     if phase == "gate":
-        return 0  # what came of it lies in the report folder, and the next step tells it
+        return 0  # the outcome lies in the report folder, and the next step publishes it
     from repro_gate.github.publish_phase import publish_phase
 
     return publish_phase(inputs, job, decision, known, sys.stdout)
 
 
-def _say(text: str, *, error: bool) -> None:
-    """An annotation without a place: the first thing that a person sees of a red step."""
-    from repro_gate.report.annotations import Annotation
+def _print_error(text: str) -> None:
+    """An annotation without a file: the first thing that a person sees of a red step."""
+    from repro_gate.github import workflow
+    from repro_gate.report.findings import Annotation
 
-    print(workflow.annotation(Annotation("error" if error else "notice", "Repro Gate", text)), flush=True)
+    print(workflow.annotation(Annotation("error", "Repro Gate", text)), flush=True)
 
 
 if __name__ == "__main__":

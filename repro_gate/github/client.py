@@ -1,30 +1,61 @@
-"""GitHub's API, as far as the gate needs it: who the token is, pull requests, and the comments of a conversation.
-Each method is one endpoint; how a request is made stands in `transport`.
-"""
+"""GitHub's API, as far as the gate needs it: who the token is, pull requests, and their comments. Each method is one endpoint."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
+import msgspec
 import requests
+from msgspec import Meta, field
 
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
-from repro_gate.github.client_errors import NOT_FOUND, UNAUTHORIZED, ApiError, Uncertain, json_of
-from repro_gate.github.client_shapes import ShapeError, comment_of, login_of, pull_request_of
-from repro_gate.github.event import is_commit, is_repository
-from repro_gate.github.model import Comment, PullRequest, Secret
-from repro_gate.github.servers import graphql_beside, same_origin, server
-from repro_gate.github.transport import Answer, Call, Limits, Transport
+from repro_gate.github.event import Malformed, Number, PullRequest, Word, decode, is_commit, is_repository
+from repro_gate.github.retry import NOT_FOUND, UNAUTHORIZED, ApiError, Call, Limits, Uncertain
+from repro_gate.github.settings import Secret, graphql_beside
+from repro_gate.github.transport import Transport, same_origin, server
 
 PER_PAGE = "100"  # GitHub's most
 MOST_PAGES = 100  # GitHub itself closes a conversation at 2,500 comments
 _VIEWER = "query { viewer { login } }"
 _UNPROCESSABLE = 422
 _T = TypeVar("_T")
+
+
+class Account(msgspec.Struct, frozen=True):
+    """A person or an app; an app's login ends in `[bot]`."""
+
+    login: Word
+
+
+class Comment(msgspec.Struct, frozen=True):
+    """One comment of a pull request's conversation."""
+
+    id: Number
+    url: Annotated[str, Meta(max_length=2048)] = field(name="html_url")
+    text: Annotated[str, Meta(max_length=2**18)] | None = field(name="body", default=None)  # GitHub's own limit is 65,536
+    user: Account | None = None
+
+    @property
+    def body(self) -> str:
+        """Its text; empty where there is none."""
+        return self.text or ""
+
+    @property
+    def author(self) -> str:
+        """The author's login; empty where the account is gone."""
+        return "" if self.user is None else self.user.login
+
+
+class _Data(msgspec.Struct, frozen=True):
+    viewer: Account | None = None
+
+
+class _Viewer(msgspec.Struct, frozen=True):
+    data: _Data | None = None
 
 
 class Api:
@@ -65,33 +96,28 @@ class Api:
 
         GraphQL's `viewer` knows installations too (`github-actions[bot]`, spelled as REST spells it); `GET /user` knows people only.
         """
-        call = Call("POST", self._graphql, "/graphql", body={"query": _VIEWER}, graphql=True)
-        document = self._unless_refused(call)
-        data = document.get("data") if isinstance(document, dict) else None
-        viewer = data.get("viewer") if isinstance(data, dict) else None
-        if viewer is not None:
-            return _shaped(call, viewer, login_of)
-        call = self._call("GET", "/user")
-        document = self._unless_refused(call)
-        return None if document is None else _shaped(call, document, login_of)
+        call = Call(method="POST", url=self._graphql, path="/graphql", body={"query": _VIEWER}, graphql=True)
+        answer = self._unless_refused(call, _Viewer)
+        if answer is not None and answer.data is not None and answer.data.viewer is not None:
+            return answer.data.viewer.login
+        account = self._unless_refused(self._call("GET", "/user"), Account)
+        return None if account is None else account.login
 
     def pull(self, number: int) -> PullRequest | None:
         """A pull request by its number; None where there is none, or none that this token may see."""
-        call = self._call("GET", f"/repos/{self._repository}/pulls/{number:d}")
         try:
-            answer = self._transport.send(call)
+            return self._ask(self._call("GET", f"/repos/{self._repository}/pulls/{number:d}"), PullRequest)
         except ApiError as error:
             if error.status != NOT_FOUND:
                 raise
             return None
-        return _shaped(call, _document(call, answer), pull_request_of)
 
     def pulls_at(self, sha: str) -> tuple[PullRequest, ...]:
         """The pull requests that GitHub ties to a commit, whatever their state; none where it has no such commit."""
         if not is_commit(sha):  # `..` would name another endpoint
             return ()
         try:
-            return tuple(self._pages(f"/repos/{self._repository}/commits/{sha}/pulls", {}, pull_request_of))
+            return tuple(self._pages(f"/repos/{self._repository}/commits/{sha}/pulls", {}, PullRequest))
         except ApiError as error:
             if error.status not in {NOT_FOUND, _UNPROCESSABLE}:
                 raise
@@ -102,22 +128,22 @@ class Api:
         owner, _, branch = head.partition(":")
         if not owner or not branch:  # GitHub would leave the filter out and name every pull request
             raise UsageError(f"head: {for_terminal(head, 100)!r} is not OWNER:BRANCH")
-        found = self._pages(f"/repos/{self._repository}/pulls", {"state": "open", "head": head}, pull_request_of)
-        return tuple(pull for pull in found if pull.head_ref == branch and _owned(pull, owner))
+        found = self._pages(f"/repos/{self._repository}/pulls", {"state": "open", "head": head}, PullRequest)
+        return tuple(pull for pull in found if pull.head.ref == branch and _owned(pull, owner))
 
     def comments(self, number: int) -> Iterator[Comment]:
         """The comments of a pull request's conversation, oldest first, page by page."""
-        return self._pages(f"/repos/{self._repository}/issues/{number:d}/comments", {}, comment_of)
+        return self._pages(f"/repos/{self._repository}/issues/{number:d}/comments", {}, Comment)
 
     def create_comment(self, number: int, body: str) -> Comment:
         """Write a new comment. Raises Uncertain where it may or may not have been made: look for it before trying again."""
         call = self._call("POST", f"/repos/{self._repository}/issues/{number:d}/comments", body={"body": body}, once=True)
-        return _shaped(call, _document(call, self._transport.send(call)), comment_of)
+        return self._ask(call, Comment)
 
     def update_comment(self, comment_id: int, body: str) -> Comment:
         """Give a comment another text. ApiError with status 404: it is not there any more."""
         call = self._call("PATCH", f"/repos/{self._repository}/issues/comments/{comment_id:d}", body={"body": body})
-        return _shaped(call, _document(call, self._transport.send(call)), comment_of)
+        return self._ask(call, Comment)
 
     def delete_comment(self, comment_id: int) -> None:
         """Take a comment away. One that is not there is away."""
@@ -128,33 +154,33 @@ class Api:
                 raise
 
     def _call(self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: object = None, once: bool = False) -> Call:
-        return Call(method, self._root + path, path, params=params or {}, body=body, once=once, write=method != "GET")
+        url = self._root + path
+        return Call(method=method, url=url, path=path, params=params or {}, body=body, once=once, write=method != "GET")
 
-    def _unless_refused(self, call: Call) -> object:
-        """The answer's document; None where this token may not ask or the server does not know the question.
+    def _ask(self, call: Call, kind: type[_T]) -> _T:
+        return _decoded(call, self._transport.send(call).body, kind)
+
+    def _unless_refused(self, call: Call, kind: type[_T]) -> _T | None:
+        """The answer; None where this token may not ask or the server does not know the question.
 
         A wrong token, a rate limit and trouble at GitHub's are raised: not to know for now is not to know at all.
         """
         try:
-            return _document(call, self._transport.send(call))
+            return self._ask(call, kind)
         except ApiError as error:
             if error.status is None or error.status == UNAUTHORIZED or error.status >= 500 or error.reason_id == "github/rate-limit":
                 raise
             return None
 
-    def _pages(self, path: str, params: Mapping[str, str], shape: Callable[[object], _T]) -> Iterator[_T]:
+    def _pages(self, path: str, params: Mapping[str, str], kind: type[_T]) -> Iterator[_T]:
         """Every item of every page. Raises ApiError for a next page on another origin, and for a list without end."""
         call = self._call("GET", path, params={**params, "per_page": PER_PAGE})
         for _ in range(MOST_PAGES):
             answer = self._transport.send(call)
-            page = _document(call, answer)
-            if not isinstance(page, list):
-                raise _misshapen(call, "it is not a list")
-            for item in page:
-                yield _shaped(call, item, shape)
+            yield from _decoded(call, answer.body, list[kind])  # type: ignore[valid-type]
             if answer.next_url is None:
                 return
-            call = Call("GET", same_origin(answer.url, answer.next_url, str(call)), path)
+            call = Call(method="GET", url=same_origin(answer.url, answer.next_url, str(call)), path=path)
         raise ApiError(f"{call}: more than {MOST_PAGES} pages", remedy="close this pull request and open another: its list has no end")
 
 
@@ -162,23 +188,14 @@ def _owned(pull: PullRequest, owner: str) -> bool:
     return pull.head_repository is None or pull.head_repository.partition("/")[0].lower() == owner.lower()
 
 
-def _document(call: Call, answer: Answer) -> object:
-    document = json_of(answer.body)
-    if document is ...:
-        raise _misshapen(call, "it is not JSON")
-    return document
-
-
-def _shaped(call: Call, value: object, shape: Callable[[object], _T]) -> _T:
+def _decoded(call: Call, body: bytes, kind: type[_T]) -> _T:
+    """Raises ApiError for an answer that is none of GitHub's. A write that must not be repeated was answered as done: it may have been."""
     try:
-        return shape(value)
-    except ShapeError as error:
+        return decode(body, kind)
+    except Malformed as error:
         reason = str(error)
-    raise _misshapen(call, reason)
-
-
-def _misshapen(call: Call, reason: str) -> ApiError:
-    """An answer that is none of GitHub's. A write that must not be made twice was answered as done, so it may have been."""
-    kind = Uncertain if call.once else ApiError
-    remedy = "see that GITHUB_API_URL is the API of a GitHub server and that no proxy answers in its place"
-    return kind(f"{call}: the answer is not of the expected form: {reason}", remedy=remedy, reason_id="github/shape")
+    raise (Uncertain if call.once else ApiError)(
+        f"{call}: the answer is not of the expected form: {reason}",
+        remedy="see that GITHUB_API_URL is the API of a GitHub server and that no proxy answers in its place",
+        reason_id="github/shape",
+    )

@@ -1,27 +1,33 @@
-"""The sticky comment: one for each marker's key and pull request, found again, written in place, and never moved back to an older run.
- GitHub has no compare-and-swap for comments, so `post` goes in rounds: look (all
-comments, then the pull request's head, right before writing), decide (`decide`, a pure function), act, wait for `SETTLE`, and look again
-until there is nothing left to do.
+"""The sticky comment: one for each spec and pull request, found by the hidden marker in its first line, updated in place by the newest run.
 
-What that guarantees, with any number of runs at once: one comment is left, the one with the lowest id, and it tells of the newest run, as
-long as no run takes longer than `SETTLE` from its look to the end of its write. A run that stalls for longer in just that place can put its
-text over that of a newer run of the same head that has ended meanwhile; the next run sets it right. A run of an older head cannot, unless
-the head moved while it stalled. Duplicates, whatever their cause, go with the next post.
+GitHub has no compare-and-swap for comments, so `post` goes in rounds: read all comments and the pull request's head, decide (`decide`, a
+pure function), act, wait for `SETTLE`, and read again until nothing is left to do. With any number of runs at once, one comment is left,
+the one with the lowest id, with the newest run's text, as long as no run takes longer than `SETTLE` from its read to the end of its write.
+A run that stalls there can overwrite a newer run of the same head; the next run corrects it. Duplicates go with the next post.
 
-A comment is ours by its marker and its author; one whose marker a person took out is theirs now, and is left alone.
+A comment is ours by its marker and its author: everybody who may comment can write a marker.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import posixpath
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, field
 
 from repro_gate.errors import UsageError
-from repro_gate.github.client_errors import ApiError, Uncertain
-from repro_gate.github.marker import marker_line, read_marker
-from repro_gate.github.model import COMMENT_WHEN, Comment, Marker, Posted, PullRequest
+from repro_gate.escape import for_terminal
+from repro_gate.github.client import Api, Comment
+from repro_gate.github.event import Commit, Malformed, Number, PullRequest
+from repro_gate.github.event import decode as decode_json
+from repro_gate.github.retry import ApiError, Uncertain
+from repro_gate.github.settings import COMMENT_WHEN
 
 LIMIT = 65_536  # characters of a comment; GitHub answers "Body is too long (maximum is 65536 characters)"
 SHORTEST = 2_000  # below this no shorter form is asked for
@@ -31,39 +37,70 @@ POSTS = 3  # new comments at most, where GitHub did not say whether it made one
 ACTIONS_BOT = "github-actions[bot]"  # whose comments those of GITHUB_TOKEN are
 
 
-class Conversation(Protocol):
-    """What `post` needs of GitHub. `client.Api` is one."""
+MARKER_LIMIT = 400  # characters of the marker's line; the longest that is written has 299
+_OPEN, _CLOSE = "<!-- repro-gate ", " -->"
 
-    def viewer(self) -> str | None:
-        """Login of the token's own identity, None where it cannot be told."""
 
-    def pull(self, number: int, /) -> PullRequest | None:
-        """The pull request as it is now, None where there is none."""
+class Marker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="v", tag=1):
+    """What the hidden first line says: whose comment it is and of which run. Hex digits and numbers cannot end an HTML comment."""
 
-    def comments(self, number: int, /) -> Iterable[Comment]:
-        """Its whole conversation."""
-
-    def create_comment(self, number: int, body: str, /) -> Comment:
-        """A new comment. Raises Uncertain where it may or may not have been made."""
-
-    def update_comment(self, comment_id: int, body: str, /) -> Comment:
-        """Another text for a comment."""
-
-    def delete_comment(self, comment_id: int, /) -> None:
-        """Take a comment away; one that is gone already is no error."""
+    key: Annotated[str, Meta(pattern=r"^[0-9a-z]{1,64}\Z")]  # one for each spec and report folder
+    head_sha: Commit = field(name="head")
+    run_id: Number = field(name="run")
+    run_attempt: Number = field(name="attempt")
+    state: Annotated[str, Meta(pattern=r"^[0-9a-f]{0,64}\Z")]  # digest of what `on-change` compares
 
 
 @dataclass(frozen=True)
-class Standing:
-    """One comment of ours that stands in the conversation."""
+class Posted:
+    """What came of a comment. `outcome`: `created`, `updated`, `unchanged`, `skipped` (with `reason`) or `refused` (a read-only token)."""
+
+    outcome: str
+    reason: str = ""
+    url: str = ""
+
+
+def key_for(spec_path: str, *extra: str) -> str:
+    """The marker's key: 32 hex digits, one for each spec (its path in the repository, however it is spelled) and `extra`."""
+    parts = [posixpath.normpath(spec_path), *extra]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def marker_line(marker: Marker) -> str:
+    """The line itself, without its end. Raises UsageError for a marker that could not be read back."""
+    line = f"{_OPEN}{msgspec.json.encode(marker).decode()}{_CLOSE}"
+    if read_marker(line) != marker:
+        raise UsageError(
+            f"no comment can be marked for {for_terminal(str(marker), MARKER_LIMIT)}",
+            remedy="a marker holds a commit of 40 or 64 hex digits and the numbers of a workflow run: post a report that the action made",
+        )
+    return line
+
+
+def read_marker(body: str) -> Marker | None:
+    """The marker in a comment's first line; None where there is none or it is not exactly of the form that `marker_line` writes."""
+    line = body[: MARKER_LIMIT + 2].partition("\n")[0].removesuffix("\r")
+    if len(line) > MARKER_LIMIT or not line.isascii() or not line.startswith(_OPEN) or not line.endswith(_CLOSE):
+        return None
+    data = line[len(_OPEN) : -len(_CLOSE)].encode()
+    try:
+        marker = decode_json(data, Marker)
+    except Malformed:
+        return None
+    return marker if msgspec.json.encode(marker) == data else None  # another order, a field twice
+
+
+@dataclass(frozen=True)
+class Existing:
+    """One comment of ours in the conversation."""
 
     comment: Comment
     marker: Marker
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What this run has to say: its marker, its whole text, and when it is to be said. `written`: what came of it so far, or empty."""
+class Desired:
+    """The comment that this run wants: its marker, its whole text, and when to post it. `written`: what came of it so far, or empty."""
 
     marker: Marker
     text: str
@@ -73,7 +110,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Step:
+class Action:
     """What to do next: end with `end`; or else make a new comment (`keep` is None), or put `text` into `keep` (None: it is right as it is),
     then delete `surplus`. `own`: the text is this run's."""
 
@@ -85,7 +122,7 @@ class Step:
 
 
 def post(
-    api: Conversation,
+    api: Api,
     number: int,
     marker: Marker,
     body: Callable[[int], str],
@@ -94,7 +131,7 @@ def post(
     verdict: str,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Posted:
-    """Say `body` in pull request `number`. `body` gets the number of characters it may have and returns Markdown of at most that.
+    """Post `body` on pull request `number`. `body` gets the number of characters it may have and returns Markdown of at most that.
 
     `when` is one of COMMENT_WHEN: `on-failure` makes no new comment for a passing verdict, but brings one that is there up to date;
     `on-change` writes where the marker's state is another than that of the comment there. What GitHub refuses is an outcome with its
@@ -105,110 +142,110 @@ def post(
         raise UsageError(f"comment: {when!r} is not one of {', '.join(COMMENT_WHEN)}", remedy="comment: always")
     if when == "never":
         return Posted("skipped")
-    return _Visit(api, number, marker, body, when, verdict).run(sleep)
+    return _Upsert(api, number, marker, body).run(when, verdict, sleep)
 
 
-def decide(wish: Wish, standing: Sequence[Standing], pull: PullRequest | None) -> Step:
-    """The next step, from what was just seen. `standing` holds all comments of ours under this key."""
+def decide(desired: Desired, existing: Sequence[Existing], pull: PullRequest | None) -> Action:
+    """The next action, from what was just read. `existing` holds all comments of ours under this key."""
     if pull is None:
-        return Step(Posted("refused", "there is no such pull request, or the token may not read it"))
-    late = _too_late(pull, wish.marker)
-    if late and not wish.written:
-        return Step(Posted("skipped", late))
-    if not standing:  # after a write: GitHub's list is behind, or a person took the comment away at once
-        if wish.written:
-            return Step(Posted(wish.written))
-        return Step(Posted("skipped")) if wish.when == "on-failure" and wish.verdict == "pass" else Step(text=wish.text, own=True)
-    ours = sorted(standing, key=lambda item: item.comment.id)
+        return Action(Posted("refused", "there is no such pull request, or the token may not read it"))
+    late = _too_late(pull, desired.marker)
+    if late and not desired.written:
+        return Action(Posted("skipped", late))
+    if not existing:  # after a write: GitHub's list is behind, or a person took the comment away at once
+        if desired.written:
+            return Action(Posted(desired.written))
+        unwanted = desired.when == "on-failure" and desired.verdict == "pass"
+        return Action(Posted("skipped")) if unwanted else Action(text=desired.text, own=True)
+    ours = sorted(existing, key=lambda item: item.comment.id)
     keep, surplus = ours[0].comment, tuple(item.comment.id for item in ours[1:])
     newest = max(ours, key=lambda item: _rank(item.marker, pull))
-    ahead = _rank(newest.marker, pull) > _rank(wish.marker, pull)
-    own = not ahead and not late and _is_needed(wish, newest.marker)
-    wanted = wish.text if own else newest.comment.body
+    ahead = _rank(newest.marker, pull) > _rank(desired.marker, pull)
+    own = not ahead and not late and _is_needed(desired, newest.marker)
+    wanted = desired.text if own else newest.comment.body
     if not _same(keep.body, wanted):
-        return Step(keep=keep.id, text=wanted, own=own, surplus=surplus)
+        return Action(keep=keep.id, text=wanted, own=own, surplus=surplus)
     if surplus:
-        return Step(keep=keep.id, surplus=surplus)
+        return Action(keep=keep.id, surplus=surplus)
     if ahead:
-        return Step(Posted("skipped", "a newer run has told of this pull request already", keep.url))
-    return Step(Posted(wish.written or "unchanged", url=keep.url))
+        return Action(Posted("skipped", "a newer run has posted on this pull request already", keep.url))
+    return Action(Posted(desired.written or "unchanged", url=keep.url))
 
 
 def _too_late(pull: PullRequest, marker: Marker) -> str:
     """Why this run has nothing to say any more; empty where it has."""
-    if pull.head_sha != marker.head_sha:
-        return f"a newer commit is at the head: {pull.head_sha[:7]}, and this run tested {marker.head_sha[:7]}"
+    if pull.head.sha != marker.head_sha:
+        return f"a newer commit is at the head: {pull.head.sha[:7]}, and this run tested {marker.head_sha[:7]}"
     return "" if pull.state == "open" else "the pull request is closed"
 
 
-def _is_needed(wish: Wish, newest: Marker) -> bool:
-    """Whether this run's text should stand where `newest`, a run that is not newer, has the word."""
-    if wish.written:  # two jobs of one run under one key: the last to write stays, or they would write in turns
-        return (newest.run_id, newest.run_attempt, newest.head_sha) != (wish.marker.run_id, wish.marker.run_attempt, wish.marker.head_sha)
-    return wish.when != "on-change" or newest.state != wish.marker.state
+def _is_needed(desired: Desired, newest: Marker) -> bool:
+    """Whether this run's text should replace that of `newest`, a run that is not newer."""
+    if desired.written:  # two jobs of one run under one key: the last to write stays, or they would write in turns
+        own = desired.marker
+        return (newest.run_id, newest.run_attempt, newest.head_sha) != (own.run_id, own.run_attempt, own.head_sha)
+    return desired.when != "on-change" or newest.state != desired.marker.state
 
 
 def _rank(marker: Marker, pull: PullRequest) -> tuple[bool, int, int]:
-    """Which of two runs is newer: ids of runs grow, and what tells of the head goes before all else."""
-    return marker.head_sha == pull.head_sha, marker.run_id, marker.run_attempt
+    """Which of two runs is newer: a run of the current head before all others, then by id, which grows, and attempt."""
+    return marker.head_sha == pull.head.sha, marker.run_id, marker.run_attempt
 
 
-def _same(standing: str, wanted: str) -> bool:
+def _same(existing: str, wanted: str) -> bool:
     """Whether a text need not be written again. Line ends and blank ends may come back from GitHub in another form."""
-    return standing == wanted or standing.replace("\r\n", "\n").strip() == wanted.replace("\r\n", "\n").strip()
+    return existing == wanted or existing.replace("\r\n", "\n").strip() == wanted.replace("\r\n", "\n").strip()
 
 
-class _Visit:
-    """One call of `post`: what is wanted, who we are, and what has been done so far."""
+class _Upsert:
+    """One call of `post`: what is wanted, the token's own login, and what has been done so far."""
 
-    def __init__(self, api: Conversation, number: int, marker: Marker, body: Callable[[int], str], when: str, verdict: str) -> None:
+    def __init__(self, api: Api, number: int, marker: Marker, body: Callable[[int], str]) -> None:
         self._api, self._number, self._marker, self._body = api, number, marker, body
-        self._when, self._verdict = when, verdict
-        self._room = LIMIT
-        self._text = ""
+        self._room, self._text = LIMIT, ""
         self._identity = ACTIONS_BOT
         self._written, self._url = "", ""
         self._posts, self._uncertain = 0, False
 
-    def run(self, sleep: Callable[[float], None]) -> Posted:
-        """Rounds until there is nothing left to do."""
+    def run(self, when: str, verdict: str, sleep: Callable[[float], None]) -> Posted:
+        """Rounds until nothing is left to do."""
         try:
             self._render(LIMIT)
             self._identity = self._api.viewer() or ACTIONS_BOT
             for _ in range(ROUNDS):
-                ended = self._round()
-                if ended is not None:
-                    return ended if ended.url or not self._written else Posted(ended.outcome, ended.reason, self._url)
+                existing = self._existing()
+                desired = Desired(self._marker, self._text, when, verdict, self._written)
+                action = decide(desired, existing, self._api.pull(self._number))
+                if action.end is not None:
+                    return action.end if action.end.url or not self._written else replace(action.end, url=self._url)
+                self._act(action)
                 sleep(SETTLE)
         except ApiError as error:
             if not self._written:
                 return Posted("refused", f"{error.message}" + (f"; {error.remedy}" if error.remedy else ""))
-        if self._written:  # it was said; what could not be made sure of, the next run sets right
+        if self._written:  # it was posted; what could not be made sure of, the next run sets right
             return Posted(self._written, url=self._url)
         return Posted("refused", "other runs, or people, kept changing the comment while this one wrote")
 
-    def _round(self) -> Posted | None:
-        """Look, decide, act. None: look again."""
-        ours = [item for item in map(self._ours, self._api.comments(self._number)) if item is not None]
+    def _existing(self) -> list[Existing]:
+        """All comments of ours under this key."""
+        found = [(comment, read_marker(comment.body)) for comment in self._api.comments(self._number)]
+        ours = [
+            Existing(comment, marker)
+            for comment, marker in found
+            if marker is not None and marker.key == self._marker.key and comment.author.lower() == self._identity.lower()
+        ]
         if self._uncertain and any(item.marker == self._marker for item in ours):
             self._written = "created"  # GitHub made it after all
         self._uncertain = False
-        wish = Wish(self._marker, self._text, self._when, self._verdict, self._written)
-        step = decide(wish, ours, self._api.pull(self._number))
-        if step.end is not None:
-            return step.end
-        if step.keep is None:
-            self._create()
-        elif self._put(step):
-            for number in step.surplus:
-                self._api.delete_comment(number)
-        return None
+        return ours
 
-    def _ours(self, comment: Comment) -> Standing | None:
-        marker = read_marker(comment.body)
-        if marker is None or marker.key != self._marker.key or comment.author.lower() != self._identity.lower():
-            return None
-        return Standing(comment, marker)
+    def _act(self, action: Action) -> None:
+        if action.keep is None:
+            self._create()
+        elif self._update(action, action.keep):
+            for surplus in action.surplus:
+                self._api.delete_comment(surplus)
 
     def _create(self) -> None:
         self._posts += 1
@@ -222,19 +259,18 @@ class _Visit:
         self._identity = made.author  # the one sure way to know who we are
         self._written, self._url = "created", made.url
 
-    def _put(self, step: Step) -> bool:
-        """Write into the comment that is kept; False where it is gone, and everything must be looked at anew."""
-        if step.text is None:
+    def _update(self, action: Action, kept: int) -> bool:
+        """Write into the comment that is kept; False where it is gone, and everything must be read anew."""
+        text = action.text
+        if text is None:
             return True
-        kept, text = step.keep, step.text
-        assert kept is not None  # `_round` has seen to it
         try:
-            done = self._send(lambda own: self._api.update_comment(kept, own)) if step.own else self._api.update_comment(kept, text)
+            done = self._send(lambda own: self._api.update_comment(kept, own)) if action.own else self._api.update_comment(kept, text)
         except ApiError as error:
             if error.status in {404, 410} and not error.read_only:
                 return False
             raise
-        if step.own:
+        if action.own:
             self._written, self._url = self._written or "updated", done.url
         return True
 

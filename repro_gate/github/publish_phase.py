@@ -1,7 +1,6 @@
-"""The second half of the action: say what came of the gate, in outputs, the job's summary, annotations and the comment.
+"""The second half of the action: publish the gate's report as outputs, job summary, annotations and the pull request's comment.
 
-Nothing of the training runs any more; what it may have had a hand in, the report, is read as an untrusted: under limits, by its schema, and
-compared with the run that it should be from.
+No untrusted code runs any more. The report is untrusted input: read under limits, by its schema, and compared with the run that made it.
 """
 
 from __future__ import annotations
@@ -17,34 +16,32 @@ from typing import TextIO
 from repro_gate.errors import GateError, Inconclusive
 from repro_gate.escape import for_markdown, for_terminal, for_workflow_log
 from repro_gate.github import workflow
+from repro_gate.github.activity import Activity, Decision
 from repro_gate.github.client import Api
-from repro_gate.github.comment import post
-from repro_gate.github.log_guard import guarded
-from repro_gate.github.marker import key_for
-from repro_gate.github.model import Activity, Decision, Inputs, Job, Marker, Posted, PullRequest
+from repro_gate.github.comment import Marker, Posted, key_for, post
+from repro_gate.github.event import PullRequest
 from repro_gate.github.redact import redact_document
-from repro_gate.github.report_folder import MARKDOWN, PROBLEM, REPORT, SARIF, Problem, find_report, read_problem
-from repro_gate.github.workflow_run import NothingToPost, bind, check
-from repro_gate.report.annotations import Annotation
-from repro_gate.report.annotations import annotations as annotations_of
-from repro_gate.report.from_json import report_from
-from repro_gate.report.json_reader import ReportError, load
-from repro_gate.report.json_report import to_json
+from repro_gate.github.report_folder import MARKDOWN, PROBLEM, REPORT, SARIF, Problem, find_report, problem_of, read_problem
+from repro_gate.github.settings import Inputs, Job
+from repro_gate.github.workflow_run import NothingToPost, check, find_pull
+from repro_gate.report.document import load, report_from, to_json
+from repro_gate.report.findings import Annotation, annotations_of
 from repro_gate.report.markdown import to_markdown, to_summary
-from repro_gate.report.markdown_first import Links
+from repro_gate.report.markdown_table import Links
 from repro_gate.report.model import EXIT_CODES, Report
+from repro_gate.report.untrusted_json import ReportError
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the steps of a workflow learn: the outputs by name, and the exit code of this step."""
+class StepResult:
+    """The outputs of this step by name, and its exit code."""
 
     outputs: Mapping[str, str]
     exit_code: int
 
 
 def publish_phase(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str], out: TextIO) -> int:
-    """Publish what the report folder holds and return the step's exit code. Never raises for the comment's sake: that is a warning.
+    """Publish what the report folder holds and return the step's exit code. A comment that cannot be posted is a warning, never an error.
 
     `known`: the secrets that nothing published may hold.
     """
@@ -52,23 +49,25 @@ def publish_phase(inputs: Inputs, job: Job, decision: Decision, known: Sequence[
         found = _found(inputs, job, decision, known)
     except GateError as error:
         found = Problem.of(error)
-    told = _tell_problem(found, inputs, job, out) if isinstance(found, Problem) else _tell_report(found, inputs, job, decision, out)
-    workflow.write_outputs(job.output_file, told.outputs)
-    return told.exit_code
+    result = _publish_problem(found, inputs, job, out) if isinstance(found, Problem) else _publish_report(found, inputs, job, decision, out)
+    workflow.write_outputs(job.output_file, result.outputs)
+    return result.exit_code
 
 
 def _found(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) -> Report | Problem:
-    """The report that is to be published. Raises ReportError for one that cannot be read, Inconclusive where there is none, and UsageError
-    for one that did not come with the run that it says it is of."""
-    if decision.activity is Activity.REFUSE:
-        return Problem(decision.reason, decision.remedy, 2, "action/refuse")
-    if decision.activity is Activity.NOTHING:
-        return Problem(decision.reason, decision.remedy, 0, "action/nothing")
+    """The report to publish. Raises ReportError for one that cannot be read, Inconclusive where there is none, and UsageError for one that
+    is not of the run that it came with."""
+    if decision.activity in (Activity.REFUSE, Activity.NOTHING):
+        return problem_of(decision.activity.value, decision.reason, decision.remedy)
     run = decision.workflow_run  # None: the report is this job's own
     path = find_report(job.workspace, inputs.report, one_file=run is not None)
     problem = read_problem(path.parent)
     if problem is not None:
-        return _believed(problem.without(known), relayed=run is not None)
+        if run is not None:
+            return replace(problem.without(known), exit_code=0)  # another run's error must not fail this job
+        if problem.exit_code == 0:
+            raise ReportError(f"{PROBLEM}: says that nothing was to be done, and there was", reason_id="action/foreign-report")
+        return problem.without(known)
     if not os.path.exists(path):
         raise Inconclusive(
             f"{inputs.report}: there is no report: the gate ended before it could leave one",
@@ -87,32 +86,25 @@ def _found(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) -
     return report
 
 
-def _believed(problem: Problem, *, relayed: bool) -> Problem:
-    """What another run could not do is that run's to be red for. This job's own gate leaves no problem that is none: see `gating`."""
-    if relayed:
-        return replace(problem, exit_code=0)
-    if problem.exit_code == 0:
-        raise ReportError(f"{PROBLEM}: says that nothing was to be done, and there was", reason_id="action/foreign-report")
-    return problem
-
-
-def _tell_report(report: Report, inputs: Inputs, job: Job, decision: Decision, out: TextIO) -> Told:
+def _publish_report(report: Report, inputs: Inputs, job: Job, decision: Decision, out: TextIO) -> StepResult:
     links = links_of(job, report)
     posted = _comment(report, inputs, job, decision, links)
-    relayed = decision.activity is Activity.COMMENT
+    own = decision.activity is Activity.GATE  # else the report is another run's, and posting is all that this step is for
     _log(report, inputs, posted, out)
     if inputs.summary:
         _summary(job, to_summary(report, links=links), posted, out)
-    if inputs.annotations and not relayed:
-        worth = (item for item in report.notes if item.id.startswith("preflight/"))
-        seen = [Annotation("notice", item.id, f"{item.message}\n{item.remedy}") for item in worth]
-        _annotate([*annotations_of(report, report.subject.spec), *seen], posted, decision, out)
-    else:
-        _annotate((), posted, decision, out)
-    code = EXIT_CODES[report.verdict] if report.verdict in inputs.fail_on and not relayed else 0
-    if relayed and posted.outcome == "refused":
-        code = Inconclusive.exit_code  # posting is all that this step is for
-    return Told(outputs_of(report, inputs, posted), code)
+    found: list[Annotation] = []
+    if inputs.annotations and own:
+        preflight = (item for item in report.notes if item.id.startswith("preflight/"))
+        found = [*annotations_of(report, report.subject.spec)]
+        found += [Annotation("notice", item.id, f"{item.message}\n{item.remedy}") for item in preflight]
+    _annotate(found, posted, decision, out)
+    code = 0
+    if own and report.verdict in inputs.fail_on:
+        code = EXIT_CODES[report.verdict]
+    elif not own and posted.outcome == "refused":
+        code = Inconclusive.exit_code
+    return StepResult(outputs_of(report, inputs, posted), code)
 
 
 def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]:
@@ -144,7 +136,7 @@ def _text(value: object) -> str:
 
 
 def _comment(report: Report, inputs: Inputs, job: Job, decision: Decision, links: Links) -> Posted:
-    """The comment, where one is wanted and possible. Errors of the API become what `Posted` says."""
+    """Post the comment, where one is wanted and possible. Errors of the API become what `Posted` says."""
     if inputs.comment == "never":
         return Posted("skipped")
     if inputs.token is None:
@@ -165,7 +157,7 @@ def _untested(report: Report, job: Job, decision: Decision) -> str:
     """Why the report is of another commit than the one that the comment would name; empty where it is of that one.
 
     A `pull_request` job checks out the merge of head and base, GITHUB_SHA, where a workflow asks for nothing else; under
-    `pull_request_target` that is the base itself. A relayed report is compared with its run instead.
+    `pull_request_target` that is the base itself. Another run's report is compared with its run instead.
     """
     tested, commit = decision.tested_sha, report.subject.commit
     if decision.workflow_run is not None or commit is None or not tested:
@@ -177,30 +169,30 @@ def _untested(report: Report, job: Job, decision: Decision) -> str:
 
 
 def _pull(api: Api, report: Report, job: Job, decision: Decision) -> PullRequest | None:
-    """The pull request to comment on; None where there is none. Raises GateError where a relayed report is not of the run it came with."""
+    """The pull request to comment on; None where there is none. Raises GateError for a report that is not of the run it came with."""
     if decision.workflow_run is not None:
-        return bind(api, decision.workflow_run, job.repository, report.origin)
+        return find_pull(api, decision.workflow_run, job.repository, report.origin)
     if decision.pull is not None:
         return decision.pull
     kind, _, value = decision.find_by.partition(":")
     if kind == "number":
         return api.pull(int(value))
     if kind == "commit":
-        found = [pull for pull in api.pulls_at(value) if pull.state == "open" and pull.head_sha == value]
+        found = [pull for pull in api.pulls_at(value) if pull.state == "open" and pull.head.sha == value]
         return found[0] if len(found) == 1 else None
     return None
 
 
 def post_report(api: Api, number: int, report: Report, *, when: str, links: Links) -> Posted:
-    """Post a report that names its run under its own marker. Raises ApiError only where even the reason could not be told."""
-    assert report.origin is not None  # whoever calls has seen to it
+    """Post a report that names its run under its own marker."""
+    assert report.origin is not None  # the caller has checked
     origin = report.origin
     marker = Marker(key_for(report.subject.spec, origin.name), origin.head_sha, origin.run_id, origin.run_attempt, state_of(report))
     return post(api, number, marker, lambda room: to_markdown(report, room, links=links), when=when, verdict=report.verdict)
 
 
 def state_of(report: Report) -> str:
-    """What `comment: on-change` goes by, as 16 hex digits: the verdict and what it rests on, and no figure that changes with each run."""
+    """What `comment: on-change` compares, as 16 hex digits: the verdict and its reasons, and no number that changes with each run."""
     found = report.determinism
     first = None if found is None else found.comparison.first_divergence
     state = [
@@ -215,7 +207,7 @@ def state_of(report: Report) -> str:
 
 
 def links_of(job: Job | None, report: Report) -> Links:
-    """Where a reader finds more: the run that made the report. Its id has been compared with the run's; None: no workflow made it."""
+    """The page of the run that made the report, whose id was compared with the run's; none where no workflow made it."""
     if job is None or report.origin is None:
         return Links()
     return Links(run_url=replace(job, run_id=report.origin.run_id).run_url)
@@ -225,15 +217,13 @@ def _log(report: Report, inputs: Inputs, posted: Posted, out: TextIO) -> None:
     """The report as a terminal shows it, for whoever opens the step's log, and where else it is to be found."""
     from rich.console import Console
 
-    from repro_gate.report.layout import WIDE, unwrapped
-    from repro_gate.report.terminal import render
+    from repro_gate.report.terminal import WIDE, render, unwrapped
 
     console = Console(file=out, width=WIDE, highlight=False, markup=False, color_system=None)
-    with guarded(out):
+    with workflow.commands_disabled(out):
         unwrapped(console, lambda: render(report, console))
-    where = (
-        f"comment {posted.outcome}{f': {posted.url}' if posted.url else ''}" if inputs.comment != "never" else "no comment was asked for"
-    )
+    where = f"comment {posted.outcome}{f': {posted.url}' if posted.url else ''}"
+    where = "no comment was asked for" if inputs.comment == "never" else where
     print(for_workflow_log(f"repro-gate: {report.verdict}; {where}; report: {inputs.report}"), file=out)
 
 
@@ -245,29 +235,29 @@ def _summary(job: Job, markdown: str, posted: Posted, out: TextIO) -> None:
 
 
 def _annotate(found: Iterable[Annotation], posted: Posted, decision: Decision, out: TextIO) -> None:
-    """Workflow commands, within the runner's limits. That a fork's token cannot write, or a push's cannot ask, is no warning."""
-    nobody_waits = decision.find_by.startswith("commit:")  # a push: whether there is a pull request at all is not known
-    expected = posted.outcome == "skipped" or nobody_waits or (decision.pull is not None and decision.pull.fork)
+    """Print annotations within the runner's limits. That a fork's token cannot write, or a push's cannot ask, is no warning."""
+    push = decision.find_by.startswith("commit:")  # whether there is a pull request at all is not known
+    expected = posted.outcome == "skipped" or push or (decision.pull is not None and decision.pull.fork)
     level = "notice" if expected else "warning"
     said = [Annotation(level, "Repro Gate: no comment", posted.reason)] if posted.reason else []
     for item in workflow.select([*said, *found]):
         print(workflow.annotation(item), file=out)
 
 
-def _tell_problem(problem: Problem, inputs: Inputs, job: Job, out: TextIO) -> Told:
-    """No report: why, in the log, in the summary, and on the line of the spec where the message names one."""
+def _publish_problem(problem: Problem, inputs: Inputs, job: Job, out: TextIO) -> StepResult:
+    """Say why there is no report: in the log, in the summary, and on the line of the spec where the message names one."""
     level = "error" if problem.exit_code else "notice"
     file, line = place_of(problem.message)
     remedy = f"\nremedy: {problem.remedy}" if problem.remedy else ""
     print(workflow.annotation(Annotation(level, "Repro Gate", f"{problem.message}{remedy}", file, line)), file=out)
+    inconclusive = problem.exit_code == Inconclusive.exit_code
     if inputs.summary:
-        text = [f"## Repro Gate: {'nothing was gated' if problem.exit_code in (0, 2) else 'inconclusive'}", ""]
+        text = [f"## Repro Gate: {'inconclusive' if inconclusive else 'nothing was gated'}"]
         text += [for_markdown(part) for part in problem.message.split("\n")]
-        text += ["", f"**Remedy:** {for_markdown(problem.remedy)}"] if problem.remedy else []
+        text += [f"**Remedy:** {for_markdown(problem.remedy)}"] if problem.remedy else []
         workflow.write_summary(job.summary_file, "\n\n".join(text) + "\n")
-    verdict = "inconclusive" if problem.exit_code == Inconclusive.exit_code else ""
-    stopped = problem.exit_code == Inconclusive.exit_code and "inconclusive" not in inputs.fail_on
-    return Told({"verdict": verdict, "exit_code": str(problem.exit_code)}, 0 if stopped else problem.exit_code)
+    outputs = {"verdict": "inconclusive" if inconclusive else "", "exit_code": str(problem.exit_code)}
+    return StepResult(outputs, 0 if inconclusive and "inconclusive" not in inputs.fail_on else problem.exit_code)
 
 
 def place_of(message: str) -> tuple[str | None, int | None]:

@@ -1,7 +1,7 @@
-"""Secrets taken out of what is about to be shown: the values that this job was given, and whatever has the shape of a token.
- A second line of defence:
-the first is that training is started without the secrets. False alarms would be as bad, a report full of holes, so digests, commits, UUIDs,
-names of tensors and base64 of weights stay. Standard library only, besides the words of the report's schema.
+"""Takes secrets out of a report before it is posted or uploaded: the values that this job was given, and whatever looks like a token.
+
+GitHub masks its logs, never its comments. This is the second line of defence; the first is that training is started without the secrets.
+Digests, commits, UUIDs, names of tensors and base64 of weights stay.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote, quote_plus
 
-from repro_gate.report.json_reader import schema_text
+from repro_gate.report.schema import schema_text
 from repro_gate.sandbox.secret_names import SECRET
 
 MARK = "[redacted]"

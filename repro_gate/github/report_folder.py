@@ -1,8 +1,7 @@
-"""The report folder: what the gate hands to whoever publishes, and to `upload-artifact`.
+"""The folders that the gate makes in the workspace: the report folder, which the publishing step reads, and the `cache` folder.
 
-It lies in the workspace, which is an untrusted checkout: no link in its path is followed, and what stands there under the names of ours is
-replaced, never written through. It belongs to the workspace's owner, and git ignores it, so that a second gate in the same job still finds
-a clean checkout.
+The workspace is untrusted: no link in a path is followed, and a file under one of our names is replaced, never written through. The folders
+belong to the workspace's owner, and git ignores them, so that a second gate in the same job still finds a clean checkout.
 """
 
 from __future__ import annotations
@@ -11,44 +10,55 @@ import contextlib
 import json
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Annotated, Literal
 
-from repro_gate.errors import GateError, UsageError
+from msgspec import Meta
+
+from repro_gate.errors import GateError, UsageError, held
 from repro_gate.escape import for_terminal
+from repro_gate.files import read_start
+from repro_gate.github.event import Malformed, decode
 from repro_gate.github.redact import redact
-from repro_gate.report.json_reader import ReportError, read_json
+from repro_gate.report.untrusted_json import ReportError
 
 REPORT, MARKDOWN, SARIF, PROBLEM = "report.json", "report.md", "report.sarif", "problem.json"
-_NAMES = (REPORT, MARKDOWN, SARIF, PROBLEM)
-_TEXT = 20_000  # characters of a problem that are kept
+_TEXT = 20_000  # characters of a problem's text that are kept
+_PROBLEM_BYTES = 2**20
+
+Text = Annotated[str, Meta(max_length=_TEXT)]
 
 
 @dataclass(frozen=True)
 class Problem:
     """Why there is no report: an error for a person, as `errors.GateError` tells it. `exit_code` 0: nothing was to be done."""
 
-    message: str
-    remedy: str
-    exit_code: int
-    reason_id: str = "usage"
+    message: Text
+    remedy: Text
+    exit_code: Literal[0, 2, 3]
+    reason_id: Text = "usage"
 
     @classmethod
     def of(cls, error: GateError) -> Problem:
         """The problem that an error is."""
-        return cls(error.message, error.remedy, error.exit_code, error.reason_id)
+        return cls(error.message, error.remedy, 2 if error.exit_code == UsageError.exit_code else 3, error.reason_id)
 
     def without(self, known: Sequence[str]) -> Problem:
         """The same with every known secret, and whatever looks like a token, taken out: a spec's text may stand in a message."""
         return replace(self, message=redact(self.message, known), remedy=redact(self.remedy, known))
 
 
-class Folder:
-    """The report folder, open. Made by `open_folder`; every write goes through its descriptor."""
+def problem_of(activity: str, reason: str, remedy: str) -> Problem:
+    """Why there is nothing to gate (`nothing`) or the gate may not run (`refuse`)."""
+    return Problem(reason, remedy, 0, "action/nothing") if activity == "nothing" else Problem(reason, remedy, 2, "action/refuse")
 
-    def __init__(self, path: str, descriptor: int, owner: tuple[int, int]) -> None:
-        self.path = path  # relative to the workspace, as steps of the workflow name it
+
+class Folder:
+    """The open report folder, from `open_folder`. Every write goes through its descriptor."""
+
+    def __init__(self, descriptor: int, owner: tuple[int, int]) -> None:
         self._descriptor, self._owner = descriptor, owner
 
     def write(self, name: str, text: str) -> None:
@@ -67,62 +77,96 @@ class Folder:
         self.write(PROBLEM, json.dumps(clipped, indent=2) + "\n")
 
     def clear(self) -> None:
-        """Remove what an earlier gate left here: nobody may take it for this one's."""
-        for name in _NAMES:
+        """Remove an earlier gate's files, so that nobody takes them for this one's."""
+        for name in (REPORT, MARKDOWN, SARIF, PROBLEM):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=self._descriptor)
 
 
 @contextlib.contextmanager
 def open_folder(workspace: Path, name: str) -> Iterator[Folder]:
-    """Make and open the folder `name` (a relative path) of the workspace, emptied of an earlier gate's files.
+    """Make and open the report folder `name` (a relative path) of the workspace, emptied of an earlier gate's files.
 
     Raises UsageError for a link or a file in its path.
     """
+    with _opened(workspace, name, lambda why: _unusable("report", name, why, "repro-gate-report")) as folder:
+        folder.clear()
+        yield folder
+
+
+@contextlib.contextmanager
+def cache_folder(cache: Path | None, workspace: Path) -> Iterator[None]:
+    """Inside the block the cache folder belongs to the gate, afterwards to the workspace's owner again.
+
+    The cache of digests is used only where nobody else could have written it, and root's files would break the runner's next checkout.
+    A folder outside the workspace is left alone. Raises UsageError for the workspace itself and for a link in the folder's path.
+    """
+    inside = cache is not None and Path(os.path.normpath(cache)).is_relative_to(workspace)
+    if cache is None or not inside:
+        yield
+        return
+    name = os.path.relpath(cache, workspace)
+    if name == ".":
+        raise _unusable("cache", name, "it is the workspace itself", ".repro-gate-cache")
+    with _opened(workspace, name, lambda why: _unusable("cache", name, why, ".repro-gate-cache")):
+        pass
+    owner = os.stat(workspace)
+    theirs = os.geteuid() == 0 and owner.st_uid != 0
+    with held():
+        if theirs:
+            _give_tree(cache, 0, 0)
+        try:
+            yield
+        finally:
+            if theirs:
+                _give_tree(cache, owner.st_uid, owner.st_gid)
+
+
+@contextlib.contextmanager
+def _opened(workspace: Path, name: str, unusable: Callable[[str], UsageError]) -> Iterator[Folder]:
+    """The folder `name` of the workspace, hidden from git; each missing folder on the way is made and given to the workspace's owner."""
     status = os.stat(workspace)
     owner = (status.st_uid, status.st_gid)
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     with contextlib.ExitStack() as opened:
-        descriptor = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(workspace, flags)
         opened.callback(os.close, descriptor)
         for part in Path(name).parts:
-            descriptor = _below(descriptor, part, owner, name)
+            made = False
+            try:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, 0o755, dir_fd=descriptor)
+                    made = True
+                descriptor = os.open(part, flags | os.O_NOFOLLOW, dir_fd=descriptor)
+            except OSError as error:
+                raise unusable(f"{part!r} is a link or no folder ({error.strerror})") from None
             opened.callback(os.close, descriptor)
-        folder = Folder(name, descriptor, owner)
-        folder.clear()
+            if made:
+                _give(descriptor, owner)
+        folder = Folder(descriptor, owner)
         folder.write(".gitignore", "*\n")
         yield folder
 
 
-def _below(parent: int, part: str, owner: tuple[int, int], name: str) -> int:
-    """The folder `part` of an open folder, made where it is not there."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        made = not _exists(parent, part)
-        if made:
-            os.mkdir(part, 0o755, dir_fd=parent)
-        descriptor = os.open(part, flags, dir_fd=parent)
-    except OSError as error:
-        raise UsageError(
-            f"report: {name!r} cannot be used: at {part!r}: {error.strerror}" + (", or a link" if _exists(parent, part) else ""),
-            remedy="name a folder that is not part of the checkout: `with: {report: repro-gate-report}`",
-            reason_id="action/report-folder",
-        ) from None
-    if made:
-        _give(descriptor, owner)
-    return descriptor
-
-
-def _exists(parent: int, part: str) -> bool:
-    with contextlib.suppress(OSError):
-        os.stat(part, dir_fd=parent, follow_symlinks=False)
-        return True
-    return False
+def _unusable(what: str, name: str, why: str, example: str) -> UsageError:
+    remedy = f"name a folder that is not part of the checkout: `with: {{{what}: {example}}}`"
+    reason_id = "action/cache-folder" if what == "cache" else "action/report-folder"
+    return UsageError(f"{what}: {name!r} cannot be used: {why}", remedy=remedy, reason_id=reason_id)
 
 
 def _give(handle: int, owner: tuple[int, int]) -> None:
     """What root makes in somebody's workspace is theirs: a root-owned file breaks the next checkout."""
     if os.geteuid() == 0:
         os.fchown(handle, *owner)
+
+
+def _give_tree(folder: Path, uid: int, gid: int) -> None:
+    """The whole tree to one owner: links themselves, never what they lead to, and folders by their descriptors, so that none is swapped."""
+    for _, names, files, descriptor in os.fwalk(folder):
+        for name in (*names, *files):
+            with contextlib.suppress(FileNotFoundError):
+                os.chown(name, uid, gid, dir_fd=descriptor, follow_symlinks=False)
+    os.chown(folder, uid, gid, follow_symlinks=False)
 
 
 def find_report(workspace: Path, name: str, *, one_file: bool = False) -> Path:
@@ -143,22 +187,20 @@ def find_report(workspace: Path, name: str, *, one_file: bool = False) -> Path:
 
 
 def read_problem(folder: Path) -> Problem | None:
-    """The problem that an earlier step left; None where there is none. Raises ReportError for one that is not of our making."""
+    """The problem that an earlier step left; None where there is none. Raises ReportError for one that the gate did not write."""
     path = folder / PROBLEM
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise ReportError(f"{_shown(path)}: is not a regular file")
+        data = read_start(path, _PROBLEM_BYTES + 1)
+        if len(data) <= _PROBLEM_BYTES:
+            return decode(data, Problem)
+        reason = "too large"
     except OSError:
         return None
-    document = read_json(path)
-    try:
-        message, remedy, code, reason = (document[key] for key in ("message", "remedy", "exit_code", "reason_id"))
-    except (KeyError, TypeError):
-        raise ReportError(f"{_shown(path)}: not a problem that the gate wrote") from None
-    texts = isinstance(message, str) and isinstance(remedy, str) and isinstance(reason, str)
-    if not texts or type(code) is not int or code not in (0, 2, 3):
-        raise ReportError(f"{_shown(path)}: not a problem that the gate wrote")
-    return Problem(message, remedy, code, reason)
+    except Malformed as error:
+        reason = str(error)
+    raise ReportError(f"{_shown(path)}: not a problem that the gate wrote: {reason}")
 
 
 def _shown(path: Path) -> str:

@@ -1,6 +1,6 @@
 """The first half of the action: gate the checkout and leave a report, or the reason why there is none, in the report folder.
 
-Runs an untrusted code, so it is given no token and writes to none of the runner's files; `publish` does, in a later step or, in the
+It runs untrusted code, so it is given no token and writes none of the runner's files; the publishing half does, in a later step or, in the
 container, in this process once nothing of the training is alive.
 """
 
@@ -13,35 +13,37 @@ from dataclasses import replace
 from pathlib import Path
 
 from repro_gate._version import DOCS_URL
-from repro_gate.errors import GateError, UsageError, obeyed
+from repro_gate.errors import GateError, obeyed
 from repro_gate.gate.options import Options
-from repro_gate.github.cache import lent
-from repro_gate.github.model import Activity, Decision, Inputs, Job
-from repro_gate.github.report_folder import MARKDOWN, REPORT, SARIF, Folder, Problem, open_folder
+from repro_gate.github.activity import Activity, Decision
+from repro_gate.github.redact import redact_document
+from repro_gate.github.report_folder import MARKDOWN, REPORT, SARIF, Folder, Problem, cache_folder, open_folder, problem_of
+from repro_gate.github.settings import Inputs, Job
 from repro_gate.report.model import Origin, Report
 from repro_gate.report.progress import watching
 from repro_gate.sandbox.selection import choose
 
 
 def gate_phase(inputs: Inputs, job: Job, decision: Decision, environment: Mapping[str, str], known: Sequence[str] = ()) -> None:
-    """Do what the decision says and leave what came of it in the report folder. Raises UsageError where that folder cannot be used.
+    """Do what the decision says and leave the outcome in the report folder. Raises UsageError where that folder cannot be used.
 
     `known`: the secrets to take out of what is left there; `environment` need not hold them.
     """
     os.chdir(job.workspace)
     with open_folder(job.workspace, inputs.report) as folder:
         if decision.activity is not Activity.GATE:
-            code = 0 if decision.activity is Activity.NOTHING else UsageError.exit_code
-            folder.write_problem(Problem(decision.reason, decision.remedy, code, f"action/{decision.activity.value}"))
+            folder.write_problem(problem_of(decision.activity.value, decision.reason, decision.remedy))
             return
         try:
-            report = _signed(_gated(inputs, job, environment), inputs, job, decision)
-            folder.clear()  # of what the training put there, where it is the gate's own user
+            report = _with_origin(_gated(inputs, job, environment), inputs, job, decision)
+            folder.clear()  # of what the training put there, where it runs as the gate's own user
             write_report(folder, report, known, job.server_url)
         except GateError as error:
             folder.write_problem(Problem.of(error).without(known))
-        except OSError as error:
-            folder.write_problem(_of_system(error).without(known))
+        except OSError as error:  # a full disk, a folder that may not be read
+            where = "" if error.filename is None else f"{error.filename}: "
+            remedy = "free space on the runner, or let the action read and write there; nothing was found out about the training"
+            folder.write_problem(Problem(f"{where}{error.strerror or error}", remedy, 3, "action/system").without(known))
         except KeyboardInterrupt:
             folder.write_problem(Problem("the gate was interrupted", "run the job again", 3, "action/interrupted"))
             raise
@@ -61,42 +63,7 @@ def _gated(inputs: Inputs, job: Job, environment: Mapping[str, str]) -> Report:
     spec = load_spec(Path(name), inputs.overrides)
     cache = None if inputs.cache is None else job.workspace / inputs.cache
     environment = environment if cache is None else {**environment, "XDG_CACHE_HOME": str(cache / "digests")}
-    with lent(cache, job.workspace), obeyed(), watching(sys.stderr, terminal=False, github=True, quiet=False) as watch:
-        return run_gate(spec, _options(name, inputs, cache, environment), watch)
-
-
-def _signed(report: Report, inputs: Inputs, job: Job, decision: Decision) -> Report:
-    """The report, naming the run that it is from, and the commit: where the event names none, the one that is checked out."""
-    name = os.path.basename(os.path.normpath(inputs.report))
-    head = decision.tested_sha or report.subject.commit or job.sha
-    return replace(report, origin=Origin(job.repository, head, job.run_id, job.run_attempt, name))
-
-
-def _of_system(error: OSError) -> Problem:
-    """A full disk, a folder that may not be read: nothing was found out about the training."""
-    where = "" if error.filename is None else f"{error.filename}: "
-    remedy = "free space on the runner, or let the action read and write there; nothing was found out about the training"
-    return Problem(f"{where}{error.strerror or error}", remedy, 3, "action/system")
-
-
-def write_report(folder: Folder, report: Report, known: Sequence[str] = (), server_url: str = "https://github.com") -> None:
-    """report.json, report.md and report.sarif, with every secret that is known taken out of them first."""
-    from repro_gate.github.redact import redact_document
-    from repro_gate.report.from_json import report_from
-    from repro_gate.report.json_report import to_json
-    from repro_gate.report.json_values import to_text
-    from repro_gate.report.markdown import to_summary
-    from repro_gate.report.sarif import to_sarif
-
-    document = redact_document(to_json(report), known)
-    clean = report_from(document)
-    folder.write(REPORT, to_text(document))
-    folder.write(MARKDOWN, to_summary(clean))
-    folder.write(SARIF, to_text(to_sarif(clean, server_url=server_url, docs_url=DOCS_URL)))
-
-
-def _options(name: str, inputs: Inputs, cache: Path | None, environment: Mapping[str, str]) -> Options:
-    return Options(
+    options = Options(
         spec_as_given=name,
         overrides=inputs.overrides,
         base=inputs.base,
@@ -106,3 +73,25 @@ def _options(name: str, inputs: Inputs, cache: Path | None, environment: Mapping
         environment=dict(environment),
         isolation=choose(environment),
     )
+    with cache_folder(cache, job.workspace), obeyed(), watching(sys.stderr, terminal=False, github=True, quiet=False) as watch:
+        return run_gate(spec, options, watch)
+
+
+def _with_origin(report: Report, inputs: Inputs, job: Job, decision: Decision) -> Report:
+    """The report, naming the run that made it, and the commit: where the event names none, the one that is checked out."""
+    name = os.path.basename(os.path.normpath(inputs.report))
+    head = decision.tested_sha or report.subject.commit or job.sha
+    return replace(report, origin=Origin(job.repository, head, job.run_id, job.run_attempt, name))
+
+
+def write_report(folder: Folder, report: Report, known: Sequence[str] = (), server_url: str = "https://github.com") -> None:
+    """report.json, report.md and report.sarif, with every secret that is known taken out of them first."""
+    from repro_gate.report.document import report_from, to_json, to_text
+    from repro_gate.report.markdown import to_summary
+    from repro_gate.report.sarif import to_sarif
+
+    document = redact_document(to_json(report), known)
+    clean = report_from(document)
+    folder.write(REPORT, to_text(document))
+    folder.write(MARKDOWN, to_summary(clean))
+    folder.write(SARIF, to_text(to_sarif(clean, server_url=server_url, docs_url=DOCS_URL)))

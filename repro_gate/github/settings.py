@@ -1,6 +1,6 @@
-"""What the step was given: the action's inputs (`INPUT_*`) and the job's own variables (`GITHUB_*`, `RUNNER_*`), cleaned, in one place.
- Values come from a workflow file and are repeated in errors only on one line and clipped; the
-token is never repeated. Every mistake names the input, its value, and what would be right.
+"""What the step was given: the action's inputs (`INPUT_*`) and the job's own variables (`GITHUB_*`, `RUNNER_*`), checked in one place.
+
+Errors name the input, its value on one line, and what would be right. The token stands in none.
 """
 
 from __future__ import annotations
@@ -9,124 +9,168 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
 from repro_gate.github.event import is_commit, is_repository, read_event
-from repro_gate.github.model import COMMANDS, COMMENT_WHEN, FAIL_ON, Inputs, Job, Secret
-from repro_gate.github.servers import graphql_beside
 
-GITHUB = "https://github.com"
-GITHUB_API = "https://api.github.com"
+COMMENT_WHEN = ("always", "on-failure", "on-change", "never")
+FAIL_ON = ("fail", "inconclusive")
+COMMANDS = ("run", "comment")
+GITHUB, GITHUB_API = "https://github.com", "https://api.github.com"
 
-_DEFAULT = Inputs()
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}  # YAML 1.2 core: `yes` is a text
-_POLICIES = ("head", "base")
 _REF = re.compile(r"[^\s-][^\s]*")
 _OVERRIDE = re.compile(r"[^\s=]+\s*=.*")
 _URL = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~-]+)*", re.ASCII)
 _EVENT = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
 
 
+class Secret:
+    """A value that is never shown: no `str`, no `repr`, no traceback gives it away. `reveal()` is for the one header that needs it."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The value itself."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """The action's inputs. The names are those of `action.yml`."""
+
+    command: str = "run"  # one of COMMANDS
+    spec: str = "repro.yml"  # relative to `working_directory`, inside the workspace
+    working_directory: str = "."  # relative to the workspace, inside it
+    token: Secret | None = None
+    comment: str = "always"  # one of COMMENT_WHEN
+    fail_on: frozenset[str] = frozenset(FAIL_ON)  # the verdicts that turn the step red; empty for `never`
+    report: str = "repro-gate-report"  # folder for report.json, report.md and report.sarif; with `command: comment`, what to read
+    policy: str | None = None  # as `run --policy`
+    base: str | None = None  # as `run --base`
+    against: str | None = None  # as `run --against`
+    overrides: tuple[str, ...] = ()  # input `set`: one `key=value` a line
+    pull_request: int | None = None  # to comment on, where the event names none
+    allow_forks: bool = False
+    annotations: bool = True
+    summary: bool = True
+    cache: str | None = None  # folder that is kept between jobs: environments of `env.install`, digests of data
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Where this job runs, by the runner's own variables."""
+
+    repository: str  # owner/name
+    event_name: str
+    sha: str
+    ref: str  # refs/heads/…, refs/pull/7/merge
+    run_id: int
+    run_attempt: int
+    server_url: str
+    api_url: str
+    graphql_url: str
+    workspace: Path
+    self_hosted: bool  # whatever is not known to be GitHub's own runner
+    output_file: Path | None = None  # GITHUB_OUTPUT
+    summary_file: Path | None = None  # GITHUB_STEP_SUMMARY
+    event: bytes | None = field(default=None, repr=False)  # the payload, of limited size
+
+    @property
+    def run_url(self) -> str:
+        """The page of this workflow run."""
+        return f"{self.server_url}/{self.repository}/actions/runs/{self.run_id}"
+
+
 def read_inputs(environment: Mapping[str, str]) -> Inputs:
-    """The inputs of `action.yml`, by their variables `INPUT_…`. One that is empty or not there has the default of `Inputs`.
-
-    Raises UsageError for a value that is not allowed. Inputs that the action does not have are the runner's to warn of.
-    """
-
-    def given(name: str) -> str:
-        return environment.get(f"INPUT_{name.upper()}", "").strip()
-
-    command = clean_command(given("command"))
-    working_directory = clean_working_directory(given("working_directory"))
+    """The inputs, by their variables `INPUT_…`. One that is empty or not there has its default. Raises UsageError for a wrong value."""
+    given = {name.removeprefix("INPUT_").lower(): value.strip() for name, value in environment.items() if name.startswith("INPUT_")}
+    text = {name: value for name, value in given.items() if value}
+    default = Inputs()
+    command = _one_of("command", text, COMMANDS, "comment") or default.command
+    working_directory = _inside("working_directory", text.get("working_directory", default.working_directory), "training")
+    report = _inside("report", text.get("report", default.report), default.report)
     return Inputs(
         command=command,
-        spec=clean_spec(given("spec"), working_directory),
+        spec=_spec(text.get("spec", default.spec), working_directory),
         working_directory=working_directory,
-        token=clean_token(given("token")),
-        comment=clean_comment(given("comment")),
-        fail_on=clean_fail_on(given("fail_on")),
-        report=clean_report(given("report"), command),
-        policy=clean_policy(given("policy")),
-        base=clean_base(given("base")),
-        against=clean_against(given("against")),
-        overrides=clean_set(given("set")),
-        pull_request=clean_pull_request(given("pull_request")),
-        allow_forks=clean_allow_forks(given("allow_forks")),
-        annotations=clean_annotations(given("annotations")),
-        summary=clean_summary(given("summary")),
-        cache=clean_cache(given("cache")),
+        token=_token(text.get("token", "")),
+        comment=_one_of("comment", text, COMMENT_WHEN, "on-failure") or default.comment,
+        fail_on=_fail_on(text["fail_on"]) if "fail_on" in text else default.fail_on,
+        report=report if command == "comment" else _of_its_own("report", report, default.report),
+        policy=_one_of("policy", text, ("head", "base"), "base"),
+        base=_ref("base", text),
+        against=_ref("against", text),
+        overrides=_overrides(text.get("set", "")),
+        pull_request=_pull_request(text["pull_request"]) if "pull_request" in text else None,
+        allow_forks=_boolean("allow_forks", text, default.allow_forks),
+        annotations=_boolean("annotations", text, default.annotations),
+        summary=_boolean("summary", text, default.summary),
+        cache=_cache(text["cache"]) if "cache" in text else None,
     )
 
 
-def clean_command(value: str) -> str:
-    """`run` or `comment`."""
-    return _one_of("command", value, COMMANDS, _DEFAULT.command, "comment")
+def _one_of(name: str, text: Mapping[str, str], allowed: tuple[str, ...], example: str) -> str | None:
+    value = text.get(name)
+    if value is not None and value not in allowed:
+        _refuse(name, value, f"expected one of {', '.join(f'`{item}`' for item in allowed)}", example)
+    return value
 
 
-def clean_comment(value: str) -> str:
-    """One of COMMENT_WHEN."""
-    return _one_of("comment", value, COMMENT_WHEN, _DEFAULT.comment, "on-failure")
+def _boolean(name: str, text: Mapping[str, str], default: bool) -> bool:
+    value = text.get(name)
+    if value is not None and value not in _BOOLEANS:
+        _refuse(name, value, "expected `true` or `false`", '"true"')
+    return default if value is None else _BOOLEANS[value]
 
 
-def clean_fail_on(value: str) -> frozenset[str]:
+def _ref(name: str, text: Mapping[str, str]) -> str | None:
+    value = text.get(name)
+    if value is not None and _REF.fullmatch(_printable(name, value, "origin/main")) is None:
+        _refuse(name, value, "expected a branch, a tag or a commit", "origin/main")
+    return value
+
+
+def _fail_on(value: str) -> frozenset[str]:
     """Verdicts between commas or blanks, or `never` alone: no verdict turns the step red."""
     words = frozenset(value.replace(",", " ").split())
-    if not words:
-        return _DEFAULT.fail_on
     if words == {"never"}:
         return frozenset()
-    if not words <= set(FAIL_ON):
+    if not words or not words <= set(FAIL_ON):
         _refuse("fail_on", value, f"expected {' and '.join(f'`{word}`' for word in FAIL_ON)}, or `never` alone", '"fail, inconclusive"')
     return words
 
 
-def clean_working_directory(value: str) -> str:
-    """A folder of the workspace, with `/` between its parts; `.` for the workspace itself."""
-    return _inside("working_directory", value or _DEFAULT.working_directory, example="training")
-
-
-def clean_spec(value: str, working_directory: str = ".") -> str:
+def _spec(value: str, working_directory: str) -> str:
     """A file or folder relative to `working_directory` that may lie above it, though not above the workspace."""
-    path = _relative("spec", value or _DEFAULT.spec, example="repro.yml")
-    if _leaves(posixpath.join(working_directory, path)):
-        _refuse(
-            "spec", value, f"leads out of the workspace (it is relative to `working_directory`, {_quoted(working_directory)})", "repro.yml"
-        )
+    path = _relative("spec", value, "repro.yml")
+    if _leads_out(posixpath.join(working_directory, path)):
+        where = f"`{for_terminal(working_directory, 100)}`"
+        _refuse("spec", value, f"leads out of the workspace (it is relative to `working_directory`, {where})", "repro.yml")
     return path
 
 
-def clean_report(value: str, command: str = "run") -> str:
-    """The report's folder, relative to the workspace and not the workspace itself; with `command: comment`, a folder or file to read."""
-    path = _inside("report", value or _DEFAULT.report, example=_DEFAULT.report)
-    return _of_its_own("report", path, _DEFAULT.report) if command == "run" else path
-
-
-def clean_cache(value: str) -> str | None:
-    """A folder inside the workspace, or an absolute path: what `actions/cache` keeps may lie anywhere. None: nothing is kept."""
+def _cache(value: str) -> str:
+    """A folder inside the workspace, or an absolute path: what `actions/cache` keeps may lie anywhere."""
     if value.startswith("/"):
         return posixpath.normpath(_printable("cache", value, "/tmp/repro-gate-cache"))  # noqa: S108  an example, and not opened
-    return _of_its_own("cache", _inside("cache", value, example=".repro-gate-cache"), ".repro-gate-cache") if value else None
+    return _of_its_own("cache", _inside("cache", value, ".repro-gate-cache"), ".repro-gate-cache")
 
 
-def clean_policy(value: str) -> str | None:
-    """`head` or `base`. None: what the base's own spec says."""
-    return _one_of("policy", value, _POLICIES, "", "base") or None
-
-
-def clean_base(value: str) -> str | None:
-    """The ref that the change is to be merged into; None: none is known."""
-    return _ref("base", value, "origin/main")
-
-
-def clean_against(value: str) -> str | None:
-    """A ref to gate in the same call; None: none."""
-    return _ref("against", value, "origin/main")
-
-
-def clean_set(value: str) -> tuple[str, ...]:
+def _overrides(value: str) -> tuple[str, ...]:
     """One `key=value` a line, as `--set` takes it; blank lines and lines that begin with `#` are left out."""
     lines = (line.strip() for line in value.splitlines())
     kept = tuple(line for line in lines if line and not line.startswith("#"))
@@ -136,32 +180,13 @@ def clean_set(value: str) -> tuple[str, ...]:
     return kept
 
 
-def clean_pull_request(value: str) -> int | None:
-    """A pull request's number; None: the event says."""
-    if not value:
-        return None
-    if not (value.isascii() and value.isdecimal()) or len(value) > 9 or int(value) < 1:
+def _pull_request(value: str) -> int:
+    if not _is_number(value) or len(value) > 9:
         _refuse("pull_request", value, "expected a pull request's number", "${{ github.event.pull_request.number }}")
     return int(value)
 
 
-def clean_allow_forks(value: str) -> bool:
-    """Whether an untrusted code may run where it is refused by default."""
-    return _boolean("allow_forks", value, _DEFAULT.allow_forks)
-
-
-def clean_annotations(value: str) -> bool:
-    """Whether lines of the change that are to blame are annotated."""
-    return _boolean("annotations", value, _DEFAULT.annotations)
-
-
-def clean_summary(value: str) -> bool:
-    """Whether the report goes into the job's summary."""
-    return _boolean("summary", value, _DEFAULT.summary)
-
-
-def clean_token(value: str) -> Secret | None:
-    """The token for the API, hidden; None: nothing is posted. Its value stands in no error."""
+def _token(value: str) -> Secret | None:
     if value and not (value.isascii() and value.isprintable() and " " not in value):
         raise UsageError(
             "token: its value is not a token: it has blanks, line ends or characters that a header cannot carry",
@@ -171,8 +196,42 @@ def clean_token(value: str) -> Secret | None:
     return Secret(value) if value else None
 
 
+def _inside(name: str, value: str, example: str) -> str:
+    path = _relative(name, value, example)
+    if _leads_out(path):
+        _refuse(name, value, "leads out of the workspace", example)
+    return path
+
+
+def _of_its_own(name: str, path: str, example: str) -> str:
+    """A folder that is filled, hidden from git and given to another owner: neither the checkout nor its `.git`."""
+    if path == "." or ".git" in path.lower().split("/"):
+        _refuse(name, path, "expected a folder of its own in the workspace", example)
+    return path
+
+
+def _relative(name: str, value: str, example: str) -> str:
+    if value.startswith("/"):
+        _refuse(name, value, "expected a path relative to the workspace", example)
+    return posixpath.normpath(_printable(name, value, example))
+
+
+def _printable(name: str, value: str, example: str) -> str:
+    if for_terminal(value) != value or len(value) > 1024:
+        _refuse(name, value, "expected at most 1,024 characters, all of which can be seen", example)
+    return value
+
+
+def _leads_out(path: str) -> bool:
+    return posixpath.normpath(path).split("/")[0] == ".."
+
+
+def _refuse(name: str, value: str, why: str, example: str) -> NoReturn:
+    raise UsageError(f"{name}: `{for_terminal(value, 100)}`: {why}", remedy=f"`with: {{{name}: {example}}}`", reason_id="action/input")
+
+
 def read_job(environment: Mapping[str, str]) -> Job:
-    """Where this job runs, by the runner's own variables, and its event's payload.
+    """Where this job runs, and its event's payload.
 
     Raises UsageError outside a workflow, for a variable that is not as the runner sets it, and for a payload that cannot be read.
     """
@@ -183,15 +242,13 @@ def read_job(environment: Mapping[str, str]) -> Job:
             reason_id="action/no-workflow",
         )
     server, api, graphql = read_servers(environment)
-    event_path = _path(environment, "GITHUB_EVENT_PATH")
     return Job(
         repository=_checked(environment, "GITHUB_REPOSITORY", is_repository, "`owner/name`"),
         event_name=_checked(environment, "GITHUB_EVENT_NAME", lambda text: _EVENT.fullmatch(text) is not None, "an event's name"),
-        event_path=event_path,
         sha=_checked(environment, "GITHUB_SHA", is_commit, "a commit of 40 hex digits"),
         ref=environment.get("GITHUB_REF", ""),  # some events have none
-        run_id=_number(environment, "GITHUB_RUN_ID"),
-        run_attempt=_number(environment, "GITHUB_RUN_ATTEMPT", "1"),
+        run_id=int(_checked(environment, "GITHUB_RUN_ID", _is_number, "a positive number")),
+        run_attempt=int(_checked(environment, "GITHUB_RUN_ATTEMPT", _is_number, "a positive number", "1")),
         server_url=server,
         api_url=api,
         graphql_url=graphql,
@@ -199,32 +256,34 @@ def read_job(environment: Mapping[str, str]) -> Job:
         self_hosted=environment.get("RUNNER_ENVIRONMENT") != "github-hosted",
         output_file=_path(environment, "GITHUB_OUTPUT"),
         summary_file=_path(environment, "GITHUB_STEP_SUMMARY"),
-        event=read_event(event_path),
+        event=read_event(_path(environment, "GITHUB_EVENT_PATH")),
     )
 
 
 def read_servers(environment: Mapping[str, str]) -> tuple[str, str, str]:
-    """The site, its REST and its GraphQL API. A token of one GitHub must not go to another, so only github.com's have a default.
+    """The site, its REST and its GraphQL API. A token of one GitHub must not go to another, so only github.com's have a default."""
+    site = _url(environment, "GITHUB_SERVER_URL", GITHUB)
+    api = _url(environment, "GITHUB_API_URL", GITHUB_API if site == GITHUB else "")
+    return site, api, _url(environment, "GITHUB_GRAPHQL_URL", graphql_beside(api))
 
-    Raises UsageError for one that is no address.
-    """
-    server = _url(environment, "GITHUB_SERVER_URL", GITHUB)
-    api = _url(environment, "GITHUB_API_URL", GITHUB_API if server == GITHUB else "")
-    return server, api, _url(environment, "GITHUB_GRAPHQL_URL", graphql_beside(api))
+
+def graphql_beside(api_url: str) -> str:
+    """Where GraphQL is when nothing says so: /api/v3 and /api/graphql on a GitHub Enterprise Server, /graphql on github.com."""
+    return f"{api_url.removesuffix('/v3')}/graphql" if api_url.endswith("/api/v3") else f"{api_url}/graphql"
 
 
 def _url(environment: Mapping[str, str], name: str, default: str) -> str:
     expected = "an address like https://github.example.com, without a name, a password or a query in it"
-    return _checked(environment, name, lambda text: _URL.fullmatch(text.rstrip("/")) is not None, expected, default).rstrip("/")
+    return _checked(environment, name, lambda text: is_url(text.rstrip("/")), expected, default).rstrip("/")
 
 
-def _number(environment: Mapping[str, str], name: str, default: str = "") -> int:
-    return int(_checked(environment, name, _is_number, "a positive number", default))
+def is_url(text: str) -> bool:
+    """Whether `text` is the plain address of a server: no name, password, query or fragment in it, and a port that is one."""
+    return _URL.fullmatch(text) is not None
 
 
 def _path(environment: Mapping[str, str], name: str) -> Path | None:
-    found = environment.get(name)
-    return Path(found) if found else None
+    return Path(environment[name]) if environment.get(name) else None
 
 
 def _is_folder(text: str) -> bool:
@@ -240,64 +299,8 @@ def _checked(environment: Mapping[str, str], name: str, fits: Callable[[str], bo
     found = environment.get(name) or default
     if not fits(found):
         raise UsageError(
-            f"{name}: expected {expected}, found {_quoted(found) if found else 'nothing'}",
+            f"{name}: expected {expected}, found {f'`{for_terminal(found, 100)}`' if found else 'nothing'}",
             remedy="the runner sets it: take it out of `env:`, and hand it on to a container of your own as it is",
             reason_id="action/no-workflow",
         )
     return found
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...], default: str, example: str) -> str:
-    if value and value not in allowed:
-        _refuse(name, value, f"expected one of {', '.join(f'`{item}`' for item in allowed)}", example)
-    return value or default
-
-
-def _boolean(name: str, value: str, default: bool) -> bool:
-    if value and value not in _BOOLEANS:
-        _refuse(name, value, "expected `true` or `false`", '"true"')
-    return _BOOLEANS.get(value, default)
-
-
-def _ref(name: str, value: str, example: str) -> str | None:
-    if value and _REF.fullmatch(_printable(name, value, example)) is None:
-        _refuse(name, value, "expected a branch, a tag or a commit", example)
-    return value or None
-
-
-def _inside(name: str, value: str, *, example: str) -> str:
-    path = _relative(name, value, example=example)
-    if _leaves(path):
-        _refuse(name, value, "leads out of the workspace", example)
-    return path
-
-
-def _of_its_own(name: str, path: str, example: str) -> str:
-    """A folder that is filled, hidden from git and given to another owner: neither the checkout nor its `.git`."""
-    if path == "." or ".git" in path.lower().split("/"):
-        _refuse(name, path, "expected a folder of its own in the workspace", example)
-    return path
-
-
-def _relative(name: str, value: str, *, example: str) -> str:
-    if value.startswith("/"):
-        _refuse(name, value, "expected a path relative to the workspace", example)
-    return posixpath.normpath(_printable(name, value, example))
-
-
-def _printable(name: str, value: str, example: str) -> str:
-    if for_terminal(value) != value or len(value) > 1024:
-        _refuse(name, value, "expected at most 1,024 characters, all of which can be seen", example)
-    return value
-
-
-def _leaves(path: str) -> bool:
-    return posixpath.normpath(path).split("/")[0] == ".."
-
-
-def _refuse(name: str, value: str, why: str, example: str) -> NoReturn:
-    raise UsageError(f"{name}: {_quoted(value)}: {why}", remedy=f"`with: {{{name}: {example}}}`", reason_id="action/input")
-
-
-def _quoted(value: str) -> str:
-    return f"`{for_terminal(value, 100)}`"

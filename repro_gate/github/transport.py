@@ -1,26 +1,38 @@
-"""One request to GitHub, and what it takes: time-outs, a size limit, retries, rate limits, redirects, and a token that goes nowhere else.
- Nothing here knows what a comment is. Errors of the HTTP library never leave this file: what hangs on them
-(prepared requests, frames with headers) holds the token.
+"""One request to GitHub's API over `requests`: the token goes to one server only, redirects included, and every wait is `GitHubRetry`'s.
+
+Errors of the HTTP library never leave this file: what hangs on them (prepared requests, frames with headers) holds the token.
 """
 
 from __future__ import annotations
 
-import ssl
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from urllib.parse import urljoin, urlsplit
 
 import requests
 import urllib3
+from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 
 from repro_gate import __version__
+from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
-from repro_gate.github.client_errors import ApiError, Uncertain, message_of, refused
-from repro_gate.github.model import Secret
-from repro_gate.github.rate_limit import BETWEEN_WRITES, backoff, is_limited, limit_pause, retry_after
-from repro_gate.github.servers import origin_of, same_origin
+from repro_gate.github.retry import (
+    FORBIDDEN,
+    NOT_FOUND,
+    UNAUTHORIZED,
+    ApiError,
+    Call,
+    GitHubRetry,
+    Limits,
+    Pace,
+    Uncertain,
+    lacks_permission,
+    message_of,
+    origin_of,
+)
+from repro_gate.github.settings import Secret, is_url
 
 HEADERS = {
     "Accept": "application/vnd.github+json",
@@ -29,36 +41,14 @@ HEADERS = {
 }
 _REDIRECTS = frozenset({301, 302, 307, 308})  # GitHub: repeat the same request at the new place
 _MOST_REDIRECTS = 3
-_MOST_LIMITED = 8  # refusals of one request, whatever they ask to wait
-_CHUNK = 64 * 1024
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one request may take: seconds to connect, seconds between two bytes, bytes of its answer, tries where an error may pass."""
-
-    connect: float = 10.0
-    read: float = 30.0
-    # A page of 100 comments of 65,536 characters, each at most six bytes in JSON, is 39 MB: a stranger must not be able to stop the paging.
-    body: int = 48 * 2**20
-    tries: int = 4
-
-
-@dataclass(frozen=True)
-class Call:
-    """One request. `path` is what errors name it by; `once`: it must not be made twice; `write`: it changes something on GitHub."""
-
-    method: str
-    url: str
-    path: str
-    params: Mapping[str, str] = field(default_factory=dict)
-    body: object = None
-    once: bool = False
-    write: bool = False
-    graphql: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.method} {self.path}"
+_LOOPBACK = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}")
+_MESSAGE = 300  # characters of GitHub's own message that are shown
+_CLOSED = {  # reasons for a 403 that no permission solves
+    "locked": "unlock the conversation of the pull request",
+    "archived": "the repository is archived: nothing can be written there",
+    "saml": "let the organization authorize the token for single sign-on",
+}
+_PERMISSION = re.compile(r"([a-z_]+)=(read|write|admin)")
 
 
 @dataclass(frozen=True)
@@ -70,15 +60,6 @@ class Answer:
     body: bytes = field(repr=False)  # an error page may echo the request
     url: str
     next_url: str | None
-
-
-@dataclass(frozen=True)
-class _Broken:
-    """No whole answer came. `arrived`: GitHub may have had the request; `passing`: trying again may help."""
-
-    reason: str
-    arrived: bool = True
-    passing: bool = True
 
 
 class _Bearer(AuthBase):
@@ -93,7 +74,7 @@ class _Bearer(AuthBase):
 
 
 class Transport:
-    """Sends requests one after another; what it has waited so far is kept, so that all of them together wait no longer than `patience`."""
+    """Sends requests one after another. All their waits together stay under `patience` seconds."""
 
     def __init__(
         self,
@@ -105,177 +86,119 @@ class Transport:
         patience: float,
         limits: Limits,
     ) -> None:
-        self._token, self._sleep, self._now = token, sleep, now
+        self._token, self._limits, self._pace = token, limits, Pace(sleep, now, patience)
         self._session = session if session is not None else requests.Session()
-        # Even with allow_redirects=False requests reads a redirect's whole body and prepares the next request, with the header on it.
+        self._adapter = HTTPAdapter()
+        for scheme in ("https://", "http://"):
+            self._session.mount(scheme, self._adapter)
+        # Even with allow_redirects=False requests prepares the next request, with the header on it.
         self._session.get_redirect_target = _nowhere  # type: ignore[method-assign,assignment]
-        self._patience = self._left = patience
-        self._limits = limits
-        self._last_write: float | None = None
 
     def send(self, call: Call) -> Answer:
-        """The answer to `call`, status 2xx. Raises ApiError, and Uncertain where `call.once` may have been done."""
-        failures = limited = 0
-        while True:
-            self._keep_apart(call)
-            outcome = self._follow(call)
-            if isinstance(outcome, _Broken):
-                failures += 1
-                if call.once and outcome.arrived:
-                    raise _uncertain(call, outcome.reason)
-                self._after_failure(call, outcome, failures)
-            elif is_limited(outcome.status, outcome.headers, outcome.body, graphql=call.graphql):
-                limited += 1
-                self._after_limit(call, outcome, limited)
-            elif outcome.status >= 500:
-                failures += 1
-                if call.once:
-                    raise _uncertain(call, f"GitHub answered {outcome.status}", outcome.status)
-                self._after_failure(call, outcome, failures)
-            elif not 200 <= outcome.status < 300:
-                raise self._refused(call, outcome)
-            else:
-                return outcome
+        """The answer to `call`, status 2xx, after redirects inside the origin (a renamed repository).
 
-    def _keep_apart(self, call: Call) -> None:
-        if call.write and self._last_write is not None:
-            seconds = BETWEEN_WRITES - max(self._now() - self._last_write, 0.0)
-            if seconds > 1e-3:  # a clock's rounding is no wait
-                self._wait(seconds, ApiError(f"{call}: the time to wait for GitHub is used up", reason_id="github/patience"))
-
-    def _after_failure(self, call: Call, outcome: Answer | _Broken, failures: int) -> None:
-        """Wait before the next try, or raise where there is none."""
-        times = f" ({failures} tries)" if failures > 1 else ""
-        if isinstance(outcome, _Broken):
-            error = ApiError(f"{call}: {outcome.reason}{times}", remedy=_reach_remedy(call.url), reason_id="github/unreachable")
-            if not outcome.passing:
-                raise error
-            asked = None
-        else:
-            remedy = "GitHub has trouble (www.githubstatus.com): run the job again later"
-            error = ApiError(
-                f"GitHub answered {outcome.status} to {call}{times}", remedy=remedy, reason_id="github/trouble", status=outcome.status
-            )
-            asked = retry_after(outcome.headers)
-        if failures >= self._limits.tries:
-            raise error
-        self._wait(max(backoff(failures - 1), asked or 0.0, BETWEEN_WRITES if call.write else 0.0), error)
-
-    def _after_limit(self, call: Call, answer: Answer, limited: int) -> None:
-        seconds = limit_pause(answer.headers, self._now(), limited - 1)
-        again = datetime.fromtimestamp(self._now() + seconds, timezone.utc)
-        error = ApiError(
-            f"GitHub's rate limit: {call} was answered {answer.status}; it can go on in {seconds:.0f} s, at {again:%Y-%m-%d %H:%M:%S} UTC",
-            remedy="run the job again after that, or have fewer jobs share the token",
-            reason_id="github/rate-limit",
-            status=answer.status,
-        )
-        if limited > _MOST_LIMITED:
-            raise error
-        self._wait(seconds, error)
-
-    def _wait(self, seconds: float, otherwise: ApiError) -> None:
-        if seconds > self._left:
-            raise otherwise
-        self._left -= seconds
-        self._sleep(seconds)
-
-    def _refused(self, call: Call, answer: Answer) -> ApiError:
-        message = message_of(answer.body).replace(self._token.reveal(), "***")  # a proxy's error page may echo the request
-        return refused(call.method, call.path, answer.status, message, answer.headers.get("x-accepted-github-permissions"))
-
-    def _follow(self, call: Call) -> Answer | _Broken:
-        """The answer, after redirects (a renamed repository) inside the origin. Raises ApiError for one that leads elsewhere."""
+        Raises ApiError, and Uncertain where `call.once` may have been done.
+        """
         url, params = call.url, call.params
         for _ in range(_MOST_REDIRECTS + 1):
-            outcome = self._exchange(call, url, params)
-            if isinstance(outcome, _Broken) or outcome.status not in _REDIRECTS:
-                return outcome
-            url, params = same_origin(outcome.url, urljoin(outcome.url, outcome.headers.get("location", "")), str(call)), {}
-        raise ApiError(f"{call}: redirected more than {_MOST_REDIRECTS} times", reason_id="github/redirect")
+            answer = self._exchange(call, url, params)
+            if answer.status not in _REDIRECTS:
+                break
+            url, params = same_origin(answer.url, urljoin(answer.url, answer.headers.get("location", "")), str(call)), {}
+        else:
+            raise ApiError(f"{call}: redirected more than {_MOST_REDIRECTS} times", reason_id="github/redirect")
+        if not 200 <= answer.status < 300:
+            message = message_of(answer.body).replace(self._token.reveal(), "***")  # a proxy's error page may echo the request
+            raise refused(call.method, call.path, answer.status, message, answer.headers.get("x-accepted-github-permissions"))
+        return answer
 
-    def _exchange(self, call: Call, url: str, params: Mapping[str, str]) -> Answer | _Broken:
-        timeout = (self._limits.connect, self._limits.read)
+    def _exchange(self, call: Call, url: str, params: Mapping[str, str]) -> Answer:
+        """One request and its retries."""
+        if call.write:
+            self._pace.before_write(call)
+        retry = self._adapter.max_retries = GitHubRetry(call, self._limits, self._pace)
+        outcome: Answer | ApiError
         try:
             with self._session.request(
                 call.method, url, params=params, json=call.body, headers=HEADERS, auth=_Bearer(self._token),
-                timeout=timeout, allow_redirects=False, stream=True,
+                timeout=(self._limits.connect, self._limits.read), allow_redirects=False, stream=True,
             ) as response:  # fmt: skip
-                body = _read(response, self._limits.body)
                 following = response.links.get("next", {}).get("url")
-                answer = None if body is None else Answer(response.status_code, response.headers, body, response.url, following)
+                outcome = Answer(response.status_code, response.headers, retry.body, response.url, following)
         except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:  # every error of requests is an OSError
-            return _broken(error, self._limits)
-        finally:
-            if call.write:
-                self._last_write = self._now()
-        return answer or _Broken(f"the answer is larger than {self._limits.body:,} bytes", passing=False)
+            words = f": {for_terminal(error.strerror, 200)}" if isinstance(error, OSError) and isinstance(error.strerror, str) else ""
+            kind = Uncertain if call.once and not isinstance(error, OSError) else ApiError  # an OSError here came before anything was sent
+            outcome = kind(f"{call}: the request failed ({type(error).__name__}){words}", reason_id="github/unreachable")
+        outcome = retry.failure or outcome
+        if isinstance(outcome, ApiError):
+            raise outcome  # out here, so that no error of the HTTP library hangs on it
+        return outcome
 
 
 def _nowhere(response: requests.Response) -> None:
     """No redirect is the HTTP library's to follow."""
 
 
-def _read(response: requests.Response, limit: int) -> bytes | None:
-    """The body, unpacked; None where it passes `limit` bytes."""
-    body = bytearray()
-    for chunk in response.iter_content(_CHUNK):
-        body += chunk
-        if len(body) > limit:
-            return None
-    return bytes(body)
+def server(url: str, name: str) -> str:
+    """`url` without a slash at its end. Raises UsageError, naming the setting `name`, for one that a token must not be sent to."""
+    plain = url.rstrip("/")
+    if not is_url(plain):
+        raise UsageError(f"{name}: {for_terminal(url, 200)!r} is not the URL of an API", remedy="such as https://HOST/api/v3")
+    if not plain.startswith("https://") and not _LOOPBACK.fullmatch(urlsplit(plain).hostname or ""):
+        raise UsageError(f"{name}: {for_terminal(url, 200)!r} would carry the token unencrypted", remedy="use https://")
+    return plain
 
 
-def _uncertain(call: Call, reason: str, status: int | None = None) -> Uncertain:
-    return Uncertain(
-        f"{call}: {reason}: it may or may not have been done",
-        remedy="run the job again: it looks for what is there first",
-        reason_id="github/uncertain",
-        status=status,
-    )
+def same_origin(asked: str, target: str, request: str) -> str:
+    """`target`, where it lies on the origin of `asked`. Raises ApiError for `request` where it does not: the token is for one origin."""
+    try:
+        parts = urlsplit(target)
+        same = origin_of(parts) == origin_of(urlsplit(asked)) and not parts.username and parts.password is None
+    except ValueError:  # a port that is not a number
+        same = False
+    if not same:
+        raise ApiError(
+            f"{request}: GitHub points to another place, {for_terminal(target, 200)}",
+            remedy="the token is sent to one server only; set GITHUB_API_URL (or the repository's name) to what it is now",
+            reason_id="github/redirect",
+        )
+    return target
 
 
-def _broken(error: Exception, limits: Limits) -> _Broken:
-    """What an error of the HTTP library means, without the error: its frames hold the token."""
-    chain = _chain(error)
-    certificate = next((item for item in chain if isinstance(item, ssl.SSLCertVerificationError)), None)
-    if certificate is not None:
-        return _Broken(f"its certificate is not trusted: {for_terminal(certificate.verify_message, 200)}", arrived=False, passing=False)
-    if any(isinstance(item, urllib3.exceptions.ConnectTimeoutError) and not isinstance(item, _NEVER_MADE) for item in chain):
-        return _Broken(f"no connection within {limits.connect:g} s", arrived=False)
-    if any(isinstance(item, _NEVER_MADE) for item in chain):
-        return _Broken(f"no connection could be made{_system_words(chain)}", arrived=False)
-    if any(isinstance(item, (requests.Timeout, urllib3.exceptions.ReadTimeoutError)) for item in chain):
-        return _Broken(f"no answer within {limits.read:g} s")
-    if isinstance(error, OSError) and (isinstance(error, ValueError) or not isinstance(error, requests.RequestException)):
-        # A proxy's URL that is none, a folder of certificates that is not there: found before anything is sent.
-        return _Broken(f"the request could not be made ({type(error).__name__}){_system_words(chain)}", arrived=False, passing=False)
-    if isinstance(error, ValueError):
-        return _Broken(f"the answer could not be read ({type(error).__name__})", passing=False)
-    return _Broken(f"the connection was cut before the whole answer had come{_system_words(chain)}")
+def refused(method: str, path: str, status: int, message: str, accepted: str | None) -> ApiError:
+    """The error for a 4xx. `message` is GitHub's, `accepted` the header `x-accepted-github-permissions` where it came."""
+    text = f"GitHub answered {status} to {method} {path}" + (f": {for_terminal(message, _MESSAGE)}" if message else "")
+    if status == UNAUTHORIZED:
+        remedy = "the token is wrong or has expired: pass `token: ${{ github.token }}`, or renew the secret that holds it"
+        return ApiError(text, remedy=remedy, reason_id="github/unauthorized", status=status)
+    lacking = lacks_permission(status, message)
+    closed = next((remedy for word, remedy in _CLOSED.items() if word in message.lower()), "")
+    if status == FORBIDDEN and closed and not lacking:
+        return ApiError(text, remedy=closed, reason_id="github/closed", status=status)
+    if lacking or status == FORBIDDEN:
+        write = method != "GET"
+        line = permission_line(accepted) or f"permissions: {{pull-requests: {'write' if write else 'read'}}}"
+        fork = (
+            "; for a pull request from a fork or from Dependabot GitHub keeps the token read-only "
+            "whatever the workflow says: post from a `workflow_run` workflow with `command: comment`"
+        )
+        remedy = f"give the job `{line}`{fork if write else ''}"
+        return ApiError(text, remedy=remedy, reason_id="github/permission", status=status, read_only=lacking and write)
+    remedy = "see that the number is right and that the token may read this repository" if status == NOT_FOUND else ""
+    return ApiError(text, remedy=remedy, status=status)
 
 
-_NEVER_MADE = urllib3.exceptions.NewConnectionError
+def permission_line(accepted: str | None) -> str:
+    """The line for the workflow from `x-accepted-github-permissions`; empty where the header names nothing that a workflow can give.
 
-
-def _chain(error: BaseException) -> list[BaseException]:
-    """`error` and every error inside it: requests and urllib3 wrap each other's in arguments and attributes."""
-    found: list[BaseException] = []
-    waiting: list[object] = [error]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, BaseException) and not any(item is other for other in found):
-            found.append(item)
-            waiting += [*item.args, getattr(item, "reason", None), item.__cause__, item.__context__]
-    return found
-
-
-def _system_words(chain: list[BaseException]) -> str:
-    """`: Connection refused`, from the operating system's own error where there is one."""
-    words = [item.strerror for item in chain if isinstance(item, OSError) and isinstance(item.strerror, str)]
-    return f": {for_terminal(words[-1], 200)}" if words else ""
-
-
-def _reach_remedy(url: str) -> str:
-    place = origin_of(urlsplit(url))
-    return f"see that this machine reaches {place}: proxy (HTTPS_PROXY, NO_PROXY), certificates (REQUESTS_CA_BUNDLE), GITHUB_API_URL"
+    The header holds sets of permissions, `;` between sets, `,` inside one; any one set will do, and one with `pull_requests` is preferred.
+    """
+    sets = []
+    for part in (accepted or "").split(";"):
+        pairs = [_PERMISSION.fullmatch(item.strip()) for item in part.split(",")]
+        # Every token has `metadata: read`, and a workflow has no word for it.
+        named = {found[1].replace("_", "-"): found[2] for found in pairs if found and found[1] != "metadata"}
+        if named and all(pairs):
+            sets.append(named)
+    chosen = next((named for named in sets if "pull-requests" in named), sets[0] if sets else None)
+    return "" if chosen is None else "permissions: {" + ", ".join(f"{name}: {level}" for name, level in chosen.items()) + "}"

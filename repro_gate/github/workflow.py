@@ -1,6 +1,7 @@
-"""What the runner reads from a step: its files (outputs, the job's summary) and the commands in its log (annotations).
- Nothing here decides what is said. The limits are the runner's own:
-github.com/actions/runner, `ExecutionContext.cs`, `FileCommandManager.cs` and `ActionCommandManager.cs`.
+"""What GitHub's runner reads from a step: its files (outputs, the job's summary) and the commands in its log (annotations, stop-commands).
+
+The limits are the runner's own: github.com/actions/runner, `ExecutionContext.cs`, `FileCommandManager.cs`, `ActionCommandManager.cs`. Every
+command of the gate imports this file, so it imports little.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ import os
 import re
 import secrets
 import stat
+import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import clip, for_terminal, for_workflow_data, for_workflow_property
-from repro_gate.report.annotations import LEVELS, Annotation
+
+if TYPE_CHECKING:
+    from repro_gate.report.findings import Annotation
 
 SUMMARY_BYTES = 1024 * 1024  # of a step, all that it writes together; a summary over it is left out whole
 ANNOTATIONS = 10  # of each level a step; what comes later stays in the log only
@@ -55,12 +61,7 @@ def write_summary(path: Path | None, markdown: str) -> bool:
 
 
 def annotation(item: Annotation) -> str:
-    """The workflow command that makes `item` an annotation, on one line. Texts are escaped here and are cut to the runner's limits.
-
-    Raises ValueError for a level that the runner does not know.
-    """
-    if item.level not in LEVELS:
-        raise ValueError(f"{item.level}: an annotation is one of {', '.join(LEVELS)}")
+    """The workflow command that makes `item` an annotation, on one line. Texts are escaped here and are cut to the runner's limits."""
     properties = {"title": for_terminal(item.title, TITLE)}
     if item.file is not None:
         properties["file"] = item.file
@@ -79,12 +80,15 @@ def select(annotations: Iterable[Annotation]) -> tuple[Annotation, ...]:
     """
     given = tuple(annotations)
     chosen: list[Annotation] = []
-    for level in LEVELS:
+    for level in ("error", "warning", "notice"):
         found = [item for item in given if item.level == level]
         if len(found) > ANNOTATIONS:
             left = len(found) - ANNOTATIONS + 1
             more = f"{left} more {level}s are in the report: GitHub shows {ANNOTATIONS} of each kind a step"
-            found = [*found[: ANNOTATIONS - 1], Annotation(level, f"Repro Gate: {left} more", more)]
+            found = [
+                *found[: ANNOTATIONS - 1],
+                replace(found[0], title=f"Repro Gate: {left} more", message=more, file=None, line=None, end_line=None),
+            ]
         chosen += found
     return tuple(chosen)
 
@@ -144,3 +148,30 @@ def _not_the_runners(path: Path, variable: str, why: str) -> Inconclusive:
         remedy="the runner makes this file for each step: look for a step or a mount that has put something else in its place",
         reason_id="action/runner-file",
     )
+
+
+@contextlib.contextmanager
+def log_guard(environment: Mapping[str, str], stream: TextIO | None = None) -> Iterator[None]:
+    """On GitHub, nothing that is printed in here is a workflow command: a line may start with anything. Elsewhere it does nothing.
+
+    `stream` is standard output where it is None. The runner stops for the whole step, so nothing else may print commands meanwhile.
+    """
+    if environment.get("GITHUB_ACTIONS") == "true":
+        with commands_disabled(sys.stdout if stream is None else stream):
+            yield
+    else:
+        yield
+
+
+@contextlib.contextmanager
+def commands_disabled(stream: TextIO) -> Iterator[None]:
+    """Between `::stop-commands::` and its end, with a fresh token that nothing inside can know. It is ended whatever happens."""
+    token = secrets.token_hex(16)
+    print(f"::stop-commands::{token}", file=stream, flush=True)
+    try:
+        yield
+    except BaseException:
+        print(file=stream)  # it may have been cut off inside a line, and the end counts at the start of one only
+        raise
+    finally:
+        print(f"::{token}::", file=stream, flush=True)

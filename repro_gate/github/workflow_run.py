@@ -1,122 +1,98 @@
-"""Which pull request a report belongs to that another workflow run left behind: the fork-safe pair's second half.
- The report came out of a job that ran an untrusted code, so nothing in it is believed: the
-run that GitHub's own `workflow_run` event names says where it came from, the report must say the same, and the pull request is looked up
-from the run. So a report can neither choose another pull request nor pass for another run's or another repository's.
+"""The fork-safe pair's second half: which pull request a report belongs to that another workflow run uploaded.
+
+That run executed untrusted code, so nothing in the report is believed: GitHub's `workflow_run` event names the run, the report must name
+the same one, and the pull request is looked up from the run. A report can neither choose a pull request nor pass for another run's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
-from repro_gate.github.model import PullRequest, WorkflowRun
+from repro_gate.github.client import Api
+from repro_gate.github.event import PullRequest, WorkflowRun
 from repro_gate.report.model import Origin
-
-_NAME_LIMIT = 100  # characters of an untrusted name that an error shows
-
-
-class PullRequests(Protocol):
-    """What `bind` needs of GitHub. `client.Api` is one."""
-
-    def pull(self, number: int, /) -> PullRequest | None:
-        """The pull request as it is now, None where there is none."""
-
-    def open_pulls(self, head: str, /) -> Iterable[PullRequest]:
-        """The open pull requests from the branch `OWNER:BRANCH`."""
 
 
 class NothingToPost(UsageError):
-    """The report is what it should be, and nobody waits for it: its pull request was closed, or has a newer commit. Nobody's mistake."""
+    """The report is right, but its pull request was closed or has a newer commit. Nobody made a mistake."""
 
 
-def bind(api: PullRequests, run: WorkflowRun, repository: str, origin: Origin | None) -> PullRequest:
-    """The open pull request of `repository` whose head `run` tested, for a report that says it is `origin`'s.
+def find_pull(api: Api, run: WorkflowRun, repository: str, origin: Origin | None) -> PullRequest:
+    """The open pull request of `repository` whose head `run` tested, for a report that names `origin`.
 
-    Raises NothingToPost where that pull request is closed or its head has moved, UsageError for whatever does not fit (`reason_id`: those
-    of `check`, `relay/no-pull-request`, `relay/several`), and ApiError where GitHub does not answer.
+    Raises NothingToPost where that pull request is closed or has a newer head, UsageError for whatever does not fit, and ApiError where
+    GitHub does not answer.
     """
     check(run, repository, origin)
     found = {pull.number: pull for pull in _candidates(api, run, repository)}
-    of_head = [pull for pull in found.values() if pull.head_sha == run.head_sha]
-    still_open = [pull for pull in of_head if pull.state == "open"]
-    if len(still_open) == 1:
-        return still_open[0]
-    if still_open:
-        numbers = ", ".join(f"#{pull.number}" for pull in sorted(still_open, key=lambda pull: pull.number))
+    of_head = [pull for pull in found.values() if pull.head.sha == run.head_sha]
+    still_open = sorted((pull for pull in of_head if pull.state == "open"), key=lambda pull: pull.number)
+    head = f"{_shown(run.head_repository)}:{_shown(run.head_branch)} at {run.head_sha[:7]}"
+    if len(still_open) > 1:
         raise UsageError(
-            f"several pull requests have {_head(run)} as their head: {numbers}",
+            f"several pull requests have {head} as their head: {', '.join(f'#{pull.number}' for pull in still_open)}",
             remedy="GitHub does not say which of them the run was for: close all but one, or read the report in the run's summary",
-            reason_id="relay/several",
+            reason_id="workflow-run/several",
         )
+    if still_open:
+        return still_open[0]
     if of_head:
-        raise NothingToPost(f"pull request #{of_head[0].number} was closed meanwhile", reason_id="relay/closed")
+        raise NothingToPost(f"pull request #{of_head[0].number} was closed meanwhile", reason_id="workflow-run/closed")
     if found:
         number, pull = min(found.items())
         raise NothingToPost(
-            f"a newer commit is at the head of pull request #{number}: {pull.head_sha[:7]}, and the run tested {run.head_sha[:7]}",
-            reason_id="relay/newer-commit",
+            f"a newer commit is at the head of pull request #{number}: {pull.head.sha[:7]}, and the run tested {run.head_sha[:7]}",
+            reason_id="workflow-run/newer-commit",
         )
     raise NothingToPost(  # GitHub lists a fork's pull requests only while they are open, so a closed one looks the same
-        f"no open pull request has {_head(run)} as its head",
+        f"no open pull request has {head} as its head",
         remedy="nothing to do where it was closed, or its branch or fork deleted, while the gate ran",
-        reason_id="relay/no-pull-request",
+        reason_id="workflow-run/no-pull-request",
     )
 
 
 def check(run: WorkflowRun, repository: str, origin: Origin | None) -> None:
-    """Hold a report's origin against the run that it came with, before anything of it is shown. Asks nobody.
-
-    Raises UsageError for what does not fit (`reason_id`: `relay/run`, `relay/no-origin`, `relay/origin`).
-    """
-    _check_run(run, repository)
-    _check_origin(origin, run, repository)
-
-
-def _check_run(run: WorkflowRun, repository: str) -> None:
-    """Raise UsageError for a run that cannot have gated a pull request of ours."""
-    if not _same_name(run.repository, repository):
-        raise _wrong_run(f"the run belongs to {_shown(run.repository)}, and this is {_shown(repository)}", "relay a run of this repository")
+    """Compare a report's origin with the run it came with, before anything of the report is shown. Asks nobody. Raises UsageError."""
+    if not _same_name(run.repo.full_name, repository):
+        _refuse_run(f"the run belongs to {_shown(run.repo.full_name)}, not to {_shown(repository)}", "name a run of this repository")
     if run.event != "pull_request":
-        raise _wrong_run(
+        _refuse_run(
             f"the run was started by `{_shown(run.event)}`, not by `pull_request`",
             "name only the workflow that gates pull requests under `on: {workflow_run: {workflows: […]}}`",
         )
     if run.status != "completed":
-        raise _wrong_run(f"the run is `{_shown(run.status)}`, not `completed`", "wait for it with `types: [completed]`")
-
-
-def _check_origin(origin: Origin | None, run: WorkflowRun, repository: str) -> None:
-    """Raise UsageError for a report that does not say it is this run's. An earlier attempt's is: GitHub keeps it when others run again."""
+        _refuse_run(f"the run is `{_shown(run.status)}`, not `completed`", "wait for it with `types: [completed]`")
     if origin is None:
-        raise UsageError("the report names no workflow run", remedy="make it with the action", reason_id="relay/no-origin")
-    said = {
-        "repository": (origin.repository, repository, _same_name(origin.repository, repository)),
-        "commit": (origin.head_sha, run.head_sha, origin.head_sha == run.head_sha),
-        "run": (str(origin.run_id), str(run.id), origin.run_id == run.id),
-        "attempt": (str(origin.run_attempt), f"{run.attempt} at most", 1 <= origin.run_attempt <= run.attempt),
-    }
-    for name, (found, right, fits) in said.items():
+        remedy = "make it with the action"
+        raise UsageError("the report names no workflow run", remedy=remedy, reason_id="workflow-run/no-origin")
+    for name, found, right, fits in (
+        ("repository", origin.repository, repository, _same_name(origin.repository, repository)),
+        ("commit", origin.head_sha, run.head_sha, origin.head_sha == run.head_sha),
+        ("run", str(origin.run_id), str(run.id), origin.run_id == run.id),
+        # An earlier attempt's report is the run's too: GitHub keeps it when other jobs run again.
+        ("attempt", str(origin.run_attempt), f"{run.attempt} at most", 1 <= origin.run_attempt <= run.attempt),
+    ):
         if not fits:
             raise UsageError(
                 f"the report is not of the run it came with: its {name} is {_shown(found)}, the run's is {_shown(right)}",
                 remedy="download the artifact of exactly this run: `run-id: ${{ github.event.workflow_run.id }}`",
-                reason_id="relay/origin",
+                reason_id="workflow-run/origin",
             )
 
 
-def _candidates(api: PullRequests, run: WorkflowRun, repository: str) -> Iterable[PullRequest]:
+def _candidates(api: Api, run: WorkflowRun, repository: str) -> Iterable[PullRequest]:
     """Pull requests of ours from the run's branch, whatever commit is at their head now.
 
-    The event names pull requests only for runs from the repository itself, so a fork's is found by its branch. Both ways end in the same
+    The event lists pull requests only for runs from the repository itself, so a fork's is found by its branch. Both ways end in the same
     test, because the event's list may hold a number of another repository.
     """
     if run.head_repository is None or not run.head_branch:
         raise UsageError(
             "the run names no head branch: the fork has been deleted",
             remedy="there is no pull request to be found; the report is in the run's summary",
-            reason_id="relay/no-pull-request",
+            reason_id="workflow-run/no-pull-request",
         )
     found = list(api.open_pulls(f"{run.head_repository.partition('/')[0]}:{run.head_branch}"))
     if _same_name(run.head_repository, repository):
@@ -126,10 +102,10 @@ def _candidates(api: PullRequests, run: WorkflowRun, repository: str) -> Iterabl
     return [
         pull
         for pull in found
-        if _same_name(pull.base_repository, repository)
+        if _same_name(pull.base.repo.full_name, repository)
         and pull.head_repository is not None
         and _same_name(pull.head_repository, run.head_repository)
-        and pull.head_ref == run.head_branch
+        and pull.head.ref == run.head_branch
     ]
 
 
@@ -138,13 +114,9 @@ def _same_name(one: str, other: str) -> bool:
     return one.isascii() and one.lower() == other.lower()
 
 
-def _wrong_run(message: str, remedy: str) -> UsageError:
-    return UsageError(message, remedy=remedy, reason_id="relay/run")
+def _refuse_run(message: str, remedy: str) -> None:
+    raise UsageError(message, remedy=remedy, reason_id="workflow-run/run")
 
 
-def _head(run: WorkflowRun) -> str:
-    return f"{_shown(run.head_repository or '')}:{_shown(run.head_branch or '')} at {run.head_sha[:7]}"
-
-
-def _shown(text: str) -> str:
-    return for_terminal(text, _NAME_LIMIT)
+def _shown(text: str | None) -> str:
+    return for_terminal(text or "", 100)

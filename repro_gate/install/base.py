@@ -1,77 +1,61 @@
-"""The Python environment that is installed on top of: the training's interpreter is asked where it lies and what it holds.
- The interpreter belongs to the image or to the person, but it is started as the training's user all the same, and what
-it says is read within limits.
-"""
+"""The Python that `env.install` installs on top of: asked what it is and has, and shown to the environment made from it.
+The interpreter is started as the training's user, and what it says is read within limits."""
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
 
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import for_terminal
+from repro_gate.files import NotRegular, read_start
 from repro_gate.runs.process import supervise
 from repro_gate.sandbox.identity import Isolation
 
 ASK_SECONDS = 60.0
-_MOST_SITES, _MOST_TEXT = 20, 4096
+_MOST_SITES, _MOST_TEXT, _MOST_SCRIPT, _MOST_SCRIPTS = 20, 4096, 64 * 1024, 20_000
+_SHEBANG = re.compile(rb"#!(/[^\s\0]+)[ \t]*\r?\n|#!/bin/sh\n'''exec' \"?(/[^\"\n\0]+?)\"? \"\$0\" \"\$@\"\n' '''\n")
+_OWN_SCRIPT = re.compile(r"(?:python|pip|easy_install|wheel|activate|deactivate|idle|pydoc|2to3)[\w.-]*", re.IGNORECASE)
 
 # Site folders in their order on sys.path; under -I neither the folder that it starts in nor a person's own (~/.local) is among them, and a
-# training finds neither: its HOME is empty. Names of metadata folders carry name and version, so they stand for what is installed.
+# training finds neither: its HOME is empty. Of what is installed, only what the lock names (in the file that is given) is told.
 _ASK = """
-import hashlib, importlib.util, json, os, sys, sysconfig
+import importlib.metadata, json, os, re, sys, sysconfig
+names = set(json.load(open(sys.argv[1])))
 sites = [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages") and os.path.isdir(path)]
-marks = (".dist-info", ".egg-info", ".egg-link", ".pth")
-held = [[site, sorted(name for name in os.listdir(site) if name.endswith(marks))] for site in sites]
-scheme = "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"
-print(json.dumps({
-    "executable": sys.executable,
-    "version": sys.version,
-    "platform": sysconfig.get_platform(),
-    "sites": sites,
-    "held": hashlib.sha256(json.dumps(held).encode()).hexdigest(),
-    "purelib": sysconfig.get_path("purelib", scheme, vars={"base": "", "installed_base": "", "platbase": "", "installed_platbase": ""}),
-    "scripts": sysconfig.get_path("scripts"),
-    "pip": importlib.util.find_spec("pip") is not None,
-    "ensurepip": importlib.util.find_spec("ensurepip") is not None,
-    "venv": importlib.util.find_spec("venv") is not None,
-}))
+here = {}
+for item in importlib.metadata.distributions(path=sites):
+    name = re.sub(r"[-_.]+", "-", item.metadata["Name"] or "").lower()
+    if name in names:
+        here.setdefault(name, item.version)
+print(json.dumps({"executable": sys.executable, "python": sys.version.split()[0].rstrip("+"), "scripts": sysconfig.get_path("scripts"),
+                  "sites": sites, "installed": here}))
 """
 
 
 @dataclass(frozen=True)
 class Base:
-    """An interpreter with what is installed for it. `purelib` is where distributions lie in a virtual environment of it, relative to it."""
+    """The Python that is installed on top of: its site folders, where its commands lie, and what it has of the lock's distributions."""
 
-    python: str  # as it is found on PATH
     executable: str
-    version: str
-    platform: str
+    python: str  # version
+    scripts: str
     sites: tuple[str, ...]
-    held: str  # digest of the distributions' metadata folders
-    purelib: str
-    scripts: str  # where commands of installed distributions lie
-    pip: bool
-    ensurepip: bool
-    venv: bool
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 over all that an environment on top of it depends on, in hex."""
-        parts = [os.path.realpath(self.executable), self.executable, self.version, self.platform, *self.sites, self.held]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    installed: Mapping[str, str]  # normalised name -> version
 
 
-def base_of(python: str, environment: Mapping[str, str], isolation: Isolation) -> Base:
-    """What `python` says of itself. Raises Inconclusive where it says nothing that can be used."""
+def base_of(python: str, names: Path, outer: Mapping[str, str], isolation: Isolation) -> Base:
+    """What `python` says of itself, and of the distributions that the JSON file `names` lists. Raises Inconclusive where it says nothing
+    that can be used."""
+    environment = {name: value for name, value in outer.items() if name in ("PATH", "LANG", "LD_LIBRARY_PATH") or name.startswith("PYENV_")}
     try:
         ended = supervise(
-            [python, "-I", "-c", _ASK],
+            [python, "-I", "-c", _ASK, str(names)],
             cwd=Path("/"),
             env=environment,
             timeout=ASK_SECONDS,
@@ -79,46 +63,69 @@ def base_of(python: str, environment: Mapping[str, str], isolation: Isolation) -
             isolation=isolation,
         )
     except OSError as error:
-        raise _unusable(python, error.strerror or str(error)) from None
+        raise _no_base(python, error.strerror or str(error)) from None
     if ended.timed_out:
-        raise _unusable(python, f"it gave no answer in {ASK_SECONDS:g} s")
-    base = next((found for line in reversed(ended.tail) if (found := _read(line, python)) is not None), None)
+        raise _no_base(python, f"it gave no answer in {ASK_SECONDS:g} s")
+    base = next((found for line in reversed(ended.tail) if (found := _read_base(line)) is not None), None)
     if base is None or ended.exit_code:
         said = next((line for line in reversed(ended.tail) if line.strip()), f"it ended with status {ended.exit_code}")
-        raise _unusable(python, for_terminal(said.strip(), 300))
-    if not base.venv or not (base.pip or base.ensurepip):
-        raise _unusable(
-            python, "it has no `venv`, or neither `pip` nor `ensurepip`", "install python3-venv and python3-pip (Debian) for it"
-        )
+        raise _no_base(python, for_terminal(said.strip(), 300))
     return base
 
 
-def _read(line: str, python: str) -> Base | None:
-    """One line of output as a Base, None where it is none."""
+def _read_base(line: str) -> Base | None:
+    """One line of output as a Base, None where it is none; the interpreter's answer is untrusted."""
     try:
         found = json.loads(line) if line.startswith("{") else None
     except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict):
         return None
-    texts = [found.get(name) for name in ("executable", "version", "platform", "held", "purelib", "scripts")]
-    sites = found.get("sites")
-    if not all(_is_text(item) for item in texts) or not _is_paths(sites):
+    texts, sites, here = [found.get(name) for name in ("executable", "python", "scripts")], found.get("sites"), found.get("installed")
+    if not isinstance(sites, list) or not isinstance(here, dict) or len(sites) > _MOST_SITES:
         return None
-    executable, version, platform, held, purelib, scripts = map(str, texts)
-    flags = [found.get(name) is True for name in ("pip", "ensurepip", "venv")]
-    return Base(python, executable, version, platform, tuple(sites), held, purelib.lstrip("/"), scripts, *flags)
+    if not all(isinstance(item, str) and 0 < len(item) <= _MOST_TEXT and "\0" not in item for item in (*texts, *sites)):
+        return None
+    if not all(os.path.isabs(site) for site in sites):
+        return None
+    executable, python, scripts = map(str, texts)
+    return Base(executable, python, scripts, tuple(sites), {name: version for name, version in here.items() if isinstance(version, str)})
 
 
-def _is_text(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and 0 < len(value) <= _MOST_TEXT and "\0" not in value
+def show_base(folder: Path, base: Base) -> None:
+    """Put the base's site folders behind the environment's own on `sys.path`, their `.pth` files obeyed as the base obeys them. What
+    `--system-site-packages` shows of a base that is a virtual environment (the image's) is not its own but the one below."""
+    site = next(folder.glob("lib/python*/site-packages"), None)
+    if site is None:
+        raise _no_base(base.executable, "`uv venv` made no lib/python*/site-packages with it")
+    (site / "_repro_gate_base.pth").write_text(
+        "".join(f"import site; site.addsitedir({path!r})\n" for path in base.sites), encoding="utf-8"
+    )
 
 
-def _is_paths(value: object) -> TypeGuard[list[str]]:
-    return isinstance(value, list) and len(value) <= _MOST_SITES and all(_is_text(item) and os.path.isabs(item) for item in value)
+def double_scripts(folder: Path, base: Base) -> None:
+    """Commands of the base (`torchrun`, `accelerate`) name the base's interpreter in their first line: each gets a double that starts this
+    one, or what they start would not see the lock's distributions. Whatever the lock installs takes the double's place."""
+    python = os.fsencode(folder / "bin" / "python")
+    first = b"#!" + python + b"\n"
+    if len(first) > 120 or b" " in python:  # the kernel would cut it: through the shell, as pip and uv write it
+        first = b"#!/bin/sh\n'''exec' \"" + python + b'" "$0" "$@"\n\' \'\'\'\n'
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(base.scripts))[:_MOST_SCRIPTS]:
+            source, double = Path(base.scripts, name), folder / "bin" / name
+            if _OWN_SCRIPT.fullmatch(name) or os.path.lexists(double) or source.is_symlink() or not os.access(source, os.X_OK):
+                continue
+            with contextlib.suppress(OSError, NotRegular):
+                content = read_start(source, _MOST_SCRIPT + 1)
+                begins = _SHEBANG.match(content)
+                if begins is None or len(content) > _MOST_SCRIPT:
+                    continue
+                started = os.path.split(os.fsdecode(begins[1] or begins[2]))
+                if started[0] in (base.scripts, os.path.dirname(base.executable)) and started[1].startswith("python"):
+                    double.write_bytes(first + content[begins.end() :])
+                    double.chmod(0o755)
 
 
-def _unusable(
-    python: str, why: str, remedy: str = "see that it starts as the training's user, or put another one first on PATH"
-) -> Inconclusive:
+def _no_base(python: str, why: str) -> Inconclusive:
+    remedy = "see that it starts as the training's user, or put another one first on PATH"
     return Inconclusive(f"env.install: {python} cannot carry an environment: {why}", remedy=remedy, reason_id="install/interpreter")

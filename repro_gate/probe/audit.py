@@ -29,42 +29,7 @@ def install(config: Dict[str, Any], files: Opened, draws: Draws) -> None:
     The hook raises nothing but the refusal to change declared data: PermissionError.
     """
     protected: Tuple[str, ...] = tuple(os.path.realpath(path) for path in config.get("data", ()))
-
-    def opening(args: Args) -> None:
-        path, mode, flags = args[:3]
-        if not _writes(mode, flags):
-            files.read(path)
-            if type(path) is str and path in _RANDOM:
-                draws.device(path)
-            return
-        if protected and isinstance(path, (str, bytes)):
-            _refuse(os.path.realpath(os.fsdecode(path)), protected)
-        if not _empties(mode, flags):
-            files.changes(path, _reads(mode, flags))
-
-    def importing(args: Args) -> None:
-        if args[1]:  # the file of an extension module
-            files.read(args[1])
-
-    def loading(args: Args) -> None:
-        if isinstance(args[0], (str, bytes)) and os.sep in os.fsdecode(args[0]):
-            files.read(args[0])
-
-    handlers: Dict[str, Callable[[Args], None]] = {
-        "open": opening,
-        "import": importing,
-        "ctypes.dlopen": loading,
-        "sqlite3.connect": loading,
-        "os.chdir": lambda args: files.moved(),
-        "os.exec": lambda args: session.current().flush(),
-        "sys.excepthook": lambda args: session.script_failed(),
-        "socket.connect": lambda args: _connected(args[1]) if _is_stream(args[0]) else None,
-        "socket.sendto": lambda args: _connected(args[1]),
-        "socket.sendmsg": lambda args: _connected(args[1]),
-    }
-    if protected:
-        for event, count in _REPLACE.items():
-            handlers[event] = _replacing(event, count, protected)
+    handlers = _handlers(files, draws, protected)
 
     def hook(event: str, args: Args) -> None:
         handler = handlers.get(event)
@@ -79,6 +44,41 @@ def install(config: Dict[str, Any], files: Opened, draws: Draws) -> None:
             return
 
     sys.addaudithook(hook)
+
+
+def _handlers(files: Opened, draws: Draws, protected: Tuple[str, ...]) -> Dict[str, Callable[[Args], None]]:
+    def loading(args: Args) -> None:
+        if isinstance(args[0], (str, bytes)) and os.sep in os.fsdecode(args[0]):
+            files.read(args[0])
+
+    handlers: Dict[str, Callable[[Args], None]] = {
+        "open": lambda args: _opening(args, files, draws, protected),
+        "import": lambda args: files.read(args[1]) if args[1] else None,  # the file of an extension module
+        "ctypes.dlopen": loading,
+        "sqlite3.connect": loading,
+        "os.chdir": lambda args: files.moved(),
+        "os.exec": lambda args: session.current().flush(),
+        "sys.excepthook": lambda args: session.script_failed(),
+        "socket.connect": lambda args: _connected(args[1]) if _is_stream(args[0]) else None,
+        "socket.sendto": lambda args: _connected(args[1]),
+        "socket.sendmsg": lambda args: _connected(args[1]),
+    }
+    if protected:
+        handlers.update((event, _replacing(event, count, protected)) for event, count in _REPLACE.items())
+    return handlers
+
+
+def _opening(args: Args, files: Opened, draws: Draws, protected: Tuple[str, ...]) -> None:
+    path, mode, flags = args[:3]
+    if not _writes(mode, flags):
+        files.read(path)
+        if type(path) is str and path in _RANDOM:
+            draws.device(path)
+        return
+    if protected and isinstance(path, (str, bytes)):
+        _refuse(os.path.realpath(os.fsdecode(path)), protected)
+    if not _empties(mode, flags):
+        files.changes(path, _reads(mode, flags))
 
 
 def _replacing(event: str, count: int, protected: Tuple[str, ...]) -> Callable[[Args], None]:
@@ -120,6 +120,4 @@ def _is_stream(made: Any) -> bool:
 
 def _connected(address: Any) -> None:
     if isinstance(address, tuple) and address and not str(address[0]).startswith(_LOCAL):
-        current = session.current()
-        if current is not None:
-            current.connected(":".join(str(part) for part in address[:2]))  # a CAN bus has no port
+        session.current().connected(":".join(str(part) for part in address[:2]))  # a CAN bus has no port

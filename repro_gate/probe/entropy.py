@@ -9,18 +9,22 @@ own names does not.
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import random
+import re
 import sys
 import weakref
 from types import FrameType
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 from ..trace.format import MAX_DRAWN, MAX_NAME
 from . import callers, imports, session
 
 Place = Tuple[str, str, int]  # source, file, line
 _OBJECTS = 10_000  # generators without a seed that may still get one
+_ONLY_AST = 0x400  # ast.PyCF_ONLY_AST, without importing `ast`
+_NOTHING = re.compile(r"\s*(?:\w+\s*=\s*)?(?:None\s*)?\)")
 _OF_NUMPY = ("default_rng", "SeedSequence", "RandomState", "MT19937", "PCG64DXSM", "PCG64", "Philox", "SFC64", "seed")
 
 
@@ -67,7 +71,7 @@ class Draws:
 
     def device(self, path: str) -> None:
         """A file of random bytes is opened."""
-        self._draw("open(%r)" % path, sys._getframe(3))  # above this, the hook and its handler
+        self._draw("open(%r)" % path, sys._getframe(4))  # above this, the hook and its two handlers
 
     def finish(self) -> None:
         """The process is about to close its trace."""
@@ -199,7 +203,39 @@ def _numpy_call(frame: FrameType) -> str:
 
     `RandomState(seed)` makes a generator without one first, and so do `jumped()` and unpickling.
     """
-    from .expression import call_in_progress  # takes milliseconds, which most processes need not spend
-
-    name, empty = call_in_progress(frame, _OF_NUMPY)
+    name, empty = _call_in_progress(frame, _OF_NUMPY)
     return "numpy.random.%s()" % name if name and (empty or name != "RandomState") else ""
+
+
+def _call_in_progress(frame: FrameType, wanted: Iterable[str]) -> Tuple[str, bool]:
+    """(name, empty): which of the `wanted` functions the frame is calling, and whether it gives it nothing, or None; ("", False) for
+    another function. Exact from Python 3.11 on, which knows the columns of each instruction; before that, the line's text decides."""
+    try:
+        exact = getattr(frame.f_code, "co_positions", None)
+        name, empty = _exact(frame, exact()) if exact is not None else _by_line(frame, wanted)
+    except (SyntaxError, ValueError, AttributeError, IndexError):
+        return "", False
+    return (name, empty) if name in wanted else ("", False)
+
+
+def _exact(frame: FrameType, positions: Iterable[Any]) -> Tuple[str, bool]:
+    import linecache  # takes milliseconds, which most processes need not spend
+
+    first, last, start, end = next(itertools.islice(positions, frame.f_lasti // 2, None))
+    lines = [linecache.getline(frame.f_code.co_filename, number).encode() for number in range(first, last + 1)]
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][start:]
+    call: Any = compile("(" + b"".join(lines).decode() + ")", "<call>", "eval", _ONLY_AST)
+    given = [*call.body.args, *(keyword.value for keyword in call.body.keywords)]
+    name = str(getattr(call.body.func, "attr", None) or getattr(call.body.func, "id", ""))
+    return name, all(getattr(item, "value", item) is None for item in given)
+
+
+def _by_line(frame: FrameType, wanted: Iterable[str]) -> Tuple[str, bool]:
+    import linecache
+
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    calls = [found for found in re.finditer(r"(\w+)\s*\(", line) if found.group(1) in wanted]
+    if len(calls) != 1:
+        return "", False
+    return calls[0].group(1), _NOTHING.match(line, calls[0].end()) is not None

@@ -1,16 +1,18 @@
-"""What a training runs on, in words that a trace and `ask.py` share. Read when training begins; nothing here starts CUDA.
+"""What a training runs on: facts in words that a trace and `ask.py` share, and the environment variables that torch and its libraries read.
 
-A fact that does not hold (a GPU's, where CUDA was not started) is None and is left out by those who ask.
+Nothing here starts CUDA; a fact that does not hold (a GPU's, where CUDA was not started) is None and is left out.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from typing import Any, Callable, Dict, List, Optional
 
-from . import device
+from ..trace.format import MAX_NAME, MAX_VARIABLES
+from .process import resident_peak
 
 Facts = Dict[str, Callable[[], Any]]
 BASIC: Facts = {  # for a process without torch
@@ -18,6 +20,15 @@ BASIC: Facts = {  # for a process without torch
     "interpreter": lambda: sys.executable,
     "device": lambda: "cpu: %s" % platform.machine(),
 }
+_READ = re.compile(  # beginnings of names, and names
+    r"(?:TORCH|TORCHINDUCTOR|TORCHDYNAMO|PYTORCH|ATEN|C10|CUDA|CUDNN|CUBLAS|CUBLASLT|NVIDIA|NVTE|NVFUSER|NCCL|GLOO|UCX|OMP|KMP"
+    r"|GOMP|MKL|MKLDNN|ONEDNN|DNNL|OPENBLAS|BLIS|TRITON|FLASH_ATTENTION|HIP|HSA|ROCR|ROCBLAS|MIOPEN|XLA|MALLOC|TBB)_"
+    r"|(?:CAUSAL_CONV1D_DETERMINISTIC|DYLD_INSERT_LIBRARIES|GLIBC_TUNABLES|LD_LIBRARY_PATH|LD_PRELOAD|LOCAL_RANK"
+    r"|LOCAL_WORLD_SIZE|MAMBA_DETERMINISTIC|NUMEXPR_NUM_THREADS|PL_GLOBAL_SEED|PL_SEED_WORKERS|PYTHONHASHSEED|PYTHONOPTIMIZE"
+    r"|RANK|VECLIB_MAXIMUM_THREADS|WORLD_SIZE)$"
+)
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH", re.IGNORECASE)
+_LOGIN = re.compile(r"://[^/\s]*@")
 _AT_START: List[str] = []  # CUBLAS_WORKSPACE_CONFIG as it stood when CUDA was started in this process
 
 
@@ -25,10 +36,10 @@ def facts(torch: Any) -> Facts:
     """Name -> how to read it, for a process that has torch."""
 
     def name() -> str:
-        return "cuda: %s" % torch.cuda.get_device_name() if device.started(torch) else "cpu: %s" % (_isa(torch) or "")
+        return "cuda: %s" % torch.cuda.get_device_name() if started(torch) else "cpu: %s" % (_isa(torch) or "")
 
     def of_gpu(read: Callable[[Any], Any]) -> Callable[[], Any]:
-        return lambda: read(torch.cuda.get_device_properties(torch.cuda.current_device())) if device.started(torch) else None
+        return lambda: read(torch.cuda.get_device_properties(torch.cuda.current_device())) if started(torch) else None
 
     return {
         "torch": lambda: torch.__version__,
@@ -45,7 +56,7 @@ def facts(torch: Any) -> Facts:
         "gpu-memory-bytes": of_gpu(lambda properties: properties.total_memory),
         "gpu-capability": of_gpu(lambda properties: "%d.%d" % (properties.major, properties.minor)),
         "cuda-driver-api": lambda: _driver_api(torch),
-        "cublas-workspace-at-cuda-start": lambda: _AT_START[0] if _AT_START and device.started(torch) else None,
+        "cublas-workspace-at-cuda-start": lambda: _AT_START[0] if _AT_START and started(torch) else None,
     }
 
 
@@ -78,7 +89,40 @@ def _nccl(torch: Any) -> str:
 
 def _driver_api(torch: Any) -> Optional[str]:
     """The newest CUDA that the driver speaks, `12.8`; None where CUDA was not started."""
-    if not device.started(torch) or not hasattr(torch._C, "_cuda_getDriverVersion"):
+    if not started(torch) or not hasattr(torch._C, "_cuda_getDriverVersion"):
         return None
     version = int(torch._C._cuda_getDriverVersion())  # 1000 * major + 10 * minor
     return "%d.%d" % (version // 1000, version % 1000 // 10)
+
+
+def synchronize(torch: Any) -> None:
+    """Wait for the work that the training has queued, where it has started CUDA and is not capturing a graph."""
+    if started(torch) and not torch.cuda.is_current_stream_capturing():
+        torch.cuda.synchronize()
+
+
+def peak_bytes(torch: Any) -> int:
+    """The peak of memory since the last reset, in bytes: the largest of all GPUs in use, else resident memory (never reset)."""
+    if started(torch):
+        return int(max(torch.cuda.max_memory_allocated(index) for index in range(torch.cuda.device_count())))
+    return resident_peak()
+
+
+def reset_peak(torch: Any) -> None:
+    """Forget the peak, so that what the digests held is not counted. Training that reads this statistic sees it since its last step."""
+    if started(torch):
+        for index in range(torch.cuda.device_count()):
+            torch.cuda.reset_peak_memory_stats(index)
+
+
+def started(torch: Any) -> bool:
+    """Whether this process has started CUDA."""
+    return bool(torch.cuda.is_available() and torch.cuda.is_initialized())
+
+
+def library_variables() -> Dict[str, str]:
+    """Name and value, by name. What looks like a secret, by its name or as a login in an address, is left out."""
+    read = sorted(
+        (name, value) for name, value in os.environ.items() if _READ.match(name) and not _SECRET.search(name) and not _LOGIN.search(value)
+    )
+    return {name[:200]: value.encode("utf-8", "backslashreplace").decode()[:MAX_NAME] for name, value in read[:MAX_VARIABLES]}

@@ -1,5 +1,6 @@
 """Sets the determinism flags that live in the process, reads every flag back, and notes the line of training code that undoes one.
- Flags that live in the environment are set by the gate
+
+Flags are set right after torch came in and read at the end of every step. Those that live in the environment are set by the gate
 before the process starts and only read here. What each does: `docs/flags.md`.
 """
 

@@ -1,4 +1,5 @@
 """Calls back when a named module has been imported, and makes `import repro_gate` work in the training's interpreter.
+
 A finder at the head of `sys.meta_path` wraps the loader of just the modules that are waited for, once each.
 """
 

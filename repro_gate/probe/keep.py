@@ -47,8 +47,7 @@ def keep(torch: Any, session: Session, label: str, kind: str, items: Sequence[It
     place += ".%d" % number if number > 1 else ""
     if reference is None:
         name = "%s.%s.safetensors" % (session.stem, place)
-        if _write(torch, session, name, items):
-            session.event("kept", step=step, file=name)
+        _write(torch, session, name, items)
     elif session.key in reference:
         path = "%s.%s.safetensors" % (reference[session.key], place)
         if os.path.exists(path):
@@ -59,8 +58,8 @@ def _plain(torch: Any, tensor: Any) -> bool:
     return in_memory(torch, tensor) and tensor.layout is torch.strided and not tensor.is_quantized
 
 
-def _write(torch: Any, session: Session, name: str, items: Sequence[Item]) -> bool:
-    """Write a safetensors file: 8 bytes of header length, the header as JSON, the bytes of each tensor. False where there was no room."""
+def _write(torch: Any, session: Session, name: str, items: Sequence[Item]) -> None:
+    """Write a safetensors file: 8 bytes of header length, the header as JSON, the bytes of each tensor."""
     header: Dict[str, Any] = {}
     start = 0
     for label, tensor in items:
@@ -72,7 +71,7 @@ def _write(torch: Any, session: Session, name: str, items: Sequence[Item]) -> bo
     room = os.statvfs(folder)
     if start + _HEADROOM > room.f_bavail * room.f_frsize:
         session.note("state-not-kept", "%d bytes of tensors were not kept: too little room in %s" % (start, folder))
-        return False
+        return
     text = json.dumps(header).encode("utf-8")
     text += b" " * (-len(text) % 8)
     try:
@@ -82,8 +81,6 @@ def _write(torch: Any, session: Session, name: str, items: Sequence[Item]) -> bo
                 _write_bytes(file, _on_cpu(torch, tensor))
     except OSError as error:
         session.note("state-not-kept", "tensors were not kept: %s" % (error.strerror or error))
-        return False
-    return True
 
 
 def _write_bytes(file: Any, tensor: Any) -> None:
@@ -93,7 +90,7 @@ def _write_bytes(file: Any, tensor: Any) -> None:
 
 
 def _measure(torch: Any, path: str, kind: str, items: Sequence[Item]) -> List[List[Any]]:
-    """One row for each tensor that has a twin of its name, dtype and shape in the file at `path`."""
+    """One row for each tensor that has a counterpart of its name, dtype and shape in the file at `path`."""
     rows: List[List[Any]] = []
     with open(path, "rb") as file:
         length = struct.unpack("<Q", file.read(8))[0]
@@ -110,8 +107,8 @@ def _measure(torch: Any, path: str, kind: str, items: Sequence[Item]) -> List[Li
             file.seek(8 + length + begin)
             content = bytearray(end - begin)  # one tensor at a time
             file.readinto(content)
-            twin = torch.frombuffer(content, dtype=own.dtype).view(own.shape)
-            rows.append([kind, name, dtype, list(shape), *distance.measure(torch, twin, own)])
+            other = torch.frombuffer(content, dtype=own.dtype).view(own.shape)
+            rows.append([kind, name, dtype, list(shape), *distance.measure(torch, other, own)])
     return rows
 
 

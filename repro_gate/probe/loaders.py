@@ -1,6 +1,7 @@
 """What torch's DataLoaders hand out: each one at its first batch, whether training followed, and digests of the records in its batches.
- A record is the i-th slice of everything in a batch that has one slice for each record,
-so that the same record has the same digest in whichever batch, and from whichever loader, it comes.
+
+A record is the i-th slice of everything in a batch that has one slice for each record, so that the same record has the same digest in
+whichever batch, and from whichever loader, it comes.
 """
 
 from __future__ import annotations

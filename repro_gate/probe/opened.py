@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import stat
 import sys
 from typing import Any, Dict, List, Sequence, Set, Tuple
@@ -34,6 +35,10 @@ INSTALLED = ("/site-packages/", "/dist-packages/")
 _SEEN = 50_000  # paths remembered as dealt with; a training on a million files must not grow by them
 _EVENT = 1_000  # files in one event
 _AT_ONCE = 64  # files that a forked child, which may be killed at any time, writes as they come
+
+
+# A file of Hugging Face's cache is a link whose path names the commit; what it leads to does not.
+_HUB = re.compile(r"/(?:models|datasets|spaces)--[^/]+/snapshots/[0-9a-f]{40}/")
 
 
 class Opened:
@@ -101,7 +106,7 @@ class Opened:
         if self._excluded(path):
             self._remember(given, text)
             return
-        real = _source_of(os.path.realpath(path))
+        real = path if _HUB.search(path) else _source_of(os.path.realpath(path))
         if real.startswith(self._workspace):
             left_out = False
         else:

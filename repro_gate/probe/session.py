@@ -295,11 +295,9 @@ class Session:
     def _introduce(self) -> None:
         """Before the first thing to compare: say what this process is."""
         if not self._introduced and self._writer is not None:
-            from . import variables  # only where something is trained
-
             self._introduced = True
             self._say_facts()
-            self._writer.event("variables", values=variables.library_variables())
+            self._writer.event("variables", values=facts.library_variables())
             _close_in_forked_workers()
 
     def _say_facts(self) -> None:

@@ -1,4 +1,5 @@
 """Starts the probe in one interpreter: reads the run's configuration, seeds Python, and waits for numpy and torch to be imported.
+
 It must be quick, since every Python process of a run passes here.
 """
 

@@ -14,12 +14,11 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 
 from ..trace.format import MAX_NAME
 from ..trace.writer import Row
-from . import beside, device, facts, flags, keep, names, sdk, seeds
+from . import facts, flags, keep, names, patch, sdk, seeds, unmoved
 from .by_hand import BACKWARD, GRAD, ByHand, leaves_of, plain
 from .digest import UNREAD, bare, describe, digest_all
 from .loaders import Loaders
 from .nonfinite import NonFinite
-from .patch import loss_of, remember_unscaled, wrap
 from .session import Session
 
 _HOOKS: List["Hooks"] = []
@@ -35,7 +34,7 @@ def install(torch: Any, session: Session) -> None:
     facts.watch_cuda_start(torch)
     hooks = Hooks(torch, session)
     _HOOKS[:] = [hooks]
-    hooks.attach()
+    patch.attach(hooks)
 
 
 def rearm(session: Session) -> None:
@@ -65,33 +64,19 @@ class Hooks:
         self.rows: Dict[Any, Tuple[Row, ...]] = {}
         self.waiting: List[Any] = []  # handles of the hooks that learn the order of gradients
         variables = tuple(session.config["variables"])
-        session.synchronize = lambda: device.synchronize(torch)
+        session.synchronize = lambda: facts.synchronize(torch)
         session.read_flags = lambda: flags.read(torch, variables)
-        session.peak_bytes, session.reset_peak = lambda: device.peak_bytes(torch), lambda: device.reset_peak(torch)
+        session.peak_bytes, session.reset_peak = lambda: facts.peak_bytes(torch), lambda: facts.reset_peak(torch)
         session.facts.update(facts.facts(torch))
         self.loaders = Loaders(torch, session)
         self.nonfinite = NonFinite(torch)
         session.whole_run = lambda: session.block("rng", *seeds.rng_digests())
-        session.at_stop += [self.loaders.write, self._beside]
+        session.at_stop += [self.loaders.write, self._unmoved]
         session.at_close.append(self._end)
-
-    def attach(self) -> None:
-        """Put the hooks into torch, once."""
-        torch = self.torch
-        from torch.optim import optimizer as optim
-
-        for name in ("_before_step", "_after_step"):
-            getattr(Hooks, name)._torchdynamo_disable = True
-        optim.register_optimizer_step_pre_hook(self._before_step)
-        optim.register_optimizer_step_post_hook(self._after_step)
-        wrap(optim.Optimizer, "__init__", self._optimizer_made)
-        self._wrap_backward()
-        self._wrap_loader()
-        remember_unscaled(torch)
 
     # What happens, in the order of a step
 
-    def _optimizer_made(self, original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def optimizer_made(self, original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(optimizer, *args, **kwargs)
         self.made[optimizer] = None
         if not self.captured and self.session.live and not self.waiting:
@@ -121,7 +106,7 @@ class Hooks:
             self.pending = []
             self._learn_order()
 
-    def _batch(self, iterator: Any, value: Any) -> None:
+    def batch(self, iterator: Any, value: Any) -> None:
         if not self.captured and self.made:
             self._capture()
         if not self.session.live:
@@ -140,7 +125,7 @@ class Hooks:
         if self._keeps():
             self._keep("batch", [(name, item) for name, item in names.leaves(value) if isinstance(item, self.torch.Tensor)])
 
-    def _backward(self, tensors: Any) -> None:
+    def backward(self, tensors: Any) -> None:
         roots, leaves = plain(self.torch, tensors), []
         if not self.by_hand.over and self.by_hand.helps():
             return
@@ -160,7 +145,7 @@ class Hooks:
             return
         self.session.trains()
         with self.session.own_time(), bare(self.torch):
-            losses = [loss_of(root) for root in roots if root.numel() == 1 and root.is_floating_point()]
+            losses = [patch.loss_of(root) for root in roots if root.numel() == 1 and root.is_floating_point()]
             if self.session.wants():
                 self.session.block("rng", *seeds.rng_digests())
             if losses:
@@ -169,7 +154,7 @@ class Hooks:
                 )
                 self.session.block("loss", rows, digest_all(self.torch, losses), [float(item).hex() for item in losses])
 
-    def _grad(self, original: Callable[..., Any], outputs: Any, inputs: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    def grad(self, original: Callable[..., Any], outputs: Any, inputs: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """`autograd.grad`, which torch.func's transforms call too: a step where nothing else is one, else recorded beside the steps."""
         by_hand, taken = self.by_hand, plain(self.torch, inputs)
         create_graph = bool(args[2] if len(args) > 2 else kwargs.get("create_graph"))
@@ -194,7 +179,7 @@ class Hooks:
                     by_hand.beside(taken, plain(self.torch, result))
         return result
 
-    def _before_step(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Tuple[Any, Any]]:
+    def before_step(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Tuple[Any, Any]]:
         if not self.session.live:
             self.session.insist()
             return None
@@ -234,7 +219,7 @@ class Hooks:
                 items.reverse()  # backward goes through a model from its end
             self._tensors("gradient", [item[:2] for item in items])
 
-    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         session = self.session
         if session.live:
             session.training_begins()
@@ -316,12 +301,12 @@ class Hooks:
     def _keep(self, kind: str, items: Sequence[Tuple[str, Any]]) -> None:
         keep.keep(self.torch, self.session, "step%d" % self.session.step, kind, items)
 
-    def _beside(self) -> None:
+    def _unmoved(self) -> None:
         with contextlib.suppress(Exception):  # a module of a kind that was not foreseen: a notice is missing, nothing else
-            rows, failed = beside.look(self.torch, self.names)
+            rows, failed = unmoved.look(self.torch, self.names)
             if failed:
                 self.session.note("modules-not-read", "%d module%s could not be looked at" % (failed, "" if failed == 1 else "s"))
-            self.session.event("beside", rows=rows)
+            self.session.event("unmoved", rows=rows)
 
     def _end(self, reason: str) -> None:
         """Parameters, optimizer state and buffers as they stand at the end: digested, for what changed after the last step; and kept."""
@@ -365,63 +350,6 @@ class Hooks:
         if self.order or not self.captured:
             while self.waiting:
                 self.waiting.pop().remove()
-
-    # Ways in
-
-    def _wrap_backward(self) -> None:
-        torch, autograd = self.torch, self.torch.autograd
-        original, original_grad = autograd.backward, autograd.grad
-        compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
-        task = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # not -1 inside a backward pass: what it calls is part of it
-
-        @functools.wraps(original)
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if hasattr(tensors, "__next__"):
-                tensors = tuple(tensors)
-            if task() != -1:
-                with contextlib.suppress(Exception):
-                    self.by_hand.nests(plain(torch, tensors))
-                return original(tensors, *args, **kwargs)
-            if self.session.live:
-                self._backward(tensors)
-            elif self.by_hand.by and not self.by_hand.over:
-                self.session.insist()
-            result = original(tensors, *args, **kwargs)
-            self.by_hand.leaves()
-            return result
-
-        @functools.wraps(original_grad)
-        def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            if compiling() or task() != -1:
-                return original_grad(outputs, inputs, *args, **kwargs)
-            if hasattr(inputs, "__next__"):  # `net.parameters()` can be read once
-                inputs = tuple(inputs)
-            return self._grad(original_grad, outputs, inputs, args, kwargs)
-
-        autograd.backward, autograd.grad = backward, grad
-
-    def _wrap_loader(self) -> None:
-        from torch.utils.data import DataLoader, dataloader
-
-        hooks = self
-
-        def following(original: Callable[..., Any], iterator: Any) -> Any:
-            value = original(iterator)
-            if hooks.session.live:
-                hooks._batch(iterator, value)
-            return value
-
-        def starting(original: Callable[..., Any], loader: Any) -> Any:
-            session = hooks.session
-            if session.live and session.step >= 0:
-                with session.own_time():
-                    session.block("rng", *seeds.rng_digests())
-            iterator = original(loader)
-            hooks.loaders.started(loader, iterator)
-            return iterator
-
-        wrap(dataloader._BaseDataLoaderIter, "__next__", following)
-        wrap(DataLoader, "__iter__", starting)
 
 
 def _moved(optimizer: Any) -> Iterator[Any]:

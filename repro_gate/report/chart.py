@@ -1,5 +1,5 @@
 """The Mermaid chart of the comment: loss gap by step, or differing tensors by step, or nothing where there is nothing to show.
- Every word and number in the chart is ours. Mermaid's xychart reads plain decimals only (no exponents), so
+Every word and number in the chart is ours. Mermaid's xychart reads plain decimals only (no exponents), so
 small values are scaled, and the scale stands in the axis title. Pure functions.
 """
 

@@ -1,7 +1,4 @@
-"""The checklist of `repro-gate check`, without a training: for a terminal and as JSON.
- Readable at 80 columns, without colour and on an ASCII stream; every text from outside passes `layout.text`. As with
-`terminal`, in a GitHub log the caller prints it between the lines of `escape.stop_commands`.
-"""
+"""The checklist of `repro-gate check`, which trains nothing: for a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ from rich.text import Text
 
 from repro_gate.checks.interface import STATUSES, CheckResult
 from repro_gate.report import numbers, wording
-from repro_gate.report.json_values import plain_document
-from repro_gate.report.layout import STATUS_STYLE, evidence, grid, indented, out, remedy, section, text
+from repro_gate.report.document import plain
+from repro_gate.report.terminal import STATUS_STYLE, evidence, grid, indented, out, remedy, section, text
 
 SCHEMA_ID = "repro-gate/checklist/v1"
 _EVIDENCE_KEPT = 500  # lines of evidence that the JSON holds
@@ -42,7 +39,7 @@ def render_checklist(results: Sequence[CheckResult], console: Console, need_trai
 def checklist_json(results: Sequence[CheckResult], spec_path: str, need_training: Sequence[str] = (), **facts: object) -> dict[str, Any]:
     """What `repro-gate check --json` writes: the results with the fields of report.json's `checklist`, and what they add up to.
 
-    `facts` are further fields of the document (`commit`, `tool_version`, …). Plain JSON types only: `json_values.to_text` writes it.
+    `facts` are further fields of the document (`commit`, `tool_version`, …). Plain JSON types only: `document.to_text` writes it.
     """
     statuses = Counter(item.status for item in results)
     document = {
@@ -54,7 +51,8 @@ def checklist_json(results: Sequence[CheckResult], spec_path: str, need_training
         "checklist": [{**vars(item), "evidence": item.evidence[:_EVIDENCE_KEPT]} for item in results],
         "need_training": list(need_training),
     }
-    return plain_document(document)
+    written: dict[str, Any] = plain(document)
+    return written
 
 
 def _title(category: str, passed: int, made: int, waiting: int) -> str:

@@ -1,8 +1,5 @@
-"""What the report says about earlier answers, in words that the terminal and the Markdown share: the config hash, the baseline, another
-ref, and which checks the change weakens.
-
-Phrases as in `wording`: names, values and messages come out of checkouts and baselines and keep the roles that each renderer escapes.
-"""
+"""What the report says about earlier answers: the config hash, the baseline, another ref, and which checks the change weakens.
+Phrases as in `wording`: the terminal and the Markdown share them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The findings of a report, and the line of each: the one list that annotations and SARIF are made of.
- Texts are as the report has them: whoever prints them escapes them for the place. A path
-is taken only where it can name a file inside the checkout: never absolute, never upwards, nothing that is not seen. Pure functions, no I/O.
-"""
+"""The findings of a report, each with its line: annotations and SARIF are made of them. Texts are as the report has them: whoever prints
+them escapes them. A path is taken only where it can name a file inside the checkout."""
 
 from __future__ import annotations
 
@@ -12,6 +10,7 @@ from dataclasses import dataclass
 
 from repro_gate.checks.interface import CheckResult
 from repro_gate.escape import clip, for_terminal
+from repro_gate.report.comparisons import WEAKENED_TITLE
 from repro_gate.report.model import Report, WeakenedCheck
 from repro_gate.report.wording import worst_first
 
@@ -111,3 +110,44 @@ def _of_weakening(item: WeakenedCheck, spec_path: str) -> Finding:
     return Finding(
         "warning", WEAKENED_ID, f"{item.key}: {item.message}", "say in the pull request why the weaker check is enough", place=place
     )
+
+
+LEVELS = ("error", "warning", "notice")
+_MESSAGE = 800  # characters of one of the three texts of a message: GitHub shows 4,096 of all
+_TITLE = 120  # characters
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """One annotation. `level` is one of LEVELS; `file` is relative to the repository, with `/` between its parts; lines count from 1."""
+
+    level: str
+    title: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+    end_line: int | None = None
+
+
+def annotations_of(report: Report, spec_path_in_repo: str, root_prefix: str = "") -> tuple[Annotation, ...]:
+    """What is compared with the change, most important first: errors for what fails, warnings for what warns; nothing for what passed.
+
+    `root_prefix` is the checkout's folder in the repository, empty where they are one. What no line is to blame for stands at the spec.
+    """
+    spec = spec_place(spec_path_in_repo)
+    found = []
+    for blame in blames(report, spec_path_in_repo, root_prefix):
+        place = blame.place or spec
+        file, line = (None, None) if place is None else (place.file, place.line)
+        found.append(Annotation(blame.level, _title(blame), _message(blame), file, line))
+    return tuple(found)
+
+
+def _title(blame: Finding) -> str:
+    return clip(f"Repro Gate: {WEAKENED_TITLE.lower() if blame.id == WEAKENED_ID else blame.id}", _TITLE)
+
+
+def _message(blame: Finding) -> str:
+    """What is wrong, what was seen there, and what to do: a line each."""
+    parts = (blame.message, blame.detail, f"remedy: {blame.remedy}" if blame.remedy else "")
+    return "\n".join(clip(part, _MESSAGE) for part in parts if part)

@@ -1,24 +1,26 @@
-"""The Report as the pull request's comment: GitHub Markdown in at most 65,536 characters, what a reviewer has to know in its first screen.
- The layout lies in `templates/`; whatever a template prints passes `escape.for_markdown`
-unless a function here has already made it safe, so a forgotten filter shows too much punctuation and never a live mention.
-"""
+"""The Report as GitHub Markdown: the comment of a pull request, at most 65,536 characters, and the summary of a job. The layout is
+`templates/report.md.j2`; what it prints passes `escape.for_markdown` unless it is Markup: a forgotten filter is never a live mention."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain, islice
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from repro_gate import escape
+from repro_gate.baseline.changes import input_text
+from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ConfigHash, InputValue
+from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
 from repro_gate.checks.pages import url
 from repro_gate.compare.model import Divergence
-from repro_gate.report import chart, markdown_comparisons, markdown_first, numbers, wording
-from repro_gate.report.markdown_first import Links
-from repro_gate.report.markdown_parts import MARKS, Form, ample, code, forms, message, prose
-from repro_gate.report.model import Reason, Report, RunSummary
+from repro_gate.report import chart, comparisons, markdown_table, numbers, wording
+from repro_gate.report.markdown_table import MARKS, Form, Links, ample, code, forms, message, prose
+from repro_gate.report.model import BaseFinding, Reason, Report, RunSummary
+from repro_gate.report.wording import Phrase
 
 LIMIT = 65_536  # characters (code points) of a comment on GitHub
 SUMMARY_LIMIT = 1_000_000  # bytes: GitHub takes 1 MiB from one step, and the step may have more to say
@@ -43,7 +45,7 @@ def _fitting(report: Report, longest_first: Sequence[Form], fits: Callable[[str]
             return text
     heading = f"## {MARKS[report.verdict]} Repro Gate: {report.verdict}\n"
     rest = "\nThe report is too long for this place: see the JSON report.\n"
-    less = markdown_comparisons.asks_less(report.base)
+    less = _weakened_line(report.base)
     return next((text for text in (f"{heading}{less}{rest}", f"{heading}{less}", f"{heading}{rest}") if fits(text)), "")
 
 
@@ -74,10 +76,10 @@ def _rendered(report: Report, form: Form, links: Links, *, shortened: bool) -> s
     context: dict[str, object] = {
         "verdict": report.verdict,
         "headline": prose(wording.headline(report), form),
-        "rows": markdown_first.rows(report, form, links),
+        "rows": markdown_table.rows(report, form, links),
         "fold": Markup("<details open>" if form.open else "<details>"),
         "cost_details": _cost_details(report, form),
-        **markdown_comparisons.context(report, form),
+        **_compared_with(report, form),
         "differs": None if found is None or found.comparison.identical else _differs(report, form),
         "noise_chart": _noise_chart(report, form),
         "reasons": _reasons(report.reasons, form.reasons, form),
@@ -95,7 +97,7 @@ def _rendered(report: Report, form: Form, links: Links, *, shortened: bool) -> s
         "started": code(report.started, form),
         "seconds": report.seconds,
         "shortened": shortened,
-        "links": markdown_first.footer(links),
+        "links": markdown_table.footer(links),
     }
     return _environment().get_template("report.md.j2").render(context)
 
@@ -208,3 +210,71 @@ def _reproduce(report: Report, form: Form) -> Markup | None:
     if not report.reproduce or len(report.reproduce) > form.reproduce:
         return None
     return Markup(escape.for_code_block(report.reproduce, "sh"))
+
+
+_SEEN = 5  # weakenings that a comment shows without a click
+
+
+def _compared_with(report: Report, form: Form) -> dict[str, object]:
+    """What the templates show below the first screen's table: what is weakened, what is behind a status, and the config hash."""
+    baseline, against, base = report.baseline, report.against, report.base
+    weakened = [] if base is None else _weakened(base, form)
+    seen = len(weakened) if form.open else _SEEN
+    return {
+        "baseline": None if baseline is None else _baseline(baseline, form),
+        "against": None if against is None else _against(against, form),
+        "weakened": weakened[:seen],
+        "weakened_besides": weakened[seen:],
+        "more_weakened": 0 if base is None else max(len(base.weakened) - form.weakened, 0),
+        "judge": None if base is None else prose(comparisons.base_policy(base), form),
+        "config_hash": None if report.config_hash is None else _config_hash(report.config_hash, form),
+    }
+
+
+def _weakened_line(base: BaseFinding | None) -> str:
+    """One line for where nothing else fits; empty where nothing is weakened."""
+    if base is None or not base.weakened:
+        return ""
+    return f"\n{MARKS['warn']} **{comparisons.WEAKENED_TITLE}:** {numbers.count(len(base.weakened), 'weakened check')}.\n"
+
+
+def _baseline(found: BaselineFinding, form: Form) -> dict[str, object]:
+    return {"lines": _lines(comparisons.baseline_lines(found, form.changed_inputs), form), "remedy": message(found.remedy, form)}
+
+
+def _against(found: AgainstFinding, form: Form) -> dict[str, object]:
+    return {"lines": _lines(comparisons.against_lines(found, form.changed_inputs), form), "remedy": Markup("")}
+
+
+def _lines(phrases: Sequence[Phrase], form: Form) -> list[Markup]:
+    """Nothing at all in the form that has no room for what is behind a status."""
+    return [prose(phrase, form) for phrase in phrases] if form.changed_inputs else []
+
+
+def _weakened(base: BaseFinding, form: Form) -> list[tuple[Markup, Markup]]:
+    return [(prose(comparisons.weakening(item), form), message(item.message, form)) for item in base.weakened[: form.weakened]]
+
+
+def _config_hash(found: ConfigHash, form: Form) -> dict[str, object]:
+    roots = (("config hash", found.config_hash), (RECIPE, found.recipe), (PLATFORM, found.platform))
+    total = len(found.recipe_inputs) + len(found.platform_inputs)
+    return {
+        "roots": [(name, code(root, Form())) for name, root in roots],
+        "self_check": comparisons.self_check(found.self_check),
+        "complete": found.self_check is None or found.self_check.complete,
+        "inputs": [(root, code(name, form), code(_value(value), form)) for root, name, value in islice(_inputs(found), form.inputs)],
+        "more": max(total - form.inputs, 0),
+    }
+
+
+def _inputs(found: ConfigHash) -> Iterator[tuple[str, str, InputValue]]:
+    """By root and name: a report that was read back has them in that order."""
+    recipe = ((RECIPE, name, value) for name, value in sorted(found.recipe_inputs.items()))
+    return chain(recipe, ((PLATFORM, name, value) for name, value in sorted(found.platform_inputs.items())))
+
+
+def _value(value: InputValue) -> str:
+    try:
+        return input_text(value)
+    except (ValueError, TypeError, RecursionError):  # an integer of thousands of digits, a bottomless list
+        return "too large to show"

@@ -1,12 +1,15 @@
-"""The Report: everything the gate says, as data. Each renderer (JSON, terminal, Markdown) shows this and nothing else.
+"""The Report: everything the gate says, as data. Each renderer shows this and nothing else.
 
-Built by `gate.run_gate`. Field names that reach `report.json` are fixed by the published schema beside this file.
+Records that stand in `report.json` as they are carry their bounds and descriptions here; `schema` adds the rest of the document.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+from msgspec import Meta
 
 from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
@@ -14,47 +17,68 @@ from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import Comparison, Cost, Fingerprint, NoiseFloor
 from repro_gate.spec.model import Tolerance
 
-VERDICTS = ("pass", "fail", "inconclusive")
 EXIT_CODES: Mapping[str, int] = {"pass": 0, "fail": 1, "inconclusive": 3}
+
+if TYPE_CHECKING:
+    Number: TypeAlias = float
+    Amount: TypeAlias = float
+else:
+
+    class Number(float):
+        """A float that may be none: `report.json` has NaN and infinities as the texts `nan`, `inf` and `-inf`."""
+
+    class Amount(Number):
+        """A Number that is never below zero."""
+
+
+def about(description: str, **bounds: Any) -> Meta:
+    """What a field is, for the published schema, and its bounds."""
+    return Meta(description=description, **bounds)
+
+
+Count = Annotated[int, Meta(ge=0)]
+Step = Annotated[int, Meta(ge=-1)]
+Names = Annotated[tuple[str, ...], Meta(max_length=1_000)]
+Commit = Annotated[str, Meta(pattern="^([0-9a-f]{40}|[0-9a-f]{64})$")]
 
 
 @dataclass(frozen=True)
 class Reason:
-    """One sentence that explains the verdict (in `reasons`) or is worth knowing besides (in `notes`). `id` is stable: `room/name`."""
+    """One sentence that explains the verdict (in `reasons`) or is worth knowing besides (in `notes`)."""
 
-    id: str
-    message: str
-    remedy: str = ""
+    id: Annotated[str, about("Stable name: `room/name`.")]
+    message: Annotated[str, about("One sentence.")]
+    remedy: Annotated[str, about("What to do; may be empty.")] = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """One run of the training command. `settings` are the flags as read back in the process (the last readings)."""
+    """One run of the training command."""
 
-    name: str  # `deterministic-1`, `default-1`, …, `reseeded`
-    arm: str
-    seed: int
-    steps: int
-    seconds: float
-    exit_code: int | None
-    outcome: str  # `finished`, `stopped` (at train.steps), `crashed`, `timed-out`, `killed`, `out-of-memory`, `interrupted`, `untraced`
-    processes: int = 1  # traced processes that trained
-    settings: Mapping[str, object] = field(default_factory=dict)
-    log_tail: tuple[str, ...] = ()  # the end of what it printed; only kept where the run did not end well
-    artifacts: int = 0
+    name: Annotated[str, about("`deterministic-1`, `default-1`, …, `reseeded`.")]
+    arm: Annotated[str, about("What it was started under: `deterministic`, `default`, `reseeded`, …")]
+    seed: Annotated[int, about("The seed.")]
+    steps: Annotated[Count, about("Optimizer steps made.")]
+    seconds: Annotated[Amount, about("Wall time, in seconds.")]
+    exit_code: Annotated[int | None, about("Exit status; negative is a signal; null where it never ended by itself.")]
+    outcome: Annotated[str, about("How it ended: `finished`, `stopped` (at train.steps), `crashed`, `timed-out`, …")]
+    processes: Annotated[Count, about("Traced processes that trained.")] = 1
+    settings: Annotated[Mapping[str, Any], about("Flags as last read back in this run.")] = field(default_factory=dict)
+    log_tail: Annotated[tuple[str, ...], about("End of its log, where it did not end well.", max_length=200, extra={"keep": "last"})] = ()
+    artifacts: Annotated[Count, about("Artifacts that were kept for comparison.")] = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Subject:
     """What was gated."""
 
-    spec: str  # path of the spec, relative to the checkout
-    command: str
-    commit: str | None  # 40 hex digits, None outside git
-    uncommitted: tuple[str, ...] = ()  # paths with uncommitted changes that were part of the run
-    seeds: tuple[int, ...] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)  # python, torch, cuda, device … as the training process reported them
-    isolation: str = "same-user"
+    spec: Annotated[str, about("Path of the spec, relative to the checkout.")]
+    command: Annotated[str, about("The training command.")]
+    commit: Annotated[Commit | None, about("The commit, 40 (or 64) hex digits; null outside git.")]
+    uncommitted: Annotated[Names, about("Paths with uncommitted changes that were part of the run.")] = ()
+    seeds: Annotated[tuple[int, ...], about("The seeds.", max_length=1_000)] = ()
+    versions: Annotated[Mapping[str, str], about("Versions and devices, as the training reported them.")] = field(default_factory=dict)
+    isolation: Annotated[str, about("How far the training was kept from the gate: `same-user`, …")] = "same-user"
 
 
 @dataclass(frozen=True)
@@ -67,35 +91,37 @@ class SeedResult:
 
 @dataclass(frozen=True)
 class WeakenedCheck:
-    """One thing that a change weakens than its base does. `key` is the spec's (`determinism.allow`), or `repro.baseline.yml`."""
+    """One thing that the change weakens."""
 
-    key: str
-    message: str  # a sentence with the value before and after
-    where: str = ""  # `repro.yml:12`, as far as a line can be named
+    key: Annotated[str, about("Key of the spec (`determinism.allow`), or `repro.baseline.yml`.")]
+    message: Annotated[str, about("One sentence with the value before and after.")]
+    where: Annotated[str, about("`repro.yml:12`, as far as a line can be named; may be empty.")] = ""
 
 
 @dataclass(frozen=True)
 class BaseFinding:
-    """What is known of the base ref: which spec judged (`policy`), and what the change weakens."""
+    """What is known of the base ref: which spec judged, and what the change weakens."""
 
-    ref: str
-    commit: str
-    policy: str  # `head` or `base`
-    weakened: tuple[WeakenedCheck, ...] = ()
+    ref: Annotated[str, about("The base ref. Untrusted text.")]
+    commit: Annotated[Commit, about("Its commit, 40 (or 64) hex digits.")]
+    policy: Annotated[Literal["head", "base"], about("Whose spec judged.")]
+    weakened: Annotated[tuple[WeakenedCheck, ...], about("What the change weakens.", max_length=1_000)] = ()
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The workflow run that made a report. Written by the action; whoever posts a report of another run compares it with that run."""
+    """The workflow run that made a report. The action writes it; whoever posts a report of another run compares it with that run."""
 
-    repository: str  # owner/name: the one that the workflow belongs to
-    head_sha: str  # the head of the pull request, or the commit that was pushed
-    run_id: int
-    run_attempt: int
-    name: str = ""  # tells gates of one spec apart (a matrix over runners): the name of the folder that the report is written to
+    repository: Annotated[
+        str, about("owner/name of the workflow's repository.", max_length=200, pattern="^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")
+    ]
+    head_sha: Annotated[Commit, about("Head of the pull request, or the commit that was pushed.")]
+    run_id: Annotated[int, about("Id of the workflow run.", ge=1)]
+    run_attempt: Annotated[int, about("Which attempt of that run.", ge=1)]
+    name: Annotated[str, about("Name of the report's folder; tells gates of one spec apart. Untrusted.", max_length=200)] = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """The whole answer. A part that was not measured is None, never a made-up value."""
 

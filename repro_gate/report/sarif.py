@@ -1,5 +1,5 @@
 """The report as SARIF 2.1.0, for GitHub's code scanning: one result for each finding, none where it passes.
- Limits and required fields are those of GitHub's page "SARIF support for code scanning". Messages are plain text without
+Limits and required fields are those of GitHub's page "SARIF support for code scanning". Messages are plain text without
 links, and what is not seen is spelled out. Pure but for the docs pages of the checks, which become the help of their rules.
 """
 

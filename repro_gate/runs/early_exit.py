@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from repro_gate.compare.distances import Key, key_of, losses_of
 from repro_gate.compare.model import Divergence
-from repro_gate.compare.traces import Key, first_difference, key_of, losses_of
+from repro_gate.compare.traces import first_difference
 from repro_gate.runs.progress import Watch
 from repro_gate.trace.model import Block, Trace
 

@@ -1,5 +1,5 @@
 """Facts of the training's interpreter without a run: `python probe/ask.py`, with the `python` that the training would find.
- The interpreter and what it imports belong to the training, so the answer is untrusted: it is
+The interpreter and what it imports belong to the training, so the answer is untrusted: it is
 read within limits, and whatever it leaves running is ended.
 """
 
@@ -39,11 +39,7 @@ def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], isolatio
     """
     try:
         with scratch_folder() as place:
-            for name in ("home", "tmp", "empty"):
-                (place / name).mkdir()
-            let_in(isolation, place)
-            give(isolation, *(place / name for name in ("home", "tmp", "empty")))
-            environment = _environment(spec, outer_environment, place)
+            environment = prepared(spec, outer_environment, isolation, place)
             python = training_interpreter(spec, environment)
             ended = supervise(
                 [python, str(ASK)],
@@ -66,8 +62,13 @@ def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], isolatio
     return facts
 
 
-def _environment(spec: Spec, outer: Mapping[str, str], place: Path) -> dict[str, str]:
-    """The environment of a deterministic run, but for the probe, which has nothing to record here."""
+def prepared(spec: Spec, outer: Mapping[str, str], isolation: Isolation, place: Path) -> dict[str, str]:
+    """Folders for a process of the training's in `place`, and its environment: a deterministic run's, but for the probe, which has nothing
+    to record here."""
+    for name in ("home", "tmp", "empty"):
+        (place / name).mkdir()
+    let_in(isolation, place)
+    give(isolation, *(place / name for name in ("home", "tmp", "empty")))
     allow = frozenset(item.flag for item in spec.determinism.allow)
     arm = arms.deterministic(spec.random_state.seeds[0], allow, spec.train.steps)
     environment = training_environment(outer, arm, spec.train.env, place, spec.hardware.device)

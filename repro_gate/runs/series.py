@@ -7,37 +7,38 @@ deterministic runs diverge, two short replay runs that keep the tensors of that 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from repro_gate.compare.artifacts import LeafDifference, compare_artifacts
-from repro_gate.compare.beside import Beside, notices
+from repro_gate.compare.artifacts import Artifact, LeafDifference, compare_artifacts
+from repro_gate.compare.distances import with_distance
 from repro_gate.compare.model import Comparison, Divergence, NoiseFloor
 from repro_gate.compare.noise_floor import noise_floor, recorded
-from repro_gate.compare.traces import beside, compare_runs, processes, with_distance
+from repro_gate.compare.traces import compare_runs, processes
+from repro_gate.compare.unrecorded import differing_modules, notices
+from repro_gate.compare.written import Left
 from repro_gate.data.declared import changed_data, read_data_state, resolve_data
 from repro_gate.errors import Inconclusive, UsageError
-from repro_gate.files import copy_file, remove_tree
+from repro_gate.files import copy_file, make_folder, remove_tree
 from repro_gate.machine import other_gpu_processes
 from repro_gate.runs import arms
-from repro_gate.runs.artifacts import collect
+from repro_gate.runs.artifacts import MAX_SECONDS, Collected, Interpreter, collect, read
 from repro_gate.runs.compile_cache import FOLDER, copy_cache
 from repro_gate.runs.early_exit import LiveView, Progress
 from repro_gate.runs.gate_folder import GateFolder
+from repro_gate.runs.interpreter import prepared, training_interpreter
 from repro_gate.runs.launch import Plan, Run, Site, launch
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.workspaces import fresh_workspace
 from repro_gate.runs.written import written_files
 from repro_gate.sandbox.as_user import as_training_user
 from repro_gate.sandbox.cleanup import MOST
-from repro_gate.sandbox.ownership import let_in
+from repro_gate.sandbox.ownership import give, let_in
 from repro_gate.spec.errors import escaped, shortened
 from repro_gate.spec.model import Spec
-from repro_gate.trace.artifacts.interface import MAX_SECONDS, Artifact
-from repro_gate.trace.artifacts.read import read_leaves
 from repro_gate.trace.model import Trace, TraceError
 from repro_gate.trace.reader import trace_files
 
@@ -52,11 +53,12 @@ class Series:
         self.runs: list[Run] = []
         self.comparisons: dict[int, Comparison] = {}
         self.control: Run | None = None
-        self.artifacts: dict[str, dict[str, Artifact]] = {}
+        self.artifacts: dict[str, dict[str, Collected]] = {}  # run name -> name -> file
+        self._contents: dict[Path, Artifact] = {}  # by the path of a file that was read
         self.artifact_notes: tuple[str, ...] = ()
         self.notes: dict[str, None] = dict.fromkeys(ground.snapshot.notes)  # what the workspaces do not hold, what could not be read
-        self.beside: dict[str, tuple[str, str]] = {}  # id of a notice -> message and remedy
-        self._beside: dict[str, Beside] = {}  # run name -> what it left beside its training
+        self.unrecorded: dict[str, tuple[str, str]] = {}  # id of a notice -> message and remedy
+        self._left: dict[str, Left] = {}  # run name -> the files and the output that nothing compares
         self.changed_data: tuple[str, ...] = ()
         self.interrupted = ""
         self.stopped_early = False
@@ -147,11 +149,11 @@ class Series:
             return False
         if not second.good:
             return False
-        differences, leaves = self._compare_artifacts(first.plan.name, second.plan.name)
+        differences, leaves = self._differing(first.plan.name, self, second.plan.name)
         self.comparisons[seed] = compare_runs(first.traces, second.traces, differences, leaves)
-        if self.comparisons[seed].identical and not self.beside:  # else what lies beside only follows
-            self.beside = notices(self._beside[first.plan.name], self._beside[second.plan.name])
-            self._note_modules(beside(first.traces, second.traces))
+        if self.comparisons[seed].identical and not self.unrecorded:  # else what is not recorded only follows
+            self.unrecorded = notices(self._left[first.plan.name], self._left[second.plan.name])
+            self._note_modules(differing_modules(first.traces, second.traces))
         if before is not None:
             return self._run(Plan("default-2", off, keep_final=True, reference=before.traces)).good
         return True
@@ -217,7 +219,7 @@ class Series:
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             shown = ", ".join(shortened(escaped(name)) for name in names[:3])
-            self.beside["beside/modules"] = (
+            self.unrecorded["unrecorded/modules"] = (
                 f"what no optimizer moves differs between two runs whose training is the same: {shown}{more}",
                 "an average, a snapshot or a counter: see what it is made from, and seed or order that",
             )
@@ -244,47 +246,68 @@ class Series:
         if self.spec.capture.artifacts and plan.arm.name == "deterministic" and cwd.is_dir():
             sight = partial(as_training_user, self.gate_folder.isolation)
             found, unmatched = collect(cwd, self.spec.capture.artifacts, self.gate_folder.place / "artifacts" / plan.name, sight)
-            declared = {os.path.normpath(os.path.join(os.path.relpath(cwd, workspace), item.name)) for item in found}
-            self.artifacts[plan.name] = {
-                item.name: Artifact("refused", note=item.note) if item.note else self._read(item.path) for item in found
-            }
-            for name, artifact in self.artifacts[plan.name].items():
-                if artifact.note:
-                    self.notes[f"artifact {name}: {artifact.note}"] = None
+            names = [path for item in found for path in (item.name, *(os.path.join(item.name, file) for file, _, _ in item.files))]
+            declared = {os.path.normpath(os.path.join(os.path.relpath(cwd, workspace), name)) for name in names}
+            self.artifacts[plan.name] = {item.name: item for item in found}
             if unmatched and self.runs[-1].good:
                 stopped = f" (the training was stopped after {self.spec.train.steps} steps)" if self.runs[-1].outcome == "stopped" else ""
                 self.artifact_notes = tuple(f"no file matches capture.artifacts {pattern!r} after a run{stopped}" for pattern in unmatched)
         if plan.arm.name == "deterministic" and self.runs[-1].good:
             files, cut = written_files(workspace, self.gate_folder.snapshot.root, self.gate_folder.isolation, declared)
-            self._beside[plan.name] = Beside(files, cut, self.runs[-1].ended.tail)
+            self._left[plan.name] = Left(files, cut, self.runs[-1].ended.tail)
 
-    def _read(self, path: Path) -> Artifact:
-        """One artifact. All of a gate run have one time together for a look inside."""
-        began = monotonic()
-        artifact = read_leaves(path, self._reading_left)
-        self._reading_left -= monotonic() - began
-        return artifact
+    def contents(self, items: Sequence[Collected]) -> list[Artifact]:
+        """What these artifacts hold. All that were not read before are read in one start of the training's interpreter, and removed."""
+        waiting = [item for item in items if item.path not in self._contents]
+        if waiting:
+            began, ground = monotonic(), self.gate_folder
+            place = make_folder(ground.place / "reading")
+            environment = prepared(self.spec, ground.outer, ground.isolation, place)
+            try:
+                python = training_interpreter(self.spec, environment)
+            except Inconclusive:  # the training needs none: its files are compared by their bytes
+                python = "python"
+            (place / "files").mkdir()
+            moved = [
+                item if item.note else replace(item, path=place / "files" / f"{number:04d}{item.path.suffix}")
+                for number, item in enumerate(waiting)
+            ]
+            for old, new in zip(waiting, moved, strict=True):
+                if not old.note:
+                    os.rename(old.path, new.path)
+            give(ground.isolation, place / "files")
+            found, _ = read(moved, Interpreter(python, environment, ground.isolation, place), self._reading_left)
+            remove_tree(place)
+            self._reading_left -= monotonic() - began
+            for item, artifact in zip(waiting, found, strict=True):
+                self._contents[item.path] = artifact
+                if artifact.note:
+                    self.notes[f"artifact {item.name}: {artifact.note}"] = None
+        return [self._contents[item.path] for item in items]
 
     def compare_artifacts_with(self, other: Series) -> tuple[tuple[Divergence, ...], int]:
-        """The artifacts of this series' first run against those of another's: what differs, and the number of leaves."""
-        return self._differing(self.artifacts.get(self.pair()[0].plan.name, {}), other.artifacts.get(other.pair()[0].plan.name, {}))
+        """The artifacts of this series' first run against those of another's: what differs, and the number of values compared."""
+        return self._differing(self.pair()[0].plan.name, other, other.pair()[0].plan.name)
 
-    def _compare_artifacts(self, first: str, second: str) -> tuple[tuple[Divergence, ...], int]:
-        return self._differing(self.artifacts.get(first, {}), self.artifacts.get(second, {}))
-
-    def _differing(self, a: Mapping[str, Artifact], b: Mapping[str, Artifact]) -> tuple[tuple[Divergence, ...], int]:
-        found: list[Divergence] = []
-        for name in sorted(a.keys() | b.keys()):
-            if name not in a or name not in b:
-                found.append(
-                    Divergence(
-                        -1, "artifact", name, detail="written by the first run only" if name in a else "written by the second run only"
-                    )
-                )
-                continue
-            found += (as_divergence(item, -1) for item in compare_artifacts(a[name], b[name], name))
-        steps = max((run.steps for run in self.runs), default=0)
-        return tuple(replace(item, step=max(steps - 1, -1)) for item in found), sum(len(artifact.leaves) for artifact in a.values())
+    def _differing(self, first: str, other: Series, second: str) -> tuple[tuple[Divergence, ...], int]:
+        """A file with the same bytes in both runs is not looked into, and counts as one value."""
+        a, b = self.artifacts.get(first, {}), other.artifacts.get(second, {})
+        found = [
+            Divergence(-1, "artifact", name, detail=f"written by the {'first' if name in a else 'second'} run only")
+            for name in sorted(a.keys() ^ b.keys())
+        ]
+        shared = sorted(a.keys() & b.keys())
+        unlike = [name for name in shared if a[name].note or b[name].note or a[name].digest != b[name].digest]
+        if other is self:
+            sides = self.contents([*(a[name] for name in unlike), *(b[name] for name in unlike)])
+        else:
+            sides = [*self.contents([a[name] for name in unlike]), *other.contents([b[name] for name in unlike])]
+        count = len(a) - len(unlike)
+        for name, left, right in zip(unlike, sides, sides[len(unlike) :], strict=False):
+            found += (as_divergence(item, -1) for item in compare_artifacts(left, right, name))
+            count += len(left.leaves)
+        step = max((run.steps for run in self.runs), default=0) - 1
+        return tuple(replace(item, step=max(step, -1)) for item in sorted(found, key=lambda item: item.name.partition(": ")[0])), count
 
     def _measure_divergences(self) -> None:
         """Replay runs for each seed whose first divergence is a tensor that was not kept: again up to that step, keeping it."""
@@ -325,5 +348,5 @@ def _so_far(first: Run, second: Run, found: Divergence) -> Comparison:
     rest = [replace(trace, blocks=[block for block in trace.blocks if block.step < reached]) for trace in second.traces]
     comparison = compare_runs(cut, rest) if reached > found.step else None
     if comparison is None or comparison.first_divergence is None:
-        return Comparison(False, reached + 1, 0, 0, found)
+        return Comparison(identical=False, steps=reached + 1, tensors=0, differing=0, first_divergence=found)
     return replace(comparison, steps=reached + 1)

@@ -1,5 +1,5 @@
 """The time in which untrusted code runs as a user of its own: what is closed meanwhile, what stays within its reach, what is ended.
- Where gate and training
+Where gate and training
 are one user, nothing here does anything.
 """
 

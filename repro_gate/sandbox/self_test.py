@@ -1,5 +1,5 @@
 """Isolation is shown, not declared: before the first run, each attack is tried by a program that is started as the training will be.
- Whatever succeeds makes the gate run inconclusive and is named; so does what
+Whatever succeeds makes the gate run inconclusive and is named; so does what
 the training needs and cannot reach.
 """
 

@@ -1,5 +1,5 @@
 """The temporary folder of one gate run, at the same path each time, so that training that looks at its own path does the same in each.
- The path is fixed for a user and a machine: the first free of a row of slots. A slot is taken by making its folder, held
+The path is fixed for a user and a machine: the first free of a row of slots. A slot is taken by making its folder, held
 by a lock on a file in it for as long as the gate lives, and given back when it ends; one whose holder was killed is taken over.
 """
 

@@ -1,5 +1,5 @@
 """YAML text as plain data that remembers where every key and value stands.
- Scalars are read by the rules of YAML 1.2, as
+Scalars are read by the rules of YAML 1.2, as
 editors and GitHub do: `no` and `20:30` and `2027-06-30` are text, `1e-6` is a number. What has two readings (`010`) or could explode
 (aliases, depth) is refused before anything is built from it. Needs PyYAML; knows nothing of the schema.
 """

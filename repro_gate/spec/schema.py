@@ -1,5 +1,5 @@
 """The JSON Schema of `repro.yml`: its text, and what it says of a key.
- Standard library only, so that printing the
+Standard library only, so that printing the
 schema costs no import of a validator.
 """
 

@@ -1,24 +1,32 @@
-"""Reads traces on the gate's side. What a trace holds is untrusted: every field is checked for type, range and size as it comes in.
+"""Reads the traces of a run on the gate's side. What a trace holds is untrusted: files, lines and fields have limits.
 
-`TraceFollower` reads what was appended since it last looked (the live view and the whole reading are the same code); `read_folder` reads
-every trace of a run. Fields are checked in `events`, the data they become is in `model`; nothing else is imported. How a file is opened is
-the caller's to say: who may have put a link there decides what care that takes.
+How a file is opened is the caller's to say: who may have put a link there decides what care that takes.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from . import format as fmt
-from .events import Events
-from .model import Trace, TraceError
+from .model import DECODER, EVENTS, Event, Hello, Trace, TraceError
 
 Opener = Callable[[Path], int]
+
+
+class _Named(msgspec.Struct):
+    e: str = ""
+
+
+_NAME = msgspec.json.Decoder(_Named)
+_NAMES = frozenset(event.__struct_config__.tag for event in EVENTS)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def open_plain(path: Path) -> int:
@@ -31,11 +39,9 @@ class TraceFollower:
 
     def __init__(self, path: Path, nonce: str | None, opener: Opener = open_plain) -> None:
         self.trace = Trace(path)
-        self._opener = opener
-        self._offset = 0
+        self._nonce, self._opener = nonce, opener
+        self._offset = self._line = 0
         self._rest = b""
-        self._line = 0
-        self._handlers = Events(self.trace, nonce).handlers
 
     def poll(self) -> Trace:
         """Take in what was appended. Raises TraceError on the first line that does not follow the format."""
@@ -56,7 +62,7 @@ class TraceFollower:
             raise self._wrong("the last line is cut off")
         return self.trace
 
-    def _appended(self) -> Any:
+    def _appended(self) -> Iterator[bytes]:
         try:
             handle = self._opener(self.trace.path)
         except OSError as error:
@@ -76,27 +82,53 @@ class TraceFollower:
                 yield chunk
 
     def _take(self, line: bytes) -> None:
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            raise self._wrong("is not JSON") from None
-        if not isinstance(event, dict):
-            raise self._wrong("is not a JSON object")
-        name = event.get("e")
+        name, event, wrong = self._decoded(line)
         if (self._line == 1) != (name == "hello"):
             raise self._wrong("`hello` must be the first line and no other")
         if (self.trace.end is not None) != (name == "resumed"):
             raise self._wrong("a line follows `end`" if self.trace.end is not None else "`resumed` without an `end`")
-        handler = self._handlers.get(name) if isinstance(name, str) else None
-        if handler is None:
+        if name not in _NAMES:
             raise self._wrong("names no known event")
+        if isinstance(event, Hello) and self._nonce not in (None, event.nonce):
+            wrong = "it belongs to another run (the nonce differs)"
         try:
-            handler(event)
-        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-            raise self._wrong(f"`{name}` is malformed: {type(error).__name__} {error}") from None
+            if wrong or event is None:
+                raise ValueError(wrong)
+            event.add(self.trace)
+        except (ValueError, IndexError, OverflowError) as error:
+            raise self._wrong(f"`{name}` is malformed: {error}") from None
+
+    def _decoded(self, line: bytes) -> tuple[str, Event | None, str]:
+        """(name, event, "") of a line, or (name, None, what is wrong with its fields). Raises TraceError for what is not an event at
+        all."""
+        try:
+            event = DECODER.decode(line)
+            return str(event.__struct_config__.tag), event, ""
+        except msgspec.ValidationError as error:
+            wrong = ascii(str(error))[1:-1][:200]  # it may quote the line
+        except (ValueError, RecursionError):
+            escaped = _escaped(line) if _SURROGATE.search(line) else line
+            if escaped == line:
+                raise self._wrong("is not JSON") from None
+            return self._decoded(escaped)
+        try:
+            return _NAME.decode(line).e, None, wrong
+        except msgspec.ValidationError:
+            raise self._wrong("names no known event" if line.lstrip().startswith(b"{") else "is not a JSON object") from None
+        except (ValueError, RecursionError):
+            raise self._wrong("is not JSON") from None
 
     def _wrong(self, what: str) -> TraceError:
         return TraceError(f"{self.trace.path.name}:{max(self._line, 1)}: {what}")
+
+
+def _escaped(line: bytes) -> bytes:
+    """The same JSON with halves of surrogate pairs, which no report could hold, spelled out in text: `\\ud800`."""
+    try:
+        text = json.dumps(json.loads(line), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return line
+    return re.sub("[\ud800-\udfff]", lambda found: "\\\\u%04x" % ord(found[0]), text).encode()
 
 
 def read_folder(

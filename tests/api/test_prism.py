@@ -14,21 +14,22 @@ import pytest
 import requests
 
 from repro_gate.github.client import Api
-from repro_gate.github.client_errors import ApiError
-from repro_gate.github.model import Comment, PullRequest, Secret
+from repro_gate.github.retry import ApiError
+from repro_gate.github.settings import Secret
+from tests.support.github.answers import a_comment, a_pull, plain
 from tests.support.github.flaky_server import Reply, flaky_server
 
 pytestmark = pytest.mark.api
 
 SHA = "6dcb09b5b57875f334f61aebed695e2e4193db5e"
-COMMENT = Comment(1, "Me too", "octocat", "https://github.com/octocat/Hello-World/issues/1347#issuecomment-1")
+COMMENT = a_comment(1, "Me too", "octocat", "https://github.com/octocat/Hello-World/issues/1347#issuecomment-1")
 # What GitHub's example of a pull request holds, in the description of every server.
-PULL = PullRequest(1347, "open", SHA, "new-topic", "octocat/Hello-World", "octocat/Hello-World", "master")
+PULL = a_pull(1347, SHA, "octocat/Hello-World", "octocat/Hello-World", ref="new-topic", base_ref="master")
 CALLS: dict[str, tuple[Callable[[Api], object], object]] = {
     "user": (lambda api: api.viewer(), "octocat"),  # Prism has no GraphQL, which is answered 404
-    "pull": (lambda api: api.pull(1347), PULL),
-    "pulls_at": (lambda api: api.pulls_at(SHA), (PULL,)),
-    "open_pulls": (lambda api: api.open_pulls("octocat:new-topic"), (PULL,)),
+    "pull": (lambda api: plain(api.pull(1347)), PULL),
+    "pulls_at": (lambda api: [plain(pull) for pull in api.pulls_at(SHA)], [PULL]),
+    "open_pulls": (lambda api: [plain(pull) for pull in api.open_pulls("octocat:new-topic")], [PULL]),
     "comments": (lambda api: list(api.comments(1347)), [COMMENT]),
     "create_comment": (lambda api: api.create_comment(1347, "## Repro Gate\n\n<!-- x -->\n"), COMMENT),
     "update_comment": (lambda api: api.update_comment(1, "Me too"), COMMENT),

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro_gate.baseline import build
-from repro_gate.baseline.build import config_hash_of, config_hash_of_spec
+from repro_gate.baseline import inputs
 from repro_gate.baseline.changes import changed_inputs
 from repro_gate.baseline.config_hash import ConfigHash
+from repro_gate.baseline.inputs import config_hash_of, config_hash_of_spec
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checkout.snapshot import take_snapshot
 from repro_gate.data.declared import data_path, verify_data
@@ -314,26 +314,26 @@ def test_absolute_data_inside_the_checkout_is_no_code(checkout: Path) -> None:
 
 
 def test_hash_gives_the_config_hash_that_a_run_gives(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "interpreter_facts", lambda spec, environment, isolation: FACTS)
-    monkeypatch.setattr(build, "read_machine", lambda: MACHINE)
+    monkeypatch.setattr(inputs, "interpreter_facts", lambda spec, environment, isolation: FACTS)
+    monkeypatch.setattr(inputs, "read_machine", lambda: MACHINE)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     spec = load_spec(checkout / "repro.yml", ())
-    found = config_hash_of_spec(spec, os.environ)
-    assert found == of(checkout)
-    assert config_hash_of_spec(spec, os.environ, data=verify_data(spec.data, checkout)) == found
-    assert config_hash_of_spec(spec, os.environ, image="x@sha256:" + "1" * 64).platform_inputs["image"] == "sha256:" + "1" * 64
+    data = verify_data(spec.data, checkout)
+    assert config_hash_of_spec(spec, data, os.environ) == of(checkout)
+    assert config_hash_of_spec(spec, data, os.environ, "x@sha256:" + "1" * 64).platform_inputs["image"] == "sha256:" + "1" * 64
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_there_is_no_config_hash_without_the_data(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "interpreter_facts", lambda spec, environment, isolation: FACTS)
+    monkeypatch.setattr(inputs, "interpreter_facts", lambda spec, environment, isolation: FACTS)
     (checkout / "data/train.bin").unlink()
+    spec = load_spec(checkout / "repro.yml", ())
     with pytest.raises(Inconclusive, match=r"data/train\.bin") as caught:
-        config_hash_of_spec(load_spec(checkout / "repro.yml", ()), os.environ)
+        config_hash_of_spec(spec, verify_data(spec.data, checkout), os.environ)
     assert caught.value.remedy
 
 
 def test_there_is_no_config_hash_without_an_interpreter(checkout: Path, tmp_path: Path) -> None:
     with pytest.raises(GateError, match="no `python`"):
-        config_hash_of_spec(load_spec(checkout / "repro.yml", ()), {"PATH": str(tmp_path)})
+        config_hash_of_spec(load_spec(checkout / "repro.yml", ()), (), {"PATH": str(tmp_path)})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.baseline.code import code_digest, code_files, file_digest
+from repro_gate.baseline.inputs import code_digest, code_files, file_digest
 from repro_gate.errors import Inconclusive
 from tests.support.repositories import write
 

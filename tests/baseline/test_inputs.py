@@ -116,9 +116,9 @@ def test_data_stands_as_found_whatever_is_declared(tmp_path: Path) -> None:
     (tmp_path / "repro.yml").write_text(BASE)
     spec = load_spec(tmp_path / "repro.yml", ())
     found = [
-        DataFinding("data/a.bin", "e" * 64, "a" * 64, 7, 1),
-        DataFinding("./b", None, None),
-        DataFinding("/mnt/c/", None, "c" * 64, 1, 1),
+        DataFinding(path="data/a.bin", expected="e" * 64, actual="a" * 64, size=7, files=1),
+        DataFinding(path="./b", expected=None, actual=None),
+        DataFinding(path="/mnt/c/", expected=None, actual="c" * 64, size=1, files=1),
     ]
     made = recipe_inputs(spec, "sha256:c", found, None, "sub")
     assert {name: value for name, value in made.items() if name.startswith("data/")} == {

@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 
 from repro_gate.baseline.results import MAX_CURVE, outcome_of
-from repro_gate.trace.artifacts.interface import Artifact
-from repro_gate.trace.artifacts.tree import integer, text
+from repro_gate.compare.artifacts import Artifact, Leaf
 from repro_gate.trace.model import Block, Trace
 from tests.support.built_traces import block, changed, flip, place_of, run, training, with_loss
 
-FILE = Artifact("json", "aa", 10, {"loss": integer(1), "name": text("x")}, "s")
+
+def leaf(value: object) -> Leaf:
+    return Leaf(kind="number", dtype=type(value).__name__, shape=None, digest=repr(value))
+
+
+FILE = Artifact(format="json", digest="aa", leaves={"loss": leaf(1), "name": leaf("x")}, structure="s")
 
 
 def with_end(trace: Trace, seed: object = 42) -> Trace:
@@ -135,15 +139,15 @@ def test_nothing_of_a_kind_is_none_and_not_the_digest_of_nothing() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"leaves": {"loss": integer(2), "name": text("x")}},
-        {"leaves": {"loss": integer(1)}},
-        {"leaves": {"loss": integer(1), "title": text("x")}},
+        {"leaves": {"loss": leaf(2), "name": leaf("x")}},
+        {"leaves": {"loss": leaf(1)}},
+        {"leaves": {"loss": leaf(1), "title": leaf("x")}},
         {"structure": "t"},
         {"format": "opaque"},
     ],
 )
-def test_an_artifact_is_digested_by_its_inputs(change: dict[str, Any]) -> None:
-    same = replace(FILE, digest="bb", size=11, leaves=dict(reversed([*FILE.leaves.items()])))
+def test_an_artifact_is_digested_by_its_leaves(change: dict[str, Any]) -> None:
+    same = replace(FILE, digest="bb", leaves=dict(reversed([*FILE.leaves.items()])))
     before, again, after = (
         outcome_of(run("deterministic-1", training()), {"a": item}).artifacts["a"] for item in (FILE, same, replace(FILE, **change))
     )
@@ -151,9 +155,9 @@ def test_an_artifact_is_digested_by_its_inputs(change: dict[str, Any]) -> None:
 
 
 def test_a_refused_artifact_is_left_out() -> None:
-    assert outcome_of(run("deterministic-1", training()), {"a": Artifact("refused", note="it is a link"), "b": FILE}).artifacts.keys() == {
-        "b"
-    }
+    assert outcome_of(
+        run("deterministic-1", training()), {"a": Artifact(format="refused", note="it is a link"), "b": FILE}
+    ).artifacts.keys() == {"b"}
 
 
 @pytest.mark.parametrize("steps", [1, 2, 99, 100, 101, 200, 1_000, 12_345])

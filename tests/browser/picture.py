@@ -98,10 +98,9 @@ def _run(html: str, arguments: Sequence[str]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Render the comment of a report.json."""
-    from repro_gate.report.from_json import report_from
-    from repro_gate.report.json_reader import load
+    from repro_gate.report.document import load, report_from
     from repro_gate.report.markdown import to_markdown
-    from repro_gate.report.markdown_first import Links
+    from repro_gate.report.markdown_table import Links
 
     if len(arguments) not in (2, 3):
         print("usage: python -m tests.browser.picture REPORT_JSON OUT.png [HEIGHT]", file=sys.stderr)

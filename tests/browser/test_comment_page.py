@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from repro_gate.report.markdown import to_markdown, to_summary
-from repro_gate.report.markdown_first import Links
+from repro_gate.report.markdown_table import Links
 from repro_gate.report.model import Origin, Report
 from tests.browser.picture import HEIGHT, WIDTH, dom, page, take
 from tests.support import reports

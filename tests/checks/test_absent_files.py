@@ -9,7 +9,7 @@ import pytest
 
 from repro_gate.checkout.contents import tracked_files
 from repro_gate.checkout.inspection import inspect_checkout
-from repro_gate.checks.absent_files import files_of_this_machine
+from repro_gate.checks.code import files_of_this_machine
 from repro_gate.checks.interface import Evidence
 from repro_gate.spec.model import DataItem, Train
 from tests.support.built_traces import evidence, run, spec

@@ -115,9 +115,11 @@ def test_categories_without_a_check_that_passed_are_uncovered() -> None:
     assert uncovered(run_checks(evidence(runs=(run("deterministic-1", a),)), TODAY)) == ()
     assert uncovered(()) == CATEGORIES
     statuses = ("warn", "fail", "skip", "waived", "pass")
-    results = [CheckResult(f"{name}/x", name, status, "") for name, status in zip(CATEGORIES, statuses, strict=True)]
+    results = [
+        CheckResult(id=f"{name}/x", category=name, status=status, message="") for name, status in zip(CATEGORIES, statuses, strict=True)
+    ]
     assert uncovered(results) == CATEGORIES[:4], "what a person waived shows nothing"
-    assert uncovered([*results, CheckResult("random-state/y", "random-state", "pass", "")]) == CATEGORIES[:3]
+    assert uncovered([*results, CheckResult(id="random-state/y", category="random-state", status="pass", message="")]) == CATEGORIES[:3]
 
 
 def test_long_evidence_is_shortened_and_counted() -> None:

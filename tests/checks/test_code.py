@@ -11,7 +11,6 @@ import pytest
 from repro_gate.checkout.contents import tracked_files
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checks.code import (
-    actions_pinned,
     commit_known,
     imports_checkout,
     lfs_resolved,
@@ -178,38 +177,6 @@ def test_without_git_a_licence_needs_no_tracking(tmp_path: Path) -> None:
     assert licence(of(tmp_path)).status == "warn"
     (tmp_path / "LICENSE").write_text("MIT")
     assert licence(of(tmp_path)).status == "pass"
-
-
-def test_actions_must_be_pinned_by_commit(repo: Path) -> None:
-    assert actions_pinned(of(repo)).status == "skip"
-    workflow = "jobs:\n  a:\n    steps:\n      - uses: {0}\n      - uses: {1}\n"
-    commit(repo, _dot_github__workflows__ci_dot_yml=workflow.format(f"actions/checkout@{SHA}", "./local"))
-    found = actions_pinned(of(repo))
-    assert (found.status, found.evidence) == ("pass", (".github/workflows/ci.yml",))
-    commit(repo, _dot_github__workflows__ci_dot_yml=workflow.format("actions/checkout@v4", "a/b@main"))
-    found = actions_pinned(of(repo))
-    assert found.evidence == (".github/workflows/ci.yml:4: actions/checkout@v4", ".github/workflows/ci.yml:5: a/b@main")
-    assert found.status == "warn" and "40 hex digits" in found.remedy and "sha256" not in found.remedy and "2 of 2" in found.message
-    assert actions_pinned(strictly(of(repo))).status == "fail"
-
-
-def test_images_must_be_pinned_by_digest(repo: Path) -> None:
-    workflow = "jobs:\n  a:\n    container: {0}\n    services: {{db: {{image: {0}}}}}\n"
-    commit(repo, _dot_github__workflows__ci_dot_yml=workflow.format("postgres:17"))
-    found = actions_pinned(of(repo))
-    assert found.evidence == (".github/workflows/ci.yml:3: postgres:17", ".github/workflows/ci.yml:4: postgres:17")
-    assert found.status == "warn" and "name@sha256:<64 hex digits>" in found.remedy and "owner/name" not in found.remedy
-    commit(repo, _dot_github__workflows__ci_dot_yml=workflow.format(f"postgres@sha256:{'a' * 64}"))
-    assert actions_pinned(of(repo)).status == "pass"
-
-
-def test_a_workflow_that_cannot_be_read_is_said(repo: Path) -> None:
-    commit(repo, _dot_github__workflows__ci_dot_yml="jobs: [\n")
-    found = actions_pinned(of(repo))
-    assert found.status == "warn" and found.evidence[0].startswith(".github/workflows/ci.yml:2: is not YAML")
-    assert found.remedy == "mend the line that is named"
-    commit(repo, _dot_github__workflows__ci_dot_yml="jobs: {}\n")
-    assert actions_pinned(of(repo)).status == "skip"
 
 
 def test_a_workspace_is_shown_to_be_enough_by_runs_that_end() -> None:

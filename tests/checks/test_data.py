@@ -14,9 +14,8 @@ from repro_gate.checks.data import batches_equal, checksums, digest_length, no_n
 from repro_gate.checks.interface import CheckResult, Evidence
 from repro_gate.checks.opened import NOT_ALL
 from repro_gate.compare.traces import compare_runs
-from repro_gate.data.declarations import DataProblem
 from repro_gate.data.declared import DataFinding
-from repro_gate.data.stated import wrong_digest
+from repro_gate.data.formats import DataProblem, wrong_digest
 from repro_gate.runs.launch import Run
 from repro_gate.spec.model import DataItem
 from repro_gate.trace.model import Opened
@@ -49,13 +48,15 @@ def opening(*files: Opened, **changes: Any) -> Run:
     ],
 )
 def test_data_is_what_the_spec_states(expected: str | None, actual: str | None, status: str, line: str, remedy: str) -> None:
-    found = checksums(evidence(spec=spec(data=DECLARED), data=(DataFinding("train.bin", expected, actual, 3),)))
+    found = checksums(evidence(spec=spec(data=DECLARED), data=(DataFinding(path="train.bin", expected=expected, actual=actual, size=3),)))
     assert (found.status, found.evidence) == (status, (line,))
     assert remedy in found.remedy and bool(remedy) is bool(found.remedy)
 
 
 def test_data_without_a_checksum_fails_in_the_strict_profile() -> None:
-    bare = evidence(spec=spec(profile="strict", data=DECLARED), data=(DataFinding("train.bin", None, "b" * 64, 3),))
+    bare = evidence(
+        spec=spec(profile="strict", data=DECLARED), data=(DataFinding(path="train.bin", expected=None, actual="b" * 64, size=3),)
+    )
     found = checksums(bare)
     assert (found.status, found.evidence) == ("fail", (f"train.bin: sha256 {'b' * 64}",))
     assert found.remedy == "add the sha256 shown to the spec"
@@ -64,7 +65,9 @@ def test_data_without_a_checksum_fails_in_the_strict_profile() -> None:
 
 def test_every_declared_figure_of_a_declaration_file_counts() -> None:
     def judged(**found: Any) -> CheckResult:
-        item = DataFinding("train.bin", None, "b" * 64, 3, 1, md5_expected="c" * 32, source="train.bin.dvc:3", **found)
+        item = DataFinding(
+            path="train.bin", expected=None, actual="b" * 64, size=3, files=1, md5_expected="c" * 32, source="train.bin.dvc:3", **found
+        )
         return checksums(evidence(spec=spec(data=(DataItem("train.bin", md5="c" * 32),)), data=(item,)))
 
     good = judged(md5_actual="c" * 32, size_expected=3)
@@ -82,7 +85,7 @@ def test_a_declaration_that_cannot_be_used_fails_with_its_line() -> None:
     found = checksums(with_problems(evidence(), problem))
     assert (found.status, found.message) == ("fail", "1 declarations cannot be used")
     assert (found.evidence, found.remedy) == (("data.dvc:2: `outs` is missing",), "run `dvc add` again")
-    item = DataFinding("train.bin", "a" * 64, "b" * 64)
+    item = DataFinding(path="train.bin", expected="a" * 64, actual="b" * 64)
     both = checksums(with_problems(evidence(spec=spec(data=DECLARED), data=(item,)), problem))
     assert both.message == "1 of 1 declared items are not what is stated, and 1 declarations cannot be used"
 
@@ -141,8 +144,8 @@ def test_batches_that_differ_first_fail_and_later_warn() -> None:
     assert [item.status for item in found] == ["pass", "fail", "warn"]
     assert (found[0].message, found[1].evidence) == ("3 batches were equal, in content and order", ("images",))
     assert "different batches from step 1 on" in found[1].message and "seed the sampler" in found[1].remedy
-    assert found[2].evidence == ("1 of 2 tensors of batches differ; first to part: gradient fc.weight at step 0",)
-    assert found[2].remedy == "mend what diverged first"
+    assert found[2].evidence == ("1 of 2 tensors of batches differ; first divergence: gradient fc.weight at step 0",)
+    assert found[2].remedy == "mend the first divergence"
     bare = replace(a, blocks=[item for item in a.blocks if item.kind != "batch"])
     assert batches_equal(evidence(pair=RUNS, comparison=compare_runs([bare], [bare]))).status == "skip"
     assert batches_equal(evidence()).status == "skip"
@@ -216,7 +219,7 @@ TRAIN = 'from transformers import AutoModel\nmodel = AutoModel.from_pretrained("
 def test_a_model_without_a_commit_is_named_with_its_line(tmp_path: Path, profile: str, status: str) -> None:
     loose = code(tmp_path, train=TRAIN.format(""))
     found = revisions_pinned(replace(loose, spec=spec(tmp_path, profile=profile)))
-    assert (found.status, found.message) == (status, "1 of 1 calls fetch a remote dataset or model that can change under its name")
+    assert (found.status, found.message) == (status, "1 of 1 remote datasets and models can change under their names")
     assert found.evidence == ('train.py:2: AutoModel.from_pretrained("bert-base-cased"): it takes the branch `main` as it is today',)
     assert 'revision="<40 digits>"' in found.remedy
     pinned = revisions_pinned(code(tmp_path, train=TRAIN.format(f', revision="{SHA}"')))
@@ -230,6 +233,24 @@ def test_the_commit_that_the_runs_read_is_told(tmp_path: Path) -> None:
     assert revisions_pinned(replace(loose, runs=(ran,))).evidence[0].endswith(f"(these runs read commit {SHA})")
     two = opening(*(Opened(f"{cache}/{commit}/model.safetensors", False) for commit in (SHA, "0" * 40)))
     assert "these runs" not in revisions_pinned(replace(loose, runs=(two,))).evidence[0]
+
+
+def test_a_commit_that_the_runs_read_is_pinned_where_a_file_that_they_opened_names_it(tmp_path: Path) -> None:
+    """The name and the revision come from a settings file, so the code alone does not tell."""
+    source = "from transformers import AutoModel\nAutoModel.from_pretrained(settings.name, revision=settings.revision)\n"
+    found = code(tmp_path, train=source)
+    found = replace(found, tracked=frozenset({"train.py", "settings.yaml", "other.yaml"}))
+    assert revisions_pinned(found).status == "skip"
+    cache = f"/home/me/.cache/huggingface/hub/models--org--net/snapshots/{SHA}/config.json"
+    found = replace(found, runs=(opening(Opened("train.py", True), Opened("settings.yaml", True), Opened(cache, False)),))
+    (tmp_path / "settings.yaml").write_text("revision: main\n")
+    (tmp_path / "other.yaml").write_text(f"revision: {SHA}\n")  # nobody opened it
+    loose = revisions_pinned(found)
+    assert loose.status == "warn"
+    assert loose.evidence[0] == f"org/net: the runs read commit {SHA}, which no file that they opened names"
+    (tmp_path / "settings.yaml").write_text(f"revision: {SHA}\n")
+    pinned = revisions_pinned(found)
+    assert (pinned.status, pinned.evidence[0]) == ("pass", f"org/net: the runs read commit {SHA}")
 
 
 def test_only_files_that_the_runs_opened_are_judged(tmp_path: Path) -> None:

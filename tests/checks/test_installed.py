@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repro_gate.checks.installed import applies, hold, own_names, same_version
-from repro_gate.install.lockfiles.model import Lock, Pin
+from repro_gate.checks.env import compare_with_lock, own_names
+from repro_gate.install.lockfiles import Lock, Pin, applies, same_version
 
 VERSIONS = st.from_regex(r"[0-9]{1,2}(\.[0-9]{1,2}){0,3}((a|b|rc)[0-9])?(\.post[0-9])?(\.dev[0-9])?", fullmatch=True)
 
@@ -52,16 +52,16 @@ def test_a_marker_is_judged_for_the_python_given() -> None:
 
 def test_one_of_several_pins_is_enough_and_several_versions_are_each_judged() -> None:
     lock = Lock("uv.lock", (Pin("numpy", "1.26", "uv.lock:3"), Pin("numpy", "2.4.6", "uv.lock:9")), (), ("uv.lock",))
-    held = hold({"NumPy": frozenset({"2.4.6"})}, lock, frozenset(), "3.12.7")
+    held = compare_with_lock({"NumPy": frozenset({"2.4.6"})}, lock, frozenset(), "3.12.7")
     assert held.equal == ("NumPy 2.4.6",) and not held.differing
-    held = hold({"numpy": frozenset({"1.26", "2.0"})}, lock, frozenset(), "3.12.7")
+    held = compare_with_lock({"numpy": frozenset({"1.26", "2.0"})}, lock, frozenset(), "3.12.7")
     assert (held.equal, held.differing) == (("numpy 1.26",), ("numpy 2.0: 1.26, 2.4.6 at uv.lock:3",))
 
 
 def test_a_tool_that_the_lock_pins_is_held_against_it() -> None:
     lock = Lock("uv.lock", (Pin("setuptools", "80.0", "uv.lock:3"),), (), ("uv.lock",))
-    assert hold({"setuptools": frozenset({"79.0"})}, lock, frozenset(), None).differing
-    assert hold({"pip": frozenset({"23.2.1"})}, lock, frozenset(), None) == hold({}, lock, frozenset(), None)
+    assert compare_with_lock({"setuptools": frozenset({"79.0"})}, lock, frozenset(), None).differing
+    assert compare_with_lock({"pip": frozenset({"23.2.1"})}, lock, frozenset(), None) == compare_with_lock({}, lock, frozenset(), None)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from repro_gate.checks.loaders import by_loader
+from repro_gate.checks.interface import by_loader
 from repro_gate.trace.model import Trace
 from tests.support.built_traces import records, run, training
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.checks import ALL, pages
-from repro_gate.checks.pages import page, reasons
-from repro_gate.checks.table import END, START, placed, table
+from repro_gate.checks.pages import END, START, page, placed, reasons, table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "checks"
 HEADINGS = ["What it looks at", "Why", "How to fix it", "Before and after"]
@@ -108,7 +107,7 @@ def test_the_table_has_a_row_for_each_check_with_its_page() -> None:
 
 def test_the_index_of_the_docs_is_current() -> None:
     text = (DOCS / "README.md").read_text(encoding="utf-8")
-    assert text == placed(text), "run `python -m repro_gate.checks.table`"
+    assert text == placed(text), "run `python -m repro_gate.checks.pages`"
 
 
 def test_the_table_is_placed_between_its_markers_and_nowhere_else() -> None:

@@ -105,8 +105,8 @@ def test_generators_that_differ_first_fail_and_later_or_alone_warn() -> None:
     assert "the torch generator's state differs from step 1 on" in found["first"].message
     assert found["first"].evidence == ("step 1",) and "more than the seed" in found["first"].remedy
     assert found["alone"].evidence == ("torch: differs from step 1 on",) and "no recorded number depends" in found["alone"].message
-    assert found["later"].evidence == ("1 of 2 generators differ; first to part: gradient fc.weight at step 0",)
-    assert found["later"].remedy == "mend what diverged first"
+    assert found["later"].evidence == ("1 of 2 generators differ; first divergence: gradient fc.weight at step 0",)
+    assert found["later"].remedy == "mend the first divergence"
     assert generators_equal(evidence()).status == "skip"
 
 
@@ -222,27 +222,27 @@ def loading(*first: LoaderSeen, second: tuple[LoaderSeen, ...] | None = None) ->
 
 
 def test_workers_must_be_seeded_alike_in_both_runs() -> None:
-    loader = LoaderSeen(0, 4, 7)
-    good = loading(loader, LoaderSeen(1, 0))
+    loader = LoaderSeen(0, 4, 7, None)
+    good = loading(loader, LoaderSeen(1, 0, None, None))
     assert (good.status, good.evidence) == ("pass", ("loader 0: 4 workers from base seed 7",))
-    other = loading(loader, second=(LoaderSeen(0, 4, 8),))
+    other = loading(loader, second=(LoaderSeen(0, 4, 8, None),))
     assert (other.status, other.evidence) == ("fail", ("loader 0: 4 workers from base seed 7, then 4 workers from base seed 8",))
     assert "generator=torch.Generator().manual_seed(seed)" in other.remedy
-    assert loading(loader, second=(LoaderSeen(0, 2, 7),)).status == "fail"
+    assert loading(loader, second=(LoaderSeen(0, 2, 7, None),)).status == "fail"
     gone = loading(loader, second=())
     assert (gone.status, gone.evidence) == ("fail", ("loader 0: 4 workers from base seed 7, then not there",))
 
 
 @pytest.mark.parametrize(("profile", "status"), [("basic", "warn"), ("strict", "fail")])
 def test_a_base_seed_that_could_not_be_read_is_missing(profile: str, status: str) -> None:
-    traces = [replace(training(), loaders=[LoaderSeen(0, 2, seed)]) for seed in (7, None)]
+    traces = [replace(training(), loaders=[LoaderSeen(0, 2, seed, None)]) for seed in (7, None)]
     pair = tuple(run(f"deterministic-{place + 1}", trace) for place, trace in enumerate(traces))
     found = workers_seeded(evidence(spec=spec(profile=profile), pair=pair))
     assert (found.status, found.evidence) == (status, ("loader 0",))
 
 
 def test_loaders_without_workers_need_no_seed() -> None:
-    assert loading(LoaderSeen(0, 0, 1), second=(LoaderSeen(0, 0, 2),)).status == "skip"
+    assert loading(LoaderSeen(0, 0, 1, None), second=(LoaderSeen(0, 0, 2, None),)).status == "skip"
     assert loading().status == "skip"
     assert workers_seeded(evidence()).status == "skip"
 
@@ -254,7 +254,7 @@ def drawing(*drawn: Drawn, arm: str = "deterministic-1", identical: bool | None 
     return no_os_entropy(evidence(runs=runs, comparison=None if identical is None else compare_runs([a], [b])))
 
 
-def test_a_draw_from_the_operating_system_is_a_suspect_where_the_runs_parted() -> None:
+def test_a_draw_from_the_operating_system_is_a_suspect_where_the_runs_diverged() -> None:
     draw = Drawn("numpy.random.default_rng()", "augment.py", 9)
     diverged = drawing(draw, identical=False)
     assert (diverged.status, diverged.evidence) == ("fail", ("augment.py:9: numpy.random.default_rng()",))

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from repro_gate.checks.data import splits_disjoint
 from repro_gate.checks.interface import CheckResult
-from repro_gate.checks.splits import splits_disjoint
 from repro_gate.trace.model import LoaderSeen, Records, Trace
 from tests.support.built_traces import evidence, records, run, spec, training
 

@@ -12,9 +12,9 @@ import pytest
 from repro_gate.commands.comment import Wanted, comment_command
 from repro_gate.errors import UsageError
 from repro_gate.github import comment
-from repro_gate.report.json_reader import ReportError
-from repro_gate.report.json_report import to_json
+from repro_gate.report.document import to_json
 from repro_gate.report.model import Origin, Report
+from repro_gate.report.untrusted_json import ReportError
 from tests.support import reports
 from tests.support.github.server import GitHub
 
@@ -36,8 +36,8 @@ def of(commit: str | None = HEAD, origin: Origin | None = None) -> Report:
     return replace(reports.FAIL, subject=replace(reports.FAIL.subject, commit=commit), origin=origin)
 
 
-def relayed(**changes: object) -> Report:
-    """A report that says it is of the run that `event` tells of."""
+def reported(**changes: object) -> Report:
+    """A report that says it is of the run that `event` names."""
     return of(origin=replace(Origin("octo-org/trainer", HEAD, RUN, 1, "gate"), **changes))  # type: ignore[arg-type]
 
 
@@ -90,7 +90,7 @@ def test_a_dry_run_prints_the_comment_and_asks_nobody(tmp_path: Path, capsys: py
     assert capsys.readouterr().out.startswith("## ❌ Repro Gate: fail")
 
 
-def test_a_dry_run_on_github_prints_no_command_of_a_strangers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_on_github_prints_no_command_of_untrusted_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = replace(reports.FAIL.runs[0], outcome="crashed", exit_code=1, log_tail=("::error::forged", "##[error]forged"))
     report = replace(of(), runs=(run, *reports.FAIL.runs[1:]))
     comment_command(Wanted(saved(tmp_path, report), dry_run=True), {"GITHUB_ACTIONS": "true"})
@@ -158,7 +158,7 @@ def test_a_token_that_may_not_write_is_exit_code_3(github: GitHub, tmp_path: Pat
 
 
 def test_in_workflow_run_the_run_chooses_the_pull_request(github: GitHub, tmp_path: Path) -> None:
-    assert comment_command(Wanted(saved(tmp_path, relayed())), workflow_run(github, tmp_path)) == 0
+    assert comment_command(Wanted(saved(tmp_path, reported())), workflow_run(github, tmp_path)) == 0
     (posted,) = github.comments(7)
     assert f"actions/runs/{RUN}" in posted["body"] and github.comments(8) == []
 
@@ -166,7 +166,7 @@ def test_in_workflow_run_the_run_chooses_the_pull_request(github: GitHub, tmp_pa
 @pytest.mark.parametrize("change", [{"run_id": 99}, {"head_sha": OTHER}, {"repository": "octo-org/other"}, {"run_attempt": 2}])
 def test_a_report_that_says_it_is_of_another_run_is_refused(github: GitHub, tmp_path: Path, change: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="not of the run it came with"):
-        comment_command(Wanted(saved(tmp_path, relayed(**change))), workflow_run(github, tmp_path))
+        comment_command(Wanted(saved(tmp_path, reported(**change))), workflow_run(github, tmp_path))
     assert github.requests == []
 
 
@@ -178,19 +178,19 @@ def test_a_report_without_an_origin_is_refused_in_workflow_run(github: GitHub, t
 
 def test_a_pull_request_that_was_closed_meanwhile_is_no_error(github: GitHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     github.change_pull(7, state="closed")
-    assert comment_command(Wanted(saved(tmp_path, relayed())), workflow_run(github, tmp_path)) == 0
+    assert comment_command(Wanted(saved(tmp_path, reported())), workflow_run(github, tmp_path)) == 0
     assert "comment skipped" in capsys.readouterr().out and github.comments(7) == []
 
 
 def test_a_run_of_a_push_has_nothing_to_post(github: GitHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert comment_command(Wanted(saved(tmp_path, relayed())), workflow_run(github, tmp_path, event="push")) == 0
+    assert comment_command(Wanted(saved(tmp_path, reported())), workflow_run(github, tmp_path, event="push")) == 0
     assert "comment skipped" in capsys.readouterr().out and github.requests == []
 
 
 def test_in_any_other_event_the_way_out_is_named(github: GitHub, tmp_path: Path) -> None:
     environment = {**workflow_run(github, tmp_path), "GITHUB_EVENT_NAME": "push"}
     with pytest.raises(UsageError) as caught:
-        comment_command(Wanted(saved(tmp_path, relayed())), environment)
+        comment_command(Wanted(saved(tmp_path, reported())), environment)
     assert "workflow_run" in caught.value.remedy
 
 

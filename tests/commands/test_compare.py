@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from repro_gate.cli import main
 from repro_gate.compare.model import Fingerprint
-from repro_gate.report.json_report import dumps
+from repro_gate.report.document import dumps
 from repro_gate.report.model import Report
 from repro_gate.trace.model import Trace
 from repro_gate.trace.writer import TraceWriter
@@ -45,13 +46,11 @@ def report(path: Path, which: Report) -> Path:
 
 
 def test_equal_checkpoints_are_the_same_whatever_their_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(checkpoint(tmp_path / "a.pt")), str(checkpoint(tmp_path / "other.pt"))]) == 0
+    assert main(["compare", str(checkpoint(tmp_path / "a.pt")), str(checkpoint(tmp_path / "other.pt")), "--python", sys.executable]) == 0
     assert capsys.readouterr().out.startswith("same: ")
 
 
-def test_a_checkpoint_that_differs_is_named_by_input_and_distance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import sys
-
+def test_a_checkpoint_that_differs_is_named_by_leaf_and_distance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "differences.json"
     arguments = [str(checkpoint(tmp_path / "a.pt")), str(checkpoint(tmp_path / "b.pt", 0.25))]
     assert main(["compare", *arguments, "--python", sys.executable, "--json", str(out)]) == 1
@@ -63,7 +62,8 @@ def test_a_checkpoint_that_differs_is_named_by_input_and_distance(tmp_path: Path
 def test_without_torch_the_difference_is_still_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [str(checkpoint(tmp_path / "a.pt")), str(checkpoint(tmp_path / "b.pt", 0.25))]
     assert main(["compare", *arguments, "--python", str(tmp_path / "no-python")]) == 1
-    assert "model.a" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "(file)" in out and "compared as a whole" in out and "no-python" in out
 
 
 def test_traces_are_compared_step_by_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,6 +143,6 @@ def test_names_in_a_checkpoint_are_no_workflow_commands(
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     for name, value in (("a.pt", 1.0), ("b.pt", 2.0)):
         torch.save({"::error::forged": torch.full((2,), value), "##[add-mask]x": value}, tmp_path / name)
-    assert main(["compare", str(tmp_path / "a.pt"), str(tmp_path / "b.pt"), "--python", str(tmp_path / "none")]) == 1
+    assert main(["compare", str(tmp_path / "a.pt"), str(tmp_path / "b.pt"), "--python", sys.executable]) == 1
     for line in capsys.readouterr().out.splitlines():
         assert not line.lstrip().startswith("::") and "##[" not in line

@@ -10,18 +10,17 @@ from typing import Any
 import pytest
 
 from repro_gate.baseline.changes import changed_inputs
+from repro_gate.baseline.config_hash import hash_inputs, self_checked
 from repro_gate.baseline.drift import entry_of, merge
 from repro_gate.baseline.file import dump_baseline
 from repro_gate.baseline.model import Outcome
-from repro_gate.baseline.self_check import prove
-from repro_gate.baseline.tree import hash_inputs
 from repro_gate.cli import main
 from repro_gate.commands.hash import load_config_hash
 from repro_gate.errors import GateError
-from repro_gate.report.json_report import dumps
+from repro_gate.report.document import dumps
 from tests.support.reports import PASS
 
-ADDRESS = prove(
+ADDRESS = self_checked(
     hash_inputs(
         {
             "code": "sha256:ab",
@@ -91,7 +90,7 @@ def test_what_hash_wrote_can_be_compared_with_a_report(report: Path, tmp_path: P
     assert main(["hash", "--diff", str(report), str(written), "--quiet"]) == 0
     assert "no input differs" in capsys.readouterr().out
     document = json.loads(written.read_text())
-    document["inputs"]["recipe"]["steps"] = {"int": "7"}
+    document["inputs"]["recipe"]["steps"] = 7
     written.write_text(json.dumps(document))
     assert main(["hash", str(written), "--quiet"]) == 2
     assert "hashed.json" in capsys.readouterr().err
@@ -100,7 +99,7 @@ def test_what_hash_wrote_can_be_compared_with_a_report(report: Path, tmp_path: P
 def test_the_diff_names_the_inputs_that_moved(report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other, moves = tmp_path / "other.json", tmp_path / "moves.json"
     inputs = {**ADDRESS.recipe_inputs, "seeds": [7]}
-    other.write_text(dumps(replace(PASS, config_hash=prove(hash_inputs(inputs, ADDRESS.platform_inputs)))))
+    other.write_text(dumps(replace(PASS, config_hash=self_checked(hash_inputs(inputs, ADDRESS.platform_inputs)))))
     assert main(["hash", "--diff", str(report), str(other), "--json", str(moves), "--quiet"]) == 1
     assert "seeds  [42] -> [7]" in capsys.readouterr().out
     assert json.loads(moves.read_text()) == {"changed_inputs": [{"root": "recipe", "name": "seeds", "before": "[42]", "after": "[7]"}]}

@@ -113,7 +113,7 @@ def test_an_extra_block_comes_before_what_follows_from_it() -> None:
     b.blocks.insert(place, block(1, "batch", at=1))
     assert (first([a], [b]).kind, compare_runs([a], [b]).first_divergence) == (
         "batch",
-        Divergence(1, "batch", "images", "main", "float32", (4, 8), detail=ONLY_SECOND),
+        Divergence(1, "batch", "images", "main", dtype="float32", shape=(4, 8), detail=ONLY_SECOND),
     )
 
 
@@ -287,9 +287,11 @@ def test_the_gap_of_losses_is_the_largest_of_all_processes_and_backward_passes()
 def test_a_measured_distance_is_attached_where_it_belongs() -> None:
     a = training()
     b = apart(changed(a, place_of(a, 2, "parameter"), flip(0)), 1.0, 0.5)
-    assert compare_runs([a], [b]).first_divergence == Divergence(2, "parameter", "fc.weight", "main", "float32", (2, 8), distance=FAR)
+    assert compare_runs([a], [b]).first_divergence == Divergence(
+        2, "parameter", "fc.weight", "main", dtype="float32", shape=(2, 8), distance=FAR
+    )
     assert compare_runs([a], [changed(a, place_of(a, 2, "gradient"), flip(0))]).first_divergence == Divergence(
-        2, "gradient", "fc.weight", "main", "float32", (2, 8)
+        2, "gradient", "fc.weight", "main", dtype="float32", shape=(2, 8)
     )
 
 

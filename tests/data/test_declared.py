@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.data import digests
+from repro_gate.data import hashing
 from repro_gate.data.declared import changed_data, read_data_state, verify_data
 from repro_gate.data.tree import Listing
 from repro_gate.spec.model import DataItem
@@ -124,7 +124,7 @@ def test_a_pipe_in_place_of_such_patterns_is_not_waited_for(tmp_path: Path) -> N
 
 def test_a_file_that_changes_under_the_reader_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, data__a="1", data__sub__b="2", sound="3")
-    listed = digests.list_files
+    listed = hashing.list_files
 
     def then_written(path: Path) -> Listing:
         listing = listed(path)
@@ -132,7 +132,7 @@ def test_a_file_that_changes_under_the_reader_is_a_problem(tmp_path: Path, monke
             (path / "sub/b").write_text("longer")
         return listing
 
-    monkeypatch.setattr(digests, "list_files", then_written)
+    monkeypatch.setattr(hashing, "list_files", then_written)
     changed, sound = verify_data((DataItem("data", "0" * 64), DataItem("sound")), tmp_path)
     assert (changed.problem, changed.actual) == ("data/sub/b changed while it was read", None)
     assert sound.actual == hashlib.sha256(b"3").hexdigest()

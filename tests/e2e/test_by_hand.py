@@ -134,9 +134,9 @@ def test_a_fault_is_found_and_its_clean_twin_passes(source: str, fault: str, spe
 def test_what_differs_beside_the_training_is_one_notice_and_no_failure(tmp_path: Path) -> None:
     bad, good = both(tmp_path, AVERAGE, " + noise()")
     assert (bad.exit_code, good.exit_code) == (0, 0), bad.stdout + bad.stderr + good.stdout
-    [told] = said(bad, "beside/modules")
+    [told] = said(bad, "unrecorded/modules")
     assert "module AveragedModel (no optimizer)" in told and "attribute Net.cache" in told
-    assert not said(good, "beside/modules")
+    assert not said(good, "unrecorded/modules")
     assert not said(good, "probe/state-not-kept")  # two optimizers have a file each
 
 

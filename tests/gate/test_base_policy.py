@@ -242,7 +242,7 @@ def test_policy_base_needs_a_base(checkout: Path) -> None:
 
 def test_outside_git_there_is_no_base(tmp_path: Path) -> None:
     (tmp_path / "repro.yml").write_text(STRICT)
-    with pytest.raises(UsageError, match="no git checkout"):
+    with pytest.raises(UsageError, match="not a git checkout"):
         judge(tmp_path, base="main")
 
 

@@ -19,10 +19,10 @@ from tests.support.built_traces import changed, flip, place_of, run, spec, train
 A = training()
 SAME = SeedResult(42, compare_runs([A], [A]))
 PARTED = SeedResult(42, compare_runs([A], [changed(A, place_of(A, 1, "gradient"), flip(0))]))
-PASSED = tuple(CheckResult(f"{name}/x", name, "pass", "") for name in CATEGORIES)
+PASSED = tuple(CheckResult(id=f"{name}/x", category=name, status="pass", message="") for name in CATEGORIES)
 FAILED = replace(PASSED[1], status="fail", message="wrong sum", evidence=("train.bin",))
 CRASHED = run("default-1", outcome="crashed", problem="it exited with status 1", reason_id="run/crashed")
-COST = Cost(20.0, (15.0, 25.0), 12.0, 10.0, 90)
+COST = Cost(determinism_cost_pct=20.0, ci95=(15.0, 25.0), deterministic_step_ms=12.0, default_step_ms=10.0, timed_steps=90)
 
 
 def decided(**changes: Any) -> tuple[str, list[str], list[str]]:
@@ -60,8 +60,11 @@ def test_a_cost_that_could_not_be_measured_is_said() -> None:
 
 
 def test_what_lies_beside_is_a_notice_and_never_a_failure() -> None:
-    beside = {"beside/files": ("1 file that the runs wrote differs", "declare it"), "beside/log": ("a printed number differs", "")}
-    assert decided(beside=beside) == ("pass", [], ["beside/files", "beside/log"])
+    unrecorded = {
+        "unrecorded/files": ("1 file that the runs wrote differs", "declare it"),
+        "unrecorded/log": ("a printed number differs", ""),
+    }
+    assert decided(unrecorded=unrecorded) == ("pass", [], ["unrecorded/files", "unrecorded/log"])
 
 
 def test_a_check_that_failed_is_a_fail() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,14 @@ from typing import Any
 import pytest
 
 from repro_gate.errors import UsageError
-from repro_gate.github.activity import decide
-from repro_gate.github.model import Activity, Decision, Inputs, Job
+from repro_gate.github.activity import Activity, Decision, decide
+from repro_gate.github.settings import Inputs, Job
 from tests.github.test_event import PULL, RUN, SHA, changed
 
 MERGE = "a" * 40  # GITHUB_SHA of a pull request's job: the merge commit, never the head
 JOB = Job(
     repository="octo-org/train",
     event_name="push",
-    event_path=None,
     sha=MERGE,
     ref="refs/heads/main",
     run_id=9,
@@ -27,14 +27,14 @@ JOB = Job(
     graphql_url="https://api.github.com/graphql",
     workspace=Path("/"),
     self_hosted=False,
-    event={},
+    event=b"{}",
 )
 OWN = changed(PULL, "pull_request.head.repo.full_name", "octo-org/train")
 REVIEWS = ("pull_request", "pull_request_review", "pull_request_review_comment")
 
 
 def of(event_name: str, payload: dict[str, Any] | None = None, *, self_hosted: bool = False, ref: str = JOB.ref, **inputs: Any) -> Decision:
-    job = replace(JOB, event_name=event_name, event={} if payload is None else payload, self_hosted=self_hosted, ref=ref)
+    job = replace(JOB, event_name=event_name, event=json.dumps(payload or {}).encode(), self_hosted=self_hosted, ref=ref)
     return decide(Inputs(**inputs), job)
 
 
@@ -65,7 +65,7 @@ def test_a_fork_that_the_input_allows_is_gated_on_a_self_hosted_runner() -> None
     assert of("pull_request", PULL, self_hosted=True, allow_forks=True).activity is Activity.GATE
 
 
-def test_a_deleted_fork_is_a_strangers_too() -> None:
+def test_a_deleted_fork_is_untrusted_too() -> None:
     found = of("pull_request", changed(PULL, "pull_request.head.repo", None), self_hosted=True)
     assert found.activity is Activity.REFUSE and "a fork that has been deleted" in found.reason
 
@@ -155,7 +155,7 @@ def test_a_comment_on_an_issue_is_as_any_other_event() -> None:
 
 @pytest.mark.parametrize("number", [None, "7", True, 0])
 def test_a_comment_on_a_pull_request_without_a_number_is_an_error(number: object) -> None:
-    with pytest.raises(UsageError, match=r"issue\.number"):
+    with pytest.raises(UsageError, match=r"\$\.issue\.number|`number` - at `\$\.issue`"):
         of("issue_comment", {"issue": {"number": number, "pull_request": {}}}, allow_forks=True)
 
 
@@ -202,6 +202,6 @@ def test_posting_outside_workflow_run_is_refused_with_the_workflow_to_write(even
     assert "workflow_run" in found.remedy and "pull-requests: write" in found.remedy
 
 
-def test_the_pull_request_of_a_relayed_report_cannot_be_chosen() -> None:
+def test_the_pull_request_of_another_runs_report_cannot_be_chosen() -> None:
     found = of("workflow_run", RUN, command="comment", pull_request=7)
     assert found.activity is Activity.REFUSE and "pull_request: 7" in found.reason and found.remedy

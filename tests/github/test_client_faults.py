@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
+import requests
 
-from repro_gate.github.client_errors import ApiError, Uncertain
-from tests.support.github.api_calls import CALLS, NAMES, REPEATABLE, START, Clock, client
+from repro_gate.github.client import Api
+from repro_gate.github.retry import ApiError, Uncertain
+from repro_gate.github.settings import Secret
+from tests.support.github.api_calls import CALLS, NAMES, REPEATABLE, REPOSITORY, START, TOKEN, Clock, client
 from tests.support.github.flaky_server import FlakyServer, Reply, flaky_server
 
 FAULTS = {
@@ -199,3 +202,21 @@ def test_trouble_at_githubs_is_not_taken_for_a_token_without_a_name(server: Flak
     server.will(*3 * [FAULTS["500"]])
     with pytest.raises(ApiError, match="500 to POST /graphql"):
         client(server.url, clock).viewer()
+
+
+@pytest.mark.parametrize(
+    ("error", "sent"), [(ValueError("a header that is none"), True), (requests.exceptions.InvalidProxyURL("x"), False)]
+)
+def test_an_error_of_the_http_library_is_uncertain_for_a_new_comment_only_where_it_may_have_been_sent(
+    error: Exception, sent: bool, clock: Clock
+) -> None:
+    class Broken(requests.Session):
+        def request(self, *args: object, **kwargs: object) -> requests.Response:  # type: ignore[override]
+            raise error
+
+    api = Api(Secret(TOKEN), REPOSITORY, api_url="http://127.0.0.1:9", session=Broken(), sleep=clock.sleep, now=clock.now)
+    for name, uncertain in (("create_comment", sent), ("pull", False)):
+        with pytest.raises(ApiError, match=f"the request failed .{type(error).__name__}") as caught:
+            CALLS[name].ask(api)
+        assert isinstance(caught.value, Uncertain) == uncertain and caught.value.__context__ is None
+    assert not clock.slept

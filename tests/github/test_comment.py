@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from repro_gate.errors import UsageError
-from repro_gate.github.comment import LIMIT, Standing, Step, Wish, decide, post
-from repro_gate.github.marker import marker_line, read_marker
-from repro_gate.github.model import Comment, Marker, Posted, PullRequest
+from repro_gate.github.comment import LIMIT, Action, Desired, Existing, Marker, Posted, decide, marker_line, post, read_marker
+from tests.support.github.answers import a_comment, a_pull
 from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client, conversation, marker_of, no_sleep, say, text_of
 from tests.support.github.server import BOT, CUT, Answer, GitHub
 
@@ -54,7 +53,7 @@ def test_our_comment_is_found_on_the_third_page(github: GitHub) -> None:
     assert len(github.comments(PULL)) == 261
 
 
-def test_a_stranger_who_plants_our_marker_gets_nothing(github: GitHub) -> None:
+def test_another_author_who_plants_our_marker_gets_nothing(github: GitHub) -> None:
     planted = text_of(marker_of(run=99), "all is well")
     number = github.add_comment(PULL, "mallory", planted)
     assert say(github, marker_of(run=10)).outcome == "created"
@@ -246,37 +245,37 @@ def test_a_text_that_stays_too_long_is_refused(github: GitHub) -> None:
 
 # The decision by itself.
 
-THE_PULL = PullRequest(PULL, "open", HEAD, "topic", "o/r", "o/r", "main")
+THE_PULL = a_pull(PULL, HEAD, "o/r", "o/r")
 
 
-def standing(number: int, marker: Marker) -> Standing:
-    return Standing(Comment(number, text_of(marker), BOT, f"url{number}"), marker)
+def existing(number: int, marker: Marker) -> Existing:
+    return Existing(a_comment(number, text_of(marker), BOT, f"url{number}"), marker)
 
 
-def wish(marker: Marker, written: str = "") -> Wish:
-    return Wish(marker, text_of(marker), "always", "fail", written)
+def desired(marker: Marker, written: str = "") -> Desired:
+    return Desired(marker, text_of(marker), "always", "fail", written)
 
 
 def test_of_duplicates_the_lowest_stays_with_the_newest_text() -> None:
-    found = [standing(3, marker_of(run=30)), standing(1, marker_of(run=10)), standing(2, marker_of(run=99, head=OLD))]
-    assert decide(wish(marker_of(run=20)), found, THE_PULL) == Step(keep=1, text=text_of(marker_of(run=30)), surplus=(2, 3))
-    assert decide(wish(marker_of(run=40)), found, THE_PULL) == Step(keep=1, text=text_of(marker_of(run=40)), own=True, surplus=(2, 3))
+    found = [existing(3, marker_of(run=30)), existing(1, marker_of(run=10)), existing(2, marker_of(run=99, head=OLD))]
+    assert decide(desired(marker_of(run=20)), found, THE_PULL) == Action(keep=1, text=text_of(marker_of(run=30)), surplus=(2, 3))
+    assert decide(desired(marker_of(run=40)), found, THE_PULL) == Action(keep=1, text=text_of(marker_of(run=40)), own=True, surplus=(2, 3))
 
 
 def test_duplicates_go_even_where_the_text_is_right() -> None:
-    found = [standing(1, marker_of(run=10)), standing(2, marker_of(run=10))]
-    assert decide(wish(marker_of(run=10)), found, THE_PULL) == Step(keep=1, surplus=(2,))
+    found = [existing(1, marker_of(run=10)), existing(2, marker_of(run=10))]
+    assert decide(desired(marker_of(run=10)), found, THE_PULL) == Action(keep=1, surplus=(2,))
 
 
 def test_a_run_that_has_written_and_sees_an_older_one_writes_again() -> None:
-    found = [standing(1, marker_of(run=10))]
-    assert decide(wish(marker_of(run=11), "updated"), found, THE_PULL) == Step(keep=1, text=text_of(marker_of(run=11)), own=True)
+    found = [existing(1, marker_of(run=10))]
+    assert decide(desired(marker_of(run=11), "updated"), found, THE_PULL) == Action(keep=1, text=text_of(marker_of(run=11)), own=True)
 
 
 def test_two_jobs_of_one_run_do_not_write_in_turns() -> None:
-    other = Standing(Comment(1, text_of(marker_of(run=10), "the other job"), BOT, "url1"), marker_of(run=10))
-    assert decide(wish(marker_of(run=10)), [other], THE_PULL).own
-    assert decide(wish(marker_of(run=10), "updated"), [other], THE_PULL) == Step(Posted("updated", url="url1"))
+    other = Existing(a_comment(1, text_of(marker_of(run=10), "the other job"), BOT, "url1"), marker_of(run=10))
+    assert decide(desired(marker_of(run=10)), [other], THE_PULL).own
+    assert decide(desired(marker_of(run=10), "updated"), [other], THE_PULL) == Action(Posted("updated", url="url1"))
 
 
 def test_every_comment_that_was_written_is_found_again(github: GitHub) -> None:

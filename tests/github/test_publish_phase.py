@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.github.model import Inputs, Posted, Secret
+from repro_gate.github.comment import Posted
 from repro_gate.github.publish_phase import outputs_of, place_of, state_of
 from repro_gate.github.report_folder import Problem
-from repro_gate.github.run_phase import _signed
+from repro_gate.github.run_phase import _with_origin
+from repro_gate.github.settings import Inputs, Secret
 from repro_gate.report.model import Reason
 from tests.support import reports
 from tests.support.github.server import Answer
@@ -134,7 +135,7 @@ def test_under_pull_request_target_the_base_does_not(stage: Stage) -> None:
     assert stage.github.comments(7) == []
 
 
-def test_nothing_that_a_stranger_names_becomes_a_command(stage: Stage) -> None:
+def test_nothing_that_untrusted_code_names_becomes_a_command(stage: Stage) -> None:
     secret = "ghp_" + "a1B2" * 9
     hostile = signed(reports.hostile())
     hostile = replace(hostile, reasons=(*hostile.reasons, replace(hostile.reasons[0], message=f"token {secret}")))
@@ -163,14 +164,20 @@ def test_known_secrets_are_taken_out_of_a_problem_too(stage: Stage) -> None:
 
 
 def test_a_commit_finds_its_pull_request(stage: Stage) -> None:
-    stage.job = replace(stage.job, event_name="push", sha=HEAD, ref="refs/heads/topic", event={"ref": "refs/heads/topic", "deleted": False})
+    stage.job = replace(
+        stage.job,
+        event_name="push",
+        sha=HEAD,
+        ref="refs/heads/topic",
+        event=b'{"deleted": false}',
+    )
     stage.publish(signed(reports.PASS))
     assert len(stage.github.comments(7)) == 1
 
 
 def test_a_copied_branch_finds_its_pull_request(stage: Stage) -> None:
     ref = "refs/heads/pull-request/7"
-    stage.job = replace(stage.job, event_name="push", sha=HEAD, ref=ref, event={"ref": ref, "deleted": False})
+    stage.job = replace(stage.job, event_name="push", sha=HEAD, ref=ref, event=b'{"deleted": false}')
     stage.publish(signed(reports.PASS))
     assert len(stage.github.comments(7)) == 1
 
@@ -179,7 +186,13 @@ def test_a_push_that_may_not_ask_for_its_pull_request_gets_no_warning(stage: Sta
     stage.github.before = lambda method, path: (
         Answer(403, {"message": "Resource not accessible by integration"}) if "/pulls" in path else None
     )
-    stage.job = replace(stage.job, event_name="push", sha=HEAD, ref="refs/heads/main", event={"ref": "refs/heads/main", "deleted": False})
+    stage.job = replace(
+        stage.job,
+        event_name="push",
+        sha=HEAD,
+        ref="refs/heads/main",
+        event=b'{"deleted": false}',
+    )
     code, log = stage.publish(signed(reports.PASS))
     assert code == 0
     (said,) = [line for line in log.splitlines() if "no comment" in line]
@@ -194,8 +207,8 @@ def test_where_the_event_names_no_commit_the_checkouts_is_held_against_the_head(
 ) -> None:
     number = None if event else 7
     stage.inputs = replace(stage.inputs, pull_request=number, allow_forks=True)
-    stage.job = replace(stage.job, event_name=event_name, event=event, ref="refs/heads/main")
-    assert _signed(signed(reports.PASS), stage.inputs, stage.job, stage.decision).origin == ORIGIN
+    stage.job = replace(stage.job, event_name=event_name, event=json.dumps(event).encode(), ref="refs/heads/main")
+    assert _with_origin(signed(reports.PASS), stage.inputs, stage.job, stage.decision).origin == ORIGIN
     stage.publish(signed(reports.PASS))
     (posted,) = stage.github.comments(7)
     other = replace(signed(reports.FAIL), origin=replace(ORIGIN, head_sha="e" * 40))
@@ -204,7 +217,7 @@ def test_where_the_event_names_no_commit_the_checkouts_is_held_against_the_head(
 
 
 def test_a_schedule_has_nothing_to_comment_on(stage: Stage) -> None:
-    stage.job = replace(stage.job, event_name="schedule", sha=HEAD, event={"schedule": "0 3 * * *"})
+    stage.job = replace(stage.job, event_name="schedule", sha=HEAD, event=json.dumps({"schedule": "0 3 * * *"}).encode())
     code, _ = stage.publish(signed(reports.PASS))
     assert code == 0
     assert stage.outputs["comment_url"] == ""

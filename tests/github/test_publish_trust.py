@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.github.model import Secret
 from repro_gate.github.report_folder import Problem, open_folder
 from repro_gate.github.run_phase import write_report
+from repro_gate.github.settings import Secret
 from repro_gate.report.model import Origin
 from tests.support import reports
-from tests.support.github.stage import ORIGIN, RUN, Stage, relay, signed
+from tests.support.github.stage import ORIGIN, RUN, Stage, as_workflow_run, signed
 
 
 @pytest.mark.parametrize("origin", [None, replace(ORIGIN, run_id=RUN - 1), replace(ORIGIN, run_attempt=2)])
@@ -70,7 +70,7 @@ def test_a_report_that_is_none_is_refused(stage: Stage, text: str) -> None:
 
 
 def test_a_report_that_came_with_its_run_is_posted_and_turns_nothing_red(stage: Stage) -> None:
-    relay(stage)
+    as_workflow_run(stage)
     code, _ = stage.publish(signed(reports.FAIL))
     assert code == 0 and len(stage.github.comments(7)) == 1
     assert stage.outputs["verdict"] == "fail" and stage.outputs["report"] == "repro-gate-report/report.json"
@@ -79,7 +79,7 @@ def test_a_report_that_came_with_its_run_is_posted_and_turns_nothing_red(stage: 
 
 @pytest.mark.parametrize("change", [{"run_id": 99}, {"head_sha": "e" * 40}, {"repository": "octo-org/other"}])
 def test_of_a_report_that_did_not_come_with_its_run_nothing_is_told(stage: Stage, change: dict[str, object]) -> None:
-    relay(stage)
+    as_workflow_run(stage)
     code, log = stage.publish(replace(signed(reports.PASS), origin=replace(ORIGIN, **change)))  # type: ignore[arg-type]
     assert code == 2 and "not of the run it came with" in log
     assert stage.outputs == {"verdict": "", "exit_code": "2"} and "✅" not in stage.summary
@@ -87,22 +87,22 @@ def test_of_a_report_that_did_not_come_with_its_run_nothing_is_told(stage: Stage
 
 
 def test_why_another_run_gated_nothing_is_told_and_turns_nothing_red(stage: Stage) -> None:
-    relay(stage)
+    as_workflow_run(stage)
     code, log = stage.publish(Problem("repro.yml:4:3: unknown key", "", 2))
     assert code == 0 and log.startswith("::notice ") and "unknown key" in stage.summary
     assert stage.github.comments(7) == []
 
 
-def test_a_report_file_of_its_own_can_be_relayed(stage: Stage) -> None:
+def test_a_report_file_of_its_own_can_be_posted(stage: Stage) -> None:
     with open_folder(stage.job.workspace, "artifact") as folder:
         write_report(folder, signed(reports.PASS))
-    relay(stage)
+    as_workflow_run(stage)
     stage.inputs = replace(stage.inputs, report="artifact/report.json")
     assert stage.publish(None)[0] == 0
     assert len(stage.github.comments(7)) == 1 and stage.outputs["report"] == "artifact/report.json"
 
 
-def test_a_relay_that_cannot_post_is_red(stage: Stage) -> None:
-    relay(stage)
+def test_a_step_that_only_posts_and_cannot_is_red(stage: Stage) -> None:
+    as_workflow_run(stage)
     stage.inputs = replace(stage.inputs, token=Secret(stage.github.token(write=False)))
     assert stage.publish(signed(reports.PASS))[0] == 3

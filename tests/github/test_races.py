@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from repro_gate.github import comment
-from repro_gate.github.client import Api
-from repro_gate.github.comment import Conversation, post
-from repro_gate.github.model import Comment, Marker, Posted, PullRequest
+from repro_gate.github.client import Api, Comment
+from repro_gate.github.comment import Marker, Posted, post
+from repro_gate.github.event import PullRequest
 from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client, conversation, marker_of, say, text_of
 from tests.support.github.server import BOT, CUT, Answer, GitHub
 
@@ -122,7 +122,7 @@ def race(github: GitHub, markers: Sequence[Marker], turns: Turns | None = None) 
 
         try:
             with client(github) as api:
-                view: Conversation = api if turns is None else InTurn(api, index, turns)
+                view: Api = api if turns is None else InTurn(api, index, turns)
                 posted[index] = post(
                     view, PULL, marker, lambda room: f"told by run {marker.run_id}", when="always", verdict="fail", sleep=settle
                 )

@@ -15,9 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repro_gate.github.redact import MARK, known_secrets, redact, redact_document
-from repro_gate.report.from_json import report_from
-from repro_gate.report.json_reader import validate
-from repro_gate.report.json_report import to_json
+from repro_gate.report.document import report_from, to_json, validate
 from repro_gate.report.model import Reason
 from tests.support import reports
 
@@ -165,7 +163,7 @@ def test_names_of_fields_are_texts_too_and_stay_apart() -> None:
     assert sorted(redact_document(taken).values()) == [1, 2, 3, 4]
 
 
-def test_a_stranger_cannot_keep_the_search_going() -> None:
+def test_untrusted_text_cannot_keep_the_search_going() -> None:
     """Each of these took time that grows with the square of its length: hours at the size that a report may have."""
     beginnings = "-" + "ey" + "J"
     assert redact(beginnings * 400_000).endswith(beginnings)

@@ -11,7 +11,7 @@ import pytest
 
 from repro_gate.errors import UsageError
 from repro_gate.github.report_folder import PROBLEM, REPORT, Problem, find_report, open_folder, read_problem
-from repro_gate.report.json_reader import ReportError
+from repro_gate.report.untrusted_json import ReportError
 
 RUNNER = 1001
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to somebody else")
@@ -114,7 +114,7 @@ def test_a_problem_of_somebody_elses_making_is_refused(tmp_path: Path, text: str
 def test_a_problem_behind_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").write_text(json.dumps({"message": "", "remedy": "", "exit_code": 0, "reason_id": ""}))
     (tmp_path / PROBLEM).symlink_to(tmp_path / "real")
-    with pytest.raises(ReportError, match="no regular file"):
+    with pytest.raises(ReportError, match="not a regular file"):
         read_problem(tmp_path)
 
 

@@ -11,11 +11,12 @@ import pytest
 
 from repro_gate.errors import UsageError
 from repro_gate.github import run_phase
-from repro_gate.github.model import Activity, Decision, Inputs, Job
+from repro_gate.github.activity import Activity, Decision
 from repro_gate.github.redact import MARK
 from repro_gate.github.report_folder import PROBLEM, REPORT, Problem, open_folder, read_problem
 from repro_gate.github.run_phase import gate_phase, spec_path, write_report
-from repro_gate.report.json_reader import load
+from repro_gate.github.settings import Inputs, Job
+from repro_gate.report.document import load
 from repro_gate.report.model import Report
 from tests.support import reports
 
@@ -30,7 +31,6 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     return Job(
         repository="octo-org/trainer",
         event_name="pull_request",
-        event_path=None,
         sha=MERGE,
         ref="refs/pull/7/merge",
         run_id=4711,
@@ -53,7 +53,7 @@ def left(job: Job, decision: Decision, inputs: Inputs | None = None, known: tupl
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, answer: Report | BaseException) -> None:
-    """The gate run itself is not what is tried here: it gives `answer`."""
+    """The gate run itself is not what is tested here: it gives `answer`."""
 
     def gated(*_: object) -> Report:
         if isinstance(answer, BaseException):
@@ -68,7 +68,7 @@ def test_what_is_not_to_be_gated_is_not_and_the_reason_is_left(
     job: Job, monkeypatch: pytest.MonkeyPatch, activity: Activity, code: int
 ) -> None:
     def gated(*_: object) -> NoReturn:
-        raise AssertionError("an untrusted code was about to run")
+        raise AssertionError("untrusted code was about to run")
 
     monkeypatch.setattr(run_phase, "_gated", gated)
     found = left(job, Decision(activity, "a fork on this machine", "allow_forks"))

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from repro_gate.errors import UsageError
-from repro_gate.github.client_errors import ApiError
-from repro_gate.github.model import PullRequest, WorkflowRun
-from repro_gate.github.workflow_run import NothingToPost, bind
+from repro_gate.github.event import Listed, PullRequest, Repository, WorkflowRun
+from repro_gate.github.retry import ApiError
+from repro_gate.github.workflow_run import NothingToPost, find_pull
 from repro_gate.report.model import Origin
+from tests.support.github.answers import a_pull, a_run, plain
 from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client
 from tests.support.github.server import Answer, GitHub
 
 OURS, FORK = "octo-org/trainer", "stranger/trainer"
-RUN = WorkflowRun(4711, 2, "gate", "pull_request", "completed", "failure", HEAD, "topic", FORK, OURS)
+RUN = a_run(HEAD, FORK, OURS)
 ORIGIN = Origin(OURS, HEAD, 4711, 2)
 
 
@@ -33,16 +35,23 @@ def github() -> Iterator[GitHub]:
 
 def bound(github: GitHub, run: WorkflowRun = RUN, origin: Origin | None = ORIGIN) -> PullRequest:
     with client(github) as api:
-        return bind(api, run, OURS, origin)
+        return find_pull(api, run, OURS, origin)
+
+
+def listing(*numbers: int, head: str, branch: str = "topic") -> WorkflowRun:
+    """The run as the event shows it with a list of pull requests of our repository, number 5."""
+    listed = [{"number": number, "base": {"repo": {"id": 5}}} for number in numbers]
+    run = a_run(HEAD, head, OURS, branch=branch)
+    return msgspec.structs.replace(run, repo=Repository(OURS, 5), listed=msgspec.convert(listed, tuple[Listed, ...]))
 
 
 def test_a_forks_report_finds_its_own_pull_request(github: GitHub) -> None:
-    assert bound(github) == PullRequest(PULL, "open", HEAD, "topic", FORK, OURS, "main")
+    assert plain(bound(github)) == a_pull(PULL, HEAD, FORK, OURS)
     assert not github.writes
 
 
 def test_names_of_repositories_do_not_tell_case_apart(github: GitHub) -> None:
-    run = replace(RUN, repository="Octo-Org/Trainer", head_repository="Stranger/Trainer")
+    run = a_run(HEAD, "Stranger/Trainer", "Octo-Org/Trainer")
     assert bound(github, run, replace(ORIGIN, repository="OCTO-ORG/trainer")).number == PULL
 
 
@@ -63,50 +72,52 @@ def test_a_report_of_an_earlier_attempt_is_the_runs_too(github: GitHub) -> None:
 def test_a_report_of_anything_else_is_refused(github: GitHub, origin: Origin, word: str) -> None:
     with pytest.raises(UsageError, match=f"not of the run it came with: its {word}") as caught:
         bound(github, origin=origin)
-    assert caught.value.reason_id == "relay/origin" and caught.value.remedy and not github.requests
+    assert caught.value.reason_id == "workflow-run/origin" and caught.value.remedy and not github.requests
 
 
 def test_a_report_that_names_no_run_is_refused(github: GitHub) -> None:
     with pytest.raises(UsageError, match="names no workflow run") as caught:
         bound(github, origin=None)
-    assert caught.value.reason_id == "relay/no-origin"
+    assert caught.value.reason_id == "workflow-run/no-origin"
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"repository": "stranger/trainer"}, "belongs to stranger/trainer"),
-        ({"repository": "octo-org/\u212arainer"}, "belongs to"),
+        ({"repo": Repository("stranger/trainer")}, "belongs to stranger/trainer"),
+        ({"repo": Repository("octo-org/\u212arainer")}, "belongs to"),
         ({"event": "pull_request_target"}, "started by `pull_request_target`"),
         ({"event": "push"}, "started by `push`"),
         ({"status": "in_progress"}, "not `completed`"),
     ],
 )
-def test_a_run_that_gated_no_pull_request_of_ours_is_refused(github: GitHub, change: dict[str, str], words: str) -> None:
+def test_a_run_that_gated_no_pull_request_of_ours_is_refused(github: GitHub, change: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words) as caught:
-        bound(github, replace(RUN, **change))  # type: ignore[arg-type]
-    assert caught.value.reason_id == "relay/run" and not github.requests
+        bound(github, msgspec.structs.replace(RUN, **change))
+    assert caught.value.reason_id == "workflow-run/run" and not github.requests
 
 
-@pytest.mark.parametrize("change", [{"head_repository": None}, {"head_branch": None}, {"head_branch": ""}])
-def test_a_run_whose_fork_is_gone_has_no_pull_request(github: GitHub, change: dict[str, str | None]) -> None:
+@pytest.mark.parametrize("change", [{"head_repo": None}, {"head_branch": None}, {"head_branch": ""}])
+def test_a_run_whose_fork_is_gone_has_no_pull_request(github: GitHub, change: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="fork has been deleted") as caught:
-        bound(github, replace(RUN, **change))  # type: ignore[arg-type]
-    assert caught.value.reason_id == "relay/no-pull-request"
+        bound(github, msgspec.structs.replace(RUN, **change))
+    assert caught.value.reason_id == "workflow-run/no-pull-request"
 
 
-@pytest.mark.parametrize("change", [{"head_branch": "gone"}, {"head_repository": "stranger/other"}, {"head_repository": "nobody/trainer"}])
-def test_a_branch_without_a_pull_request_has_nothing_to_post_on(github: GitHub, change: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"head_branch": "gone"}, {"head_repo": Repository("stranger/other")}, {"head_repo": Repository("nobody/trainer")}]
+)
+def test_a_branch_without_a_pull_request_has_nothing_to_post_on(github: GitHub, change: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="no open pull request") as caught:
-        bound(github, replace(RUN, **change))  # type: ignore[arg-type]
-    assert caught.value.reason_id == "relay/no-pull-request"
+        bound(github, msgspec.structs.replace(RUN, **change))
+    assert caught.value.reason_id == "workflow-run/no-pull-request"
 
 
 def test_two_pull_requests_of_one_branch_and_commit_are_refused(github: GitHub) -> None:
     github.add_pull(11, HEAD, "topic", FORK, base_ref="release")
     with pytest.raises(UsageError, match=r"several pull requests .*: #7, #11") as caught:
         bound(github)
-    assert caught.value.reason_id == "relay/several"
+    assert caught.value.reason_id == "workflow-run/several"
     github.change_pull(11, head_sha=NEXT)
     assert bound(github).number == PULL, "with another head it is another matter"
 
@@ -120,15 +131,15 @@ def test_a_head_that_moved_leaves_nothing_to_post(github: GitHub) -> None:
 def test_the_list_of_the_event_is_no_way_around_the_test(github: GitHub) -> None:
     """Only a run from the repository itself has a list, and each number on it must still be of the run's branch and commit."""
     with pytest.raises(UsageError, match="no open pull request"):
-        bound(github, replace(RUN, head_branch="gone", pull_requests=(8, 9, 10)))
+        bound(github, listing(8, 9, 10, head=FORK, branch="gone"))
     with pytest.raises(UsageError, match="no open pull request"):
-        bound(github, replace(RUN, head_repository=OURS, head_branch="gone", pull_requests=(PULL, 8, 9, 10, 404)))
+        bound(github, listing(PULL, 8, 9, 10, 404, head=OURS, branch="gone"))
 
 
 def test_a_run_from_the_repository_itself_finds_its_pull_request(github: GitHub) -> None:
-    own = replace(RUN, head_repository=OURS, pull_requests=(10,))
+    own = listing(10, head=OURS)
     assert bound(github, own).number == 10
-    assert bound(github, replace(own, pull_requests=())).number == 10
+    assert bound(github, listing(head=OURS)).number == 10
     github.change_pull(10, state="closed")
     with pytest.raises(NothingToPost, match="#10 was closed"):
         bound(github, own)
@@ -137,10 +148,10 @@ def test_a_run_from_the_repository_itself_finds_its_pull_request(github: GitHub)
 def test_a_hostile_branch_name_is_shown_and_not_believed(github: GitHub) -> None:
     name = "x\u202e::error::&state=all"
     with pytest.raises(UsageError) as caught:
-        bound(github, replace(RUN, head_branch=name))
+        bound(github, a_run(HEAD, FORK, OURS, branch=name))
     assert caught.value.message.isprintable() and "\\u202e" in caught.value.message
     github.add_pull(12, HEAD, name, FORK)
-    assert bound(github, replace(RUN, head_branch=name)).number == 12
+    assert bound(github, a_run(HEAD, FORK, OURS, branch=name)).number == 12
 
 
 def test_trouble_at_github_is_not_an_answer(github: GitHub) -> None:

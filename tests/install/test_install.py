@@ -1,13 +1,17 @@
-"""Claims about `env.install`, with a real venv and a real pip that find wheels made here: what is imported, kept, shared, and refused."""
+"""Claims about `env.install`, with the real uv that finds wheels made here: what is imported, kept, shared, and refused."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +22,24 @@ from repro_gate.sandbox.identity import Isolation
 from repro_gate.spec.model import Env, Spec
 from tests.support.built_traces import evidence
 from tests.support.tracing import trace_script
-from tests.support.wheels import checkout, outer, wheel
+from tests.support.wheels import archive, checkout, outer, wheel
 
 SAME = Isolation()
+BUILDS = {
+    "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    '[project]\nname = "built"\nversion = "1.0"\n',
+    "backend.py": """
+import os, zipfile
+
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    with zipfile.ZipFile(os.path.join(folder, "built-1.0-py3-none-any.whl"), "w") as made:
+        made.writestr("built.py", "VERSION = '1.0'\\n")
+        made.writestr("built-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: built\\nVersion: 1.0\\n")
+        made.writestr("built-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        made.writestr("built-1.0.dist-info/RECORD", "")
+    return "built-1.0-py3-none-any.whl"
+""",
+}
 
 
 def python(environment: Mapping[str, str], code: str) -> str:
@@ -46,18 +65,21 @@ def test_without_the_key_nothing_changes(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
-def test_what_the_lock_pins_is_imported_and_kept_for_the_next_gating(tmp_path: Path) -> None:
-    index = tmp_path / "index"
-    spec = checkout(tmp_path / "c", wheel(index, "tiny", "1.0") + "# a word\n")
+def test_what_the_lock_pins_is_imported_on_top_of_what_is_there_and_is_gone_afterwards(tmp_path: Path) -> None:
+    spec = checkout(tmp_path / "c", wheel(tmp_path / "index", "tiny", "1.0") + "# a word\n")
     told: list[str] = []
-    for _ in range(2):
-        with installed(spec, tmp_path / "c", outer(index), SAME, cache_root=tmp_path / "cache", tell=told.append) as made:
-            assert python(made, "import tiny, sys; print(tiny.VERSION, sys.prefix)") == f"1.0 {made['VIRTUAL_ENV']}"
-            assert made["PATH"].startswith(made["VIRTUAL_ENV"] + "/bin" + os.pathsep)
-            assert python(made, "import importlib.util as u; print(bool(u.find_spec('torch')))") == "True"  # the base's
-        (index / "tiny-1.0-py3-none-any.whl").unlink(missing_ok=True)  # the second time nothing is left to install from
-    assert len(told) == 1 and "requirements.lock" in told[0]
-    assert not list((tmp_path / "cache/environments").glob("*.work"))
+    given = outer(tmp_path / "index")
+    with installed(spec, tmp_path / "c", given, SAME, cache_root=tmp_path / "cache", tell=told.append) as made:
+        assert python(made, "import tiny, sys; print(tiny.VERSION, sys.prefix)") == f"1.0 {made['VIRTUAL_ENV']}"
+        assert made["PATH"].startswith(made["VIRTUAL_ENV"] + "/bin" + os.pathsep)
+        assert python(made, "import importlib.util as u; print(bool(u.find_spec('torch')))") == "True"  # the base's
+        with installed(spec, tmp_path / "c", given, SAME, cache_root=tmp_path / "cache") as beside:
+            assert beside["VIRTUAL_ENV"] != made["VIRTUAL_ENV"]
+            assert python(beside, "import tiny; print(tiny.VERSION)") == "1.0"
+        first = made["VIRTUAL_ENV"]
+    assert told == ["installing what requirements.lock pins (1)"] and not Path(first).exists()
+    with installed(spec, tmp_path / "c", given, SAME, cache_root=tmp_path / "cache") as made:
+        assert made["VIRTUAL_ENV"] == first  # each gate run alone trains at the same path
 
 
 def test_another_lock_is_another_environment(tmp_path: Path) -> None:
@@ -65,7 +87,73 @@ def test_another_lock_is_another_environment(tmp_path: Path) -> None:
     code = "import tiny; print(tiny.VERSION)"
     assert seen(checkout(tmp_path / "c", one), outer(tmp_path), tmp_path / "cache", code) == "1.0"
     assert seen(checkout(tmp_path / "c", two), outer(tmp_path), tmp_path / "cache", code) == "2.0"
-    assert seen(checkout(tmp_path / "c", one), {**outer(tmp_path), "PIP_FIND_LINKS": "/none"}, tmp_path / "cache", code) == "1.0"
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """An index over HTTP, whose pages may be kept, with what lies in `folder`; its address."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments, directory=str(folder))
+
+        def log_message(self, *arguments: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_what_the_cache_holds_needs_no_index_again(tmp_path: Path) -> None:
+    lock = wheel(tmp_path / "index/tiny", "tiny", "1.0")
+    spec, code = checkout(tmp_path / "c", lock), "import tiny; print(tiny.VERSION)"
+    with served(tmp_path / "index") as address:
+        given = {"PATH": outer(tmp_path)["PATH"], "PIP_INDEX_URL": address, "PIP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull}
+        assert seen(spec, given, tmp_path / "cache", code) == "1.0"
+    assert seen(spec, given, tmp_path / "cache", code) == "1.0"  # nobody serves it any more
+    error = failure(spec, given, tmp_path / "other cache")
+    assert error.reason_id == "install/network" and "PIP_FIND_LINKS" in error.remedy
+
+
+def test_what_a_killed_gate_run_left_behind_is_cleared_away(tmp_path: Path) -> None:
+    spec = checkout(tmp_path / "c", wheel(tmp_path, "tiny", "1.0"))
+    left = tmp_path / "cache/environments/0"
+    (left / "venv/lib").mkdir(parents=True)
+    (left / "venv/lib/half.py").write_text("")
+    left.chmod(0o500)
+    with installed(spec, tmp_path / "c", outer(tmp_path), SAME, cache_root=tmp_path / "cache") as made:
+        assert made["VIRTUAL_ENV"] == str(left / "venv") and not (left / "venv/lib/half.py").exists()
+
+
+def test_no_file_of_the_environment_can_be_written(tmp_path: Path) -> None:
+    spec = checkout(tmp_path / "c", wheel(tmp_path, "tiny", "1.0"))
+    with installed(spec, tmp_path / "c", outer(tmp_path), SAME, cache_root=tmp_path / "cache") as made:
+        paths = [Path(made["VIRTUAL_ENV"]), *Path(made["VIRTUAL_ENV"]).rglob("*")]
+        assert any(path.name == "tiny.py" for path in paths)
+        assert not [path for path in paths if not path.is_symlink() and path.stat().st_mode & 0o222]
+    assert seen(spec, outer(tmp_path), tmp_path / "cache", "import tiny; print(tiny.VERSION)") == "1.0"
+
+
+def test_a_source_archive_is_built_and_its_wheel_is_kept_for_nobody(tmp_path: Path) -> None:
+    spec = checkout(tmp_path / "c", archive(tmp_path / "index", "built", "1.0", BUILDS))
+    code = "import built; print(built.VERSION)"
+    assert seen(spec, outer(tmp_path / "index"), tmp_path / "cache", code) == "1.0"
+    assert not list((tmp_path / "cache").rglob("built.py"))
+    broken = {**BUILDS, "backend.py": "raise SystemExit('no such compiler')\n"}
+    error = failure(
+        checkout(tmp_path / "c", archive(tmp_path / "index", "built", "1.0", broken)), outer(tmp_path / "index"), tmp_path / "new"
+    )
+    assert error.reason_id == "install/build" and "no such compiler" in error.message
+
+
+def test_a_folder_of_wheels_that_the_lock_names_is_found_beside_it(tmp_path: Path) -> None:
+    spec = checkout(tmp_path / "c", "--no-index\n--find-links ./wheels\n" + wheel(tmp_path / "c/wheels", "tiny", "1.0"))
+    given = {"PATH": outer(tmp_path)["PATH"], "PIP_CONFIG_FILE": os.devnull}
+    assert seen(spec, given, tmp_path / "cache", "import tiny; print(tiny.VERSION)") == "1.0"
 
 
 def test_an_include_of_the_lock_is_installed_too(tmp_path: Path) -> None:
@@ -75,64 +163,16 @@ def test_an_include_of_the_lock_is_installed_too(tmp_path: Path) -> None:
     assert seen(spec, outer(tmp_path), tmp_path / "cache", "import tiny, small; print(small.VERSION)") == "3.0"
 
 
-def test_an_environment_that_was_never_finished_is_made_anew(tmp_path: Path) -> None:
-    spec = checkout(tmp_path / "c", wheel(tmp_path, "tiny", "1.0"))
-    cache = tmp_path / "cache"
-    with installed(spec, tmp_path / "c", outer(tmp_path), SAME, cache_root=cache) as made:
-        folder = Path(made["VIRTUAL_ENV"])
-    folder.with_name(folder.name + ".json").unlink()  # as a kill between two steps leaves it
-    module = next(folder.rglob("tiny.py"))
-    module.chmod(0o644)
-    module.write_text("VERSION = 'half'\n")
-    assert seen(spec, outer(tmp_path), cache, "import tiny; print(tiny.VERSION)") == "1.0"
-
-
-def test_no_file_of_a_kept_environment_can_be_written(tmp_path: Path) -> None:
-    spec = checkout(tmp_path / "c", wheel(tmp_path, "tiny", "1.0"))
-    with installed(spec, tmp_path / "c", outer(tmp_path), SAME, cache_root=tmp_path / "cache") as made:
-        paths = [Path(made["VIRTUAL_ENV"]), *Path(made["VIRTUAL_ENV"]).rglob("*")]
-        assert any(path.name == "tiny.py" for path in paths)
-        assert not [path for path in paths if not path.is_symlink() and path.stat().st_mode & 0o222]
-
-
-def test_a_kept_environment_in_a_folder_that_was_named_can_be_removed_once_nobody_uses_it(tmp_path: Path) -> None:
-    """The runner's next checkout removes the workspace, and with it the action's `cache`, as the runner's user."""
-    spec, cache = checkout(tmp_path / "c", wheel(tmp_path / "index", "tiny", "1.0")), tmp_path / "cache"
-
-    def closed(folder: Path) -> list[Path]:
-        return [
-            path for path in (folder, *folder.rglob("*")) if path.is_dir() and not path.is_symlink() and not path.stat().st_mode & 0o200
-        ]
-
-    with installed(spec, tmp_path / "c", outer(tmp_path / "index"), SAME, cache_root=cache) as first:
-        with installed(spec, tmp_path / "c", outer(tmp_path / "index"), SAME, cache_root=cache) as second:
-            assert first == second
-        assert closed(cache)  # the first gate still uses it
-    assert not closed(cache)
-    with installed(spec, tmp_path / "c", outer(tmp_path / "index"), SAME, cache_root=cache):
-        assert closed(cache)
-
-
 def test_a_file_that_is_not_the_locked_one_is_named_and_nothing_is_kept(tmp_path: Path) -> None:
     wheel(tmp_path, "tiny", "1.0")
     error = failure(checkout(tmp_path / "c", f"tiny==1.0 --hash=sha256:{'0' * 64}\n"), outer(tmp_path), tmp_path / "cache")
     assert error.reason_id == "install/hash" and "tiny==1.0" in error.message
-    assert [path.suffix for path in (tmp_path / "cache/environments").iterdir()] == [".lock"]
+    assert not (tmp_path / "cache/environments/0").exists() and not list((tmp_path / "cache").rglob("tiny.py"))
 
 
 def test_a_distribution_that_no_index_has_is_named(tmp_path: Path) -> None:
     error = failure(checkout(tmp_path / "c", f"nowhere==1.0 --hash=sha256:{'0' * 64}\n"), outer(tmp_path), tmp_path / "cache")
-    assert error.reason_id == "install/not-found" and "nowhere==1.0" in error.message
-
-
-def test_no_network_is_told_apart_from_a_distribution_that_is_not_there(tmp_path: Path) -> None:
-    environment = {"PATH": outer(tmp_path)["PATH"], "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "1"}
-    error = failure(
-        checkout(tmp_path / "c", f"tiny==1.0 --hash=sha256:{'0' * 64}\n"),
-        {**environment, "PIP_CONFIG_FILE": os.devnull},
-        tmp_path / "cache",
-    )
-    assert error.reason_id == "install/network" and "PIP_FIND_LINKS" in error.remedy
+    assert error.reason_id == "install/not-found" and "nowhere" in error.message
 
 
 @pytest.fixture(scope="module")
@@ -167,47 +207,6 @@ def test_a_command_of_the_base_starts_the_environment_with_the_lock(tmp_path: Pa
         said = subprocess.run(["launch"], env=dict(made), check=True, capture_output=True, text=True).stdout.strip()
         assert said == f"2.0 {made['VIRTUAL_ENV']}"
         assert not (Path(made["VIRTUAL_ENV"]) / "bin/elsewhere").exists()
-
-
-def test_a_base_without_pip_is_lent_one_that_is_taken_back(tmp_path: Path) -> None:
-    bare = tmp_path / "bare"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
-    environment = outer(tmp_path, os.pathsep.join([str(bare / "bin"), os.defpath]))
-    spec = checkout(tmp_path / "c", wheel(tmp_path, "tiny", "1.0"))
-    code = "import tiny, importlib.util as u; print(tiny.VERSION, u.find_spec('pip'), u.find_spec('setuptools'))"
-    assert seen(spec, environment, tmp_path / "cache", code) == "1.0 None None"
-
-
-def test_a_base_with_other_distributions_is_another_environment(tmp_path: Path, base: Path) -> None:
-    spec = checkout(tmp_path / "c", wheel(tmp_path, "older", "2.0"))
-    environment = outer(tmp_path, os.pathsep.join([str(base / "bin"), os.defpath]))
-    folders = set()
-    for step in range(2):
-        with installed(spec, tmp_path / "c", environment, SAME, cache_root=tmp_path / "cache") as made:
-            folders.add(made["VIRTUAL_ENV"])
-        (next((base / "lib").glob("python*/site-packages")) / f"new-{step}.dist-info").mkdir()
-    assert len(folders) == 2
-
-
-def test_two_gates_at_once_make_one_environment(tmp_path: Path) -> None:
-    checkout(tmp_path / "c", wheel(tmp_path, "tiny", "1.0"))
-    program = f"""
-import sys
-from pathlib import Path
-from repro_gate.install.install import installed
-from repro_gate.sandbox.identity import Isolation
-from tests.support.wheels import checkout, outer
-there = Path({str(tmp_path)!r})
-own = there / sys.argv[1]  # one checkout each, with the same lock
-spec = checkout(own, (there / "c/requirements.lock").read_text())
-with installed(spec, own, outer(there), Isolation(), cache_root=there / "cache", tell=print) as made:
-    print(made["VIRTUAL_ENV"])
-"""
-    root = Path(__file__).resolve().parents[2]
-    both = [subprocess.Popen([sys.executable, "-c", program, name], cwd=root, stdout=subprocess.PIPE, text=True) for name in ("one", "two")]
-    said = [process.communicate(timeout=120)[0].splitlines() for process in both]
-    assert [process.returncode for process in both] == [0, 0]
-    assert sorted(len(lines) for lines in said) == [1, 2] and said[0][-1] == said[1][-1]
 
 
 def test_a_path_of_the_training_that_would_hide_the_lock_is_refused(tmp_path: Path) -> None:

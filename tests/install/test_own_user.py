@@ -14,12 +14,11 @@ import pytest
 
 from repro_gate.errors import Inconclusive
 from repro_gate.files import remove_tree
-from repro_gate.install.install import installed
-from repro_gate.install.store import environments_root
+from repro_gate.install.install import environments_root, installed
 from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.identity import OWN_USER, Isolation
 from repro_gate.sandbox.start import command
-from tests.support.starting import APPEND, READ, SAME, attempt, needs_own_user, python
+from tests.support.starting import APPEND, LIST, READ, SAME, attempt, needs_own_user, python
 from tests.support.wheels import archive, checkout, outer, wheel
 
 pytestmark = needs_own_user
@@ -80,7 +79,7 @@ def environment(place: Path) -> dict[str, str]:
     return {**given, "GITHUB_TOKEN": "ghs_x", "GITHUB_WORKSPACE": str(place / "c")}
 
 
-def test_built_code_runs_as_the_training_and_what_it_leaves_is_the_gates(place: Path) -> None:
+def test_built_code_is_neither_the_gate_nor_the_training_and_no_training_writes_to_what_it_made(place: Path) -> None:
     cache = place / "cache"
     backend = BACKEND.format(secret=str(place / "secret"), cache=str(cache / "environments"), checkout=str(place / "c"))
     given = environment(place)
@@ -93,16 +92,30 @@ def test_built_code_runs_as_the_training_and_what_it_leaves_is_the_gates(place: 
     ):
         folder = Path(made["VIRTUAL_ENV"])
         said = json.loads(_run(made, "import built, tiny; print(built.SAID)"))
-        assert said == {"uid": OWN.uid, "did": []}
+        assert said["did"] == [] and said["uid"] not in (os.geteuid(), OWN.uid)
         module = next(folder.rglob("tiny.py"))
         assert attempt(OWN, READ, module) == "1"
         assert attempt(OWN, APPEND, module).startswith("PermissionError")
         assert attempt(OWN, APPEND, module.with_name("new.py")).startswith("PermissionError")
-        assert attempt(OWN, APPEND, folder.with_name(folder.name + ".json")).startswith("PermissionError")
-    owners = {path.lstat().st_uid for path in (folder, *folder.rglob("*"))}
-    assert owners == {os.geteuid()}
-    with confined(OWN, given, place / "c", within_reach=[root]), installed(spec, place / "c", given, OWN, cache_root=cache) as again:
-        assert again == made  # and nothing had to be found in the index a second time
+        assert attempt(OWN, LIST, root / "uv").startswith("PermissionError")  # what later gate runs start from
+
+
+def test_wheels_alone_go_through_a_cache_that_no_training_can_enter(place: Path) -> None:
+    given, cache = environment(place), place / "cache"
+    spec = checkout(place / "c", wheel(place / "index", "tiny", "1.0"))
+    root = environments_root(given, cache, OWN)
+    for _ in range(2):
+        with (
+            confined(OWN, given, place / "c", within_reach=[root]),
+            installed(spec, place / "c", given, OWN, cache_root=cache) as made,
+        ):
+            assert _run(made, "import tiny; print(tiny.VERSION)") == "1.0"
+            module = next(Path(made["VIRTUAL_ENV"]).rglob("tiny.py"))
+            assert module.stat().st_nlink > 1  # the cache's own file
+            assert attempt(OWN, READ, module) == "1"
+            assert attempt(OWN, APPEND, module).startswith("PermissionError")
+            assert attempt(OWN, APPEND, module.with_name("new.py")).startswith("PermissionError")
+            assert attempt(OWN, LIST, root / "uv").startswith("PermissionError")
 
 
 def test_the_same_code_with_the_gates_own_user_shows_what_is_kept_from_it(place: Path) -> None:
@@ -123,19 +136,6 @@ def test_a_password_in_an_index_address_never_meets_built_code(place: Path) -> N
     with pytest.raises(Inconclusive) as caught, installed(spec, place / "c", given, OWN, cache_root=place / "cache"):
         pass
     assert caught.value.reason_id == "install/not-found"  # the source archive does not count
-
-
-def test_an_environment_that_a_training_planted_is_made_anew(place: Path) -> None:
-    given = environment(place)
-    spec = checkout(place / "c", wheel(place / "index", "tiny", "1.0"))
-    with installed(spec, place / "c", given, OWN, cache_root=place / "cache") as made:
-        folder = Path(made["VIRTUAL_ENV"])
-    shutil.rmtree(folder)
-    (folder / "bin").mkdir(parents=True)
-    (folder / "bin/python").symlink_to("/bin/false")
-    os.chown(folder, OWN.uid or 0, OWN.gid or 0)
-    with installed(spec, place / "c", given, OWN, cache_root=place / "cache") as made:
-        assert _run(made, "import tiny; print(tiny.VERSION)") == "1.0"
 
 
 def _run(made: Mapping[str, str], code: str) -> str:

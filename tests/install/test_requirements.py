@@ -1,4 +1,4 @@
-"""Claims about the lock that pip is given: what is taken, and what is refused with its line because pip could not check it."""
+"""The lock that is installed from: what is taken, and what is refused with its line because no hash could check it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from repro_gate.errors import UsageError
-from repro_gate.install.requirements import wanted
-from tests.support.wheels import checkout
+from repro_gate.install.install import installed, wanted
+from repro_gate.sandbox.identity import Isolation
+from tests.support.wheels import checkout, outer
 
 HASH = "--hash=sha256:" + "0" * 64
 GOOD = f"six==1.17.0 {HASH}\n"
@@ -25,18 +26,9 @@ def refused(folder: Path, text: str, name: str = "requirements.lock") -> UsageEr
 def test_a_lock_with_hashes_is_taken_with_what_it_includes(tmp_path: Path) -> None:
     spec = checkout(tmp_path, f"--index-url https://example.org/simple\n-r more.txt\n{GOOD}")
     (tmp_path / "more.txt").write_text(f"idna==3.10 \\\n    {HASH}\n")
-    found = wanted(spec, tmp_path)
-    assert [name for name, _ in found.files] == ["requirements.lock", "more.txt"]
-    assert found.names == {"six", "idna"} and found.folder == tmp_path and not found.from_source
-
-
-def test_the_digest_moves_with_every_byte_of_every_file(tmp_path: Path) -> None:
-    spec = checkout(tmp_path, f"-r more.txt\n{GOOD}")
-    digests = set()
-    for more in (GOOD, GOOD + "# a word\n", f"idna==3.10 {HASH}\n"):
-        (tmp_path / "more.txt").write_text(more)
-        digests.add(wanted(spec, tmp_path).digest)
-    assert len(digests) == 3
+    lock, texts = wanted(spec, tmp_path)
+    assert list(texts) == ["requirements.lock", "more.txt"] and "idna==3.10" in texts["more.txt"]
+    assert {pin.name for pin in lock.pins} == {"six", "idna"}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +61,6 @@ def test_a_lock_that_would_send_variables_somewhere_is_refused(tmp_path: Path, l
     [
         ("uv.lock", 'version = 1\n[[package]]\nname = "six"\nversion = "1.17.0"\nsource = { registry = "x" }\n', "uv export"),
         ("poetry.lock", '[[package]]\nname = "six"\nversion = "1.17.0"\nfiles = []\n', "poetry export"),
-        ("Pipfile.lock", '{"_meta": {}, "default": {"six": {"version": "==1.17.0"}}}', "pipenv requirements --hash"),
     ],
 )
 def test_a_lock_of_another_tool_is_told_the_command_that_exports_it(tmp_path: Path, name: str, text: str, piece: str) -> None:
@@ -86,7 +77,12 @@ def test_a_lock_that_is_not_there_or_not_inside_is_refused(tmp_path: Path) -> No
         wanted(spec, tmp_path / "c")
 
 
-def test_a_lock_that_asks_for_source_archives_says_so(tmp_path: Path) -> None:
-    assert wanted(checkout(tmp_path, f"--no-binary six\n{GOOD}"), tmp_path).from_source
-    assert wanted(checkout(tmp_path, f"--no-binary=:all:\n{GOOD}"), tmp_path).from_source
-    assert not wanted(checkout(tmp_path, f"--only-binary :all:\n{GOOD}"), tmp_path).from_source
+def test_source_archives_are_refused_where_an_address_carries_a_password(tmp_path: Path) -> None:
+    spec = checkout(tmp_path / "c", f"--no-binary=:all:\n{GOOD}")
+    given = {**outer(tmp_path), "PIP_EXTRA_INDEX_URL": "https://me:secret@example.org/simple"}
+    with (
+        pytest.raises(UsageError, match="asks for source archives") as caught,
+        installed(spec, tmp_path / "c", given, Isolation(), cache_root=tmp_path / "cache"),
+    ):
+        pass
+    assert "secret" not in caught.value.message

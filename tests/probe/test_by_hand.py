@@ -9,7 +9,7 @@ import pytest
 
 from repro_gate.runs.launch import Run
 from repro_gate.trace.model import Trace
-from tests.support.tracing import blocks, names, trace_script, trained
+from tests.support.tracing import blocks, names, trace_cases, trace_script
 
 HEAD = """
 import multiprocessing, sys
@@ -281,8 +281,8 @@ def test_a_model_trained_by_hand_beside_an_optimizer_is_recorded(shapes: Mapping
     )
 
 
-@pytest.mark.parametrize("case", ["backward", "func", "grad"])
-def test_a_training_by_hand_ends_after_its_last_wanted_step(case: str, tmp_path: Path) -> None:
-    source = SHAPES.replace("range(3)", "range(1000)").partition("if __name__")[0] + f"\n{case}()\n"
-    run = trace_script(tmp_path, source, steps=2)
-    assert (run.outcome, len(trained(run).steps)) == ("stopped", 2), (run.problem, run.ended.tail)
+def test_a_training_by_hand_ends_after_its_last_wanted_step(tmp_path: Path) -> None:
+    source = SHAPES.replace("range(3)", "range(1000)").partition("if __name__")[0]
+    cases = trace_cases(tmp_path, {case: source + f"\n{case}()\n" for case in ("backward", "func", "grad")}, steps=2)
+    for name, case in cases.items():
+        assert (case.trace.stopped, len(case.trace.steps), case.exit_code) == (True, 2, 0), (name, case.printed)

@@ -119,15 +119,6 @@ def test_broken_metadata_is_passed_over(site: Site) -> None:
     assert mine() == {"rg-good": "1"}
 
 
-def test_a_training_names_torch_and_what_it_needs_as_they_are_installed(tmp_path: Path) -> None:
-    run = trace_script(tmp_path, TRAIN, observe=True)
-    assert run.outcome == "finished", (run.problem, run.ended.tail)
-    found = trained(run).distributions
-    assert found is not None and list(found) == sorted(found)
-    assert found["torch"] == importlib.metadata.version("torch") and found["numpy"] == importlib.metadata.version("numpy")
-    assert "pytest" not in found and "hypothesis" not in found
-
-
 def test_nothing_is_imported_for_it(site: Site) -> None:
     site.add("rg-good", "1", "rg_good.py")
     __import__("rg_good")
@@ -136,8 +127,16 @@ def test_nothing_is_imported_for_it(site: Site) -> None:
     assert set(sys.modules) == before
 
 
-def test_only_processes_that_trained_and_only_when_asked_say_what_they_imported(short_path: Path) -> None:
+def test_a_training_that_is_asked_names_torch_and_what_it_needs_as_they_are_installed(short_path: Path) -> None:
     script = TRAIN + "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import numpy'], check=True)\n"
-    asked = trace_script(short_path, script, observe=True)
-    assert [trace.distributions is not None for trace in asked.traces] == [True, False]
-    assert trained(trace_script(short_path, script, name="again")).distributions is None
+    run = trace_script(short_path, script, observe=True)
+    assert [trace.distributions is not None for trace in run.traces] == [True, False]  # the child did not train
+    found = trained(run).distributions
+    assert found is not None and list(found) == sorted(found)
+    assert found["torch"] == importlib.metadata.version("torch") and found["numpy"] == importlib.metadata.version("numpy")
+    assert "pytest" not in found and "hypothesis" not in found
+
+
+def test_a_training_that_is_not_asked_names_none(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, "import numpy\nfrom repro_gate import record, step\nrecord('x', 1.0)\nstep()\n")
+    assert trained(run).distributions is None

@@ -1,4 +1,4 @@
-"""Claims about `probe.facts`, `probe.variables` and `probe.ask`: what a training ran on, in the same words before and during it."""
+"""Claims about `probe.facts` and `probe.ask`: what a training ran on, in the same words before and during it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from repro_gate.probe import facts
-from repro_gate.probe.variables import library_variables
 from repro_gate.runs import arms
 from repro_gate.runs.environment import training_environment
 from repro_gate.trace.format import CONFIG_VARIABLE
+from repro_gate.trace.model import Trace
 from tests.support.tracing import PATH, trace_script, trained
 
 ASK = Path(facts.__file__).with_name("ask.py")
@@ -33,6 +33,22 @@ for _ in range(2):
 """
 
 
+ENV = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "TORCH_MINE": "x",
+    "NCCL_DEBUG": "INFO",
+    "EDITOR": "vi",
+    "CUDA_AUTH_TOKEN": "s3cret",
+    "TORCH_HUB_URL": "https://me:s3cret@host/",
+}
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    return trained(trace_script(tmp_path_factory.mktemp("facts"), TRAIN, env=ENV))
+
+
 def ask(python: str, environment: dict[str, str], *options: str) -> dict[str, str]:
     done = subprocess.run([python, *options, str(ASK)], env=environment, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
@@ -40,15 +56,13 @@ def ask(python: str, environment: dict[str, str], *options: str) -> dict[str, st
     return found
 
 
-def test_what_ask_says_before_is_what_the_trace_says(tmp_path: Path) -> None:
-    env = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    trace = trained(trace_script(tmp_path, TRAIN, env=env))
+def test_what_ask_says_before_is_what_the_trace_says(traced: Trace, tmp_path: Path) -> None:
     arm = arms.deterministic(42, frozenset(), None)
-    environment = training_environment({"PATH": PATH, "LANG": "C.UTF-8"}, arm, env, tmp_path / "place")
+    environment = training_environment({"PATH": PATH, "LANG": "C.UTF-8"}, arm, ENV, tmp_path / "place")
     for name in ("PYTHONPATH", CONFIG_VARIABLE):
         del environment[name]
     said = ask(sys.executable, environment)
-    assert said == {name: value for name, value in trace.facts.items() if name != "process"}
+    assert said == {name: value for name, value in traced.facts.items() if name != "process"}
     assert said["threads"] == "1" and said["cpu-isa"] in ("DEFAULT", "AVX2", "AVX512", "NEON", "SVE256", "ZVECTOR", "VSX")
     assert said["python"] == ".".join(map(str, sys.version_info[:3]))
 
@@ -66,8 +80,8 @@ def test_ask_with_a_torch_that_is_broken_says_so_beside_the_answer(tmp_path: Pat
     assert "OSError: libcudart.so is missing" in done.stderr
 
 
-def test_on_a_cpu_no_fact_of_a_gpu_is_said(tmp_path: Path) -> None:
-    found = trained(trace_script(tmp_path, TRAIN)).facts
+def test_on_a_cpu_no_fact_of_a_gpu_is_said(traced: Trace) -> None:
+    found = traced.facts
     assert found["device"].startswith("cpu: ") and found["nccl"] == "none"
     assert not [name for name in found if name.startswith(("gpu-", "cuda-", "cublas"))]
 
@@ -141,9 +155,8 @@ def test_a_torch_without_cuda_has_nothing_queued() -> None:
     assert torch.cuda.queued == []
 
 
-def test_variables_are_those_of_the_libraries_as_they_stand_when_training_begins(tmp_path: Path) -> None:
-    env = {"TORCH_MINE": "x", "NCCL_DEBUG": "INFO", "EDITOR": "vi", "CUDA_AUTH_TOKEN": "s3cret", "TORCH_HUB_URL": "https://me:s3cret@host/"}
-    found = trained(trace_script(tmp_path, TRAIN, env=env)).variables
+def test_variables_are_those_of_the_libraries_as_they_stand_when_training_begins(traced: Trace) -> None:
+    found = traced.variables
     wanted = {
         "TORCH_MINE": "x",
         "NCCL_DEBUG": "INFO",
@@ -157,4 +170,4 @@ def test_variables_are_those_of_the_libraries_as_they_stand_when_training_begins
 
 def test_a_value_that_is_no_text_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "TORCH_BYTES", os.fsdecode(b"\xff"))
-    assert library_variables()["TORCH_BYTES"] == "\\udcff"
+    assert facts.library_variables()["TORCH_BYTES"] == "\\udcff"

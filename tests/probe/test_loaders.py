@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import dataclasses
 import gc
+import tempfile
 import weakref
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from repro_gate.probe.loaders import Loaders, record_digests
 from repro_gate.trace.format import RECORD_BYTES
 from repro_gate.trace.model import LoaderSeen, Records, Trace
-from tests.support.tracing import trace_script, trained
+from tests.support.tracing import Case, trace_cases, trace_script, trained
 
 
 def digests(batch: Any, most: int | None = None) -> list[bytes]:
@@ -137,51 +139,6 @@ def counted(trace: Trace) -> list[tuple[int, str, int, bool]]:
     return [(item.loader, item.role, len(item.digests) // RECORD_BYTES, item.whole) for item in trace.records]
 
 
-def test_train_and_held_out_records_are_told_apart_and_a_leak_shows(short_path: Path) -> None:
-    clean = trained(trace_script(short_path, SPLITS, observe=True))
-    seeds = [item.base_seed for item in clean.loaders]
-    assert [(item.number, item.workers) for item in clean.loaders] == [(0, 0), (1, 0), (2, 0)]
-    assert all(isinstance(seed, int) for seed in seeds) and len(set(seeds)) == 3
-    train, evaluation = split(clean)
-    assert [(item.loader, item.role, len(item.digests) // RECORD_BYTES) for item in clean.records] == [
-        (0, "evaluation", 8),
-        (1, "train", 12),
-    ]
-    assert not train & evaluation
-
-    leaking = trained(trace_script(short_path, SPLITS, command="python train.py leak workers", observe=True, name="leak"))
-    assert [item.workers for item in leaking.loaders] == [0, 1, 0]
-    train, evaluation = split(leaking)
-    assert len(train & evaluation) == 3 and len(evaluation) == 11
-
-
-def test_without_observing_loaders_are_seen_and_no_record_is_read(tmp_path: Path) -> None:
-    trace = trained(trace_script(tmp_path, SPLITS))
-    assert len(trace.loaders) == 3 and trace.records == [] and trace.distributions is None
-
-
-def test_a_loader_of_which_validation_comes_last_before_a_prefetched_batch_is_trained_on(tmp_path: Path) -> None:
-    script = """
-    import torch
-    from torch.utils.data import DataLoader
-    net = torch.nn.Linear(1, 1)
-    opt = torch.optim.SGD(net.parameters(), lr=0.001)
-    def fit(x):
-        net(x).sum().backward()
-        opt.step()
-    batches = iter(DataLoader(torch.arange(8.0).view(8, 1), batch_size=4))
-    first = next(batches)
-    second = next(batches)  # fetched ahead
-    fit(first)
-    with torch.inference_mode():
-        for x in DataLoader(torch.arange(9.0, 12.0).view(3, 1)):
-            net(x)
-    fit(second)
-    """
-    trace = trained(trace_script(tmp_path, script, observe=True))
-    assert [item.role for item in trace.records] == ["train", "evaluation"]
-
-
 EPOCHS = """
 import sys, torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -205,9 +162,111 @@ for epoch in range(4):
 """
 
 
-@pytest.mark.parametrize("way", ["the same", "new", "list"])
-def test_a_new_loader_for_each_epoch_costs_no_more_than_one_for_all(way: str, tmp_path: Path) -> None:
-    trace = trained(trace_script(tmp_path, EPOCHS, command=f"python train.py {way}", observe=True))
+PREFETCHED = """
+    import torch
+    from torch.utils.data import DataLoader
+    net = torch.nn.Linear(1, 1)
+    opt = torch.optim.SGD(net.parameters(), lr=0.001)
+    def fit(x):
+        net(x).sum().backward()
+        opt.step()
+    batches = iter(DataLoader(torch.arange(8.0).view(8, 1), batch_size=4))
+    first = next(batches)
+    second = next(batches)  # fetched ahead
+    fit(first)
+    with torch.inference_mode():
+        for x in DataLoader(torch.arange(9.0, 12.0).view(3, 1)):
+            net(x)
+    fit(second)
+    """
+IN_A_CHILD = """
+    import multiprocessing, torch
+    from torch.utils.data import DataLoader
+    def work():
+        net = torch.nn.Linear(1, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.001)
+        for x in DataLoader(torch.arange(4.0).view(4, 1)):
+            net(x).sum().backward()
+            opt.step()
+    next(iter(DataLoader(torch.arange(3.0))))
+    process = multiprocessing.get_context("fork").Process(target=work, name="worker")
+    process.start()
+    process.join()
+    """
+PARTS = """
+    import torch
+    from torch.utils.data import DataLoader, Subset, SubsetRandomSampler, TensorDataset
+    data, other = TensorDataset(torch.arange(8.0).view(8, 1)), TensorDataset(torch.arange(8.0).view(8, 1))
+    w = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    loaders = [
+        DataLoader(data, batch_size=4, shuffle=True),
+        DataLoader(data, batch_size=4),
+        DataLoader(other, batch_size=4),
+        DataLoader(data, batch_size=4, sampler=SubsetRandomSampler([0, 1, 2, 3])),
+        DataLoader(Subset(data, [0, 1]), batch_size=2),
+        DataLoader([1.0, 2.0], batch_size=2),
+    ]
+    for loader in loaders:
+        for batch in loader:
+            pass
+    (w.sum() ** 2).backward()
+    optimizer.step()
+    """
+PATCHED = "import sys, torch\nimport _repro_gate.probe.loaders as part\n"
+OBSERVED: Mapping[str, str | tuple[str, str]] = {
+    "clean": SPLITS,
+    "leaking": (SPLITS, "leak workers"),
+    "prefetched": PREFETCHED,
+    "same": (EPOCHS, "the same"),
+    "new": (EPOCHS, "new"),
+    "list": (EPOCHS, "list"),
+    "ten": SPLITS.replace("import sys, torch", PATCHED + "part.MAX_RECORDS = 10"),
+    "unread": SPLITS.replace("import sys, torch", PATCHED + "part._tensor_slices = None"),
+    "in_a_child": IN_A_CHILD,
+    "parts": PARTS,
+}
+
+
+@pytest.fixture(scope="module")
+def observed() -> Iterator[Mapping[str, Case]]:
+    """Trainings in one run that observes what DataLoaders hand out; its folder has a short path, as multiprocessing's sockets need."""
+    with tempfile.TemporaryDirectory(prefix="rg", dir="/tmp") as folder:
+        found = trace_cases(Path(folder), OBSERVED, observe=True)
+        assert found["clean"].run.outcome == "finished", found["clean"].run.problem
+        yield found
+
+
+def test_train_and_held_out_records_are_told_apart_and_a_leak_shows(observed: Mapping[str, Case]) -> None:
+    clean = observed["clean"].trace
+    seeds = [item.base_seed for item in clean.loaders]
+    assert [(item.number, item.workers) for item in clean.loaders] == [(0, 0), (1, 0), (2, 0)]
+    assert all(isinstance(seed, int) for seed in seeds) and len(set(seeds)) == 3
+    train, evaluation = split(clean)
+    assert [(item.loader, item.role, len(item.digests) // RECORD_BYTES) for item in clean.records] == [
+        (0, "evaluation", 8),
+        (1, "train", 12),
+    ]
+    assert not train & evaluation
+
+    leaking = observed["leaking"].trace
+    assert [item.workers for item in leaking.loaders] == [0, 1, 0]
+    train, evaluation = split(leaking)
+    assert len(train & evaluation) == 3 and len(evaluation) == 11
+
+
+def test_without_observing_loaders_are_seen_and_no_record_is_read(tmp_path: Path) -> None:
+    trace = trained(trace_script(tmp_path, SPLITS))
+    assert len(trace.loaders) == 3 and trace.records == [] and trace.distributions is None
+
+
+def test_a_loader_of_which_validation_comes_last_before_a_prefetched_batch_is_trained_on(observed: Mapping[str, Case]) -> None:
+    assert [item.role for item in observed["prefetched"].trace.records] == ["train", "evaluation"]
+
+
+@pytest.mark.parametrize("way", ["same", "new", "list"])
+def test_a_new_loader_for_each_epoch_costs_no_more_than_one_for_all(way: str, observed: Mapping[str, Case]) -> None:
+    trace = observed[way].trace
     assert [item.number for item in trace.loaders] == list(range(8))
     assert counted(trace)[:2] == [(0, "train", 40, True), (1, "evaluation", 20, True)]
     assert counted(trace)[2:] in ([], [(7, "evaluation", 20, True)])  # the last is alive at the end
@@ -310,67 +369,26 @@ def test_neither_loaders_nor_data_sets_are_held_alive() -> None:
     assert [reference() for reference in gone] == [None, None]
 
 
-def test_more_records_than_are_kept_are_said(tmp_path: Path) -> None:
-    script = SPLITS.replace("import sys, torch", "import sys, torch\nimport _repro_gate.probe.loaders as part\npart.MAX_RECORDS = 10")
-    trace = trained(trace_script(tmp_path, script, observe=True))
-    assert [(item.role, len(item.digests) // RECORD_BYTES, item.whole) for item in trace.records] == [
-        ("evaluation", 5, False),
-        ("train", 5, False),
-    ]
+def test_more_records_than_are_kept_are_said(observed: Mapping[str, Case]) -> None:
+    assert counted(observed["ten"].trace) == [(0, "evaluation", 5, False), (1, "train", 5, False)]
 
 
-def test_a_batch_that_cannot_be_read_is_said_and_the_rest_is_recorded(tmp_path: Path) -> None:
-    script = SPLITS.replace("import sys, torch", "import sys, torch\nimport _repro_gate.probe.loaders as part\npart._tensor_slices = None")
-    run = trace_script(tmp_path, script, observe=True)
-    trace = trained(run)
-    assert (run.outcome, len(trace.steps), trace.records) == ("finished", 6, [])
+def test_a_batch_that_cannot_be_read_is_said_and_the_rest_is_recorded(observed: Mapping[str, Case]) -> None:
+    trace = observed["unread"].trace
+    assert (trace.end, len(trace.steps), trace.records) == ("exit", 6, [])
     assert {identifier for identifier, _ in trace.notes} == {"records-not-read"}
 
 
-def test_a_loader_of_another_process_is_that_processs(short_path: Path) -> None:
-    script = """
-    import multiprocessing, torch
-    from torch.utils.data import DataLoader
-    def work():
-        net = torch.nn.Linear(1, 1)
-        opt = torch.optim.SGD(net.parameters(), lr=0.001)
-        for x in DataLoader(torch.arange(4.0).view(4, 1)):
-            net(x).sum().backward()
-            opt.step()
-    next(iter(DataLoader(torch.arange(3.0))))
-    process = multiprocessing.get_context("fork").Process(target=work)
-    process.start()
-    process.join()
-    """
-    run = trace_script(short_path, script, observe=True)
-    main, worker = sorted(run.traces, key=lambda trace: trace.forked)
+def test_a_loader_of_another_process_is_that_processs(observed: Mapping[str, Case]) -> None:
+    main = observed["in_a_child"].trace
+    [worker] = [trace for trace in observed["in_a_child"].run.traces if trace.key == "worker"]
     assert [(item.number, item.workers) for item in main.loaders] == [(0, 0)] == [(item.number, item.workers) for item in worker.loaders]
     assert isinstance(worker.loaders[0], LoaderSeen) and isinstance(worker.records[0], Records)
     assert len(worker.records[0].digests) == 4 * RECORD_BYTES and main.records == []
 
 
-def test_loaders_that_draw_one_data_set_whole_are_told_from_those_that_draw_parts(tmp_path: Path) -> None:
-    script = """
-    import torch
-    from torch.utils.data import DataLoader, Subset, SubsetRandomSampler, TensorDataset
-    data, other = TensorDataset(torch.arange(8.0).view(8, 1)), TensorDataset(torch.arange(8.0).view(8, 1))
-    w = torch.nn.Parameter(torch.zeros(1))
-    optimizer = torch.optim.SGD([w], lr=0.1)
-    loaders = [
-        DataLoader(data, batch_size=4, shuffle=True),
-        DataLoader(data, batch_size=4),
-        DataLoader(other, batch_size=4),
-        DataLoader(data, batch_size=4, sampler=SubsetRandomSampler([0, 1, 2, 3])),
-        DataLoader(Subset(data, [0, 1]), batch_size=2),
-        DataLoader([1.0, 2.0], batch_size=2),
-    ]
-    for loader in loaders:
-        for batch in loader:
-            pass
-    (w.sum() ** 2).backward()
-    optimizer.step()
-    """
-    seen = [item.dataset for item in trained(trace_script(tmp_path, script)).loaders]
+def test_loaders_that_draw_one_data_set_whole_are_told_from_those_that_draw_parts(observed: Mapping[str, Case]) -> None:
+    seen = [item.dataset for item in observed["parts"].trace.loaders]
     assert seen[0] is not None and seen[0] == seen[1], "the same data set, drawn whole"
     assert seen[2] not in (None, seen[0]) and seen[4] not in (None, seen[0], seen[2]), "others"
     assert seen[3] is None, "a part of it"

@@ -251,6 +251,15 @@ def test_declared_data_is_left_out_by_its_path_and_by_its_link(tmp_path: Path, o
     assert found == [Opened("train.py", True), Opened(str(outside / "b.txt"), False, "train.py:3")]
 
 
+def test_a_file_of_the_hubs_cache_is_listed_by_the_path_that_names_its_commit(tmp_path: Path, outside: Path) -> None:
+    snapshot = outside / "models--org--net" / "snapshots" / ("a" * 40)
+    snapshot.mkdir(parents=True)
+    (outside / "blob").write_text("{}")
+    (snapshot / "config.json").symlink_to(outside / "blob")
+    found = read_by(tmp_path, f"open({str(snapshot / 'config.json')!r})")
+    assert [item.path for item in found if not item.inside] == [str(snapshot / "config.json")]
+
+
 def test_a_module_from_outside_is_listed_by_its_source_with_and_without_byte_code(tmp_path: Path, outside: Path) -> None:
     (outside / "library.py").write_text("X = 1")
     source = f"import sys\nsys.path.append({str(outside)!r})\nimport library\n"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.support.tracing import names, trace_script, trained
+from repro_gate.trace.model import Trace
+from tests.support.tracing import Case, names, trace_cases, trace_script, trained
 
 SOURCE = """
 import multiprocessing, sys
@@ -56,24 +59,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a short path: multiprocessing's sockets below it may have 107 characters at most."""
-    return tmp_path_factory.mktemp("w")
-
-
-@pytest.mark.parametrize(
-    "arguments", ["fork before", "fork after", "fork before grad", "spawn before", "spawn after", "forkserver after grad"]
-)
-def test_a_worker_that_calls_a_module_is_no_process_of_the_training(arguments: str, place: Path) -> None:
-    run = trace_script(place, SOURCE, command=f"python train.py {arguments}", steps=3)
-    assert run.outcome == "stopped", (run.outcome, run.problem, run.ended.tail)
-    trace = trained(run)
-    assert (trace.key, trace.end, len(trace.steps)) == ("main", "steps", 3)
-    assert names(trace, "parameter", -1) == ["weight", "bias"]
-    assert [loader.workers for loader in trace.loaders] == [2]
-
-
 POOL = """
 import multiprocessing
 import torch
@@ -91,15 +76,47 @@ for x in data:
 """
 
 
-def test_a_worker_of_a_pool_that_only_calls_a_module_is_none_either(place: Path) -> None:
-    run = trace_script(place, POOL, steps=3)
-    assert (run.outcome, trained(run).key) == ("stopped", "main"), (run.problem, run.ended.tail)
+RECORDS = SOURCE.replace(
+    "        return self.transform(x)", "        from repro_gate import record; record('x', x)\n        return self.transform(x)"
+)
 
 
-def test_what_a_worker_records_is_said_to_be_nothing(place: Path) -> None:
-    source = SOURCE.replace(
-        "        return self.transform(x)", "        from repro_gate import record; record('x', x)\n        return self.transform(x)"
-    )
-    run = trace_script(place, source, command="python train.py fork before", steps=3)
-    notes = {note for trace in run.traces for note in trace.notes}
-    assert (run.outcome, {identifier for identifier, _ in notes}) == ("stopped", {"record-in-worker"}), (run.problem, run.ended.tail)
+@pytest.fixture(scope="module")
+def forked() -> Iterator[Mapping[str, Case]]:
+    """Trainings whose workers are forks, in one run; its folder has a short path, as multiprocessing's sockets need."""
+    ways = {"before": "fork before", "after": "fork after", "grad": "fork before grad"}
+    with tempfile.TemporaryDirectory(prefix="rg", dir="/tmp") as folder:
+        cases: dict[str, str | tuple[str, str]] = {name: (SOURCE, arguments) for name, arguments in ways.items()}
+        yield trace_cases(Path(folder), {**cases, "pool": POOL, "records": (RECORDS, "fork before")}, steps=3)
+
+
+def claims(trace: Trace) -> None:
+    assert (trace.end, len(trace.steps), trace.stopped) == ("steps", 3, True)
+    assert names(trace, "parameter", -1) == ["weight", "bias"]
+
+
+@pytest.mark.parametrize("way", ["before", "after", "grad"])
+def test_a_forked_worker_that_calls_a_module_is_no_process_of_the_training(way: str, forked: Mapping[str, Case]) -> None:
+    claims(forked[way].trace)
+    assert names(forked[way].trace, "batch", 2) == ["value"]
+    assert [loader.workers for loader in forked[way].trace.loaders] == [2]
+
+
+def test_no_process_but_those_of_the_trainings_is_one(forked: Mapping[str, Case]) -> None:
+    claims(forked["pool"].trace)
+    assert sorted(trace.key for trace in forked["pool"].run.traces if trace.trained) == sorted(forked)
+
+
+def test_what_a_worker_records_is_said_to_be_nothing(forked: Mapping[str, Case]) -> None:
+    notes = {note for trace in forked["records"].run.traces for note in trace.notes}
+    assert {identifier for identifier, _ in notes} == {"record-in-worker"}
+    claims(forked["records"].trace)
+
+
+@pytest.mark.parametrize("arguments", ["spawn before", "forkserver after grad"])
+def test_a_worker_that_imports_the_script_anew_is_none_either(arguments: str, short_path: Path) -> None:
+    run = trace_script(short_path, SOURCE, command=f"python train.py {arguments}", steps=3)
+    assert run.outcome == "stopped", (run.outcome, run.problem, run.ended.tail)
+    claims(trained(run))
+    assert names(trained(run), "batch", 2) == ["value"] and len(run.traces) > 1, "each worker has a trace"
+    assert trained(run).key == "main" and [loader.workers for loader in trained(run).loaders] == [2]

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.runs.launch import Run
 from repro_gate.trace.model import Trace
-from tests.support.tracing import blocks, names, trace_script, trained
+from tests.support.tracing import Case, blocks, names, trace_cases
 
 TWO = """
 import sys
@@ -75,44 +74,6 @@ for _ in range(2):
 """
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Run]:
-    folder = tmp_path_factory.mktemp("wrapped")
-    found = {
-        name: trace_script(folder / name, TWO, command=f"python train.py {name}", keep_final=True, keep_step=1)
-        for name in ("one", "same", "other", "opaque")
-    }
-    for run in found.values():
-        assert run.outcome == "finished", (run.problem, run.ended.tail)
-    return found
-
-
-def digests(trace: Trace, step: int) -> dict[str, bytes]:
-    found = [block for kind in ("parameter", "buffer") for block in blocks(trace, kind, step)]
-    return {row[0]: block.digests[16 * at : 16 * at + 16] for block in found for at, row in enumerate(block.rows)}
-
-
-def test_parameters_frozen_weights_and_buffers_are_digested_by_what_they_hold(runs: Mapping[str, Run]) -> None:
-    one, same, other = (digests(trained(runs[name]), -1) for name in ("one", "same", "other"))
-    assert one == same and {name for name in one if one[name] != other[name]} == {"frozen"}
-    assert {"trained", "frozen", "table", "last.weight", "idle", "none"} <= one.keys()
-    first, second = (digests(trained(runs["one"]), step) for step in (-1, 0))
-    assert first["trained"] != second["trained"] and first["frozen"] == second["frozen"]
-
-
-def test_what_cannot_be_read_is_said(runs: Mapping[str, Run]) -> None:
-    said = {name: [message for identifier, message in trained(run).notes if identifier == "not-digested"] for name, run in runs.items()}
-    assert [len(said[name]) for name in ("one", "opaque")] == [1, 2]  # the meta tensor's alone; and the opaque one's
-    assert any("Opaque" in message for message in said["opaque"])
-
-
-def test_only_what_has_memory_is_kept_for_distances(runs: Mapping[str, Run], tmp_path: Path) -> None:
-    second = trace_script(tmp_path, TWO, command="python train.py other", keep_final=True, keep_step=1, reference=runs["one"].traces)
-    assert second.outcome == "finished", (second.problem, second.ended.tail)
-    assert {item.name for item in trained(second).distances if item.kind == "parameter"} == {"last.weight", "last.bias"}
-    assert "trained" in names(trained(second), "gradient", 0)
-
-
 LOADER = """
 import torch
 from torch import nn
@@ -127,8 +88,41 @@ for x in DataLoader(list(torch.randn(8, 4)), batch_size=4, collate_fn=lambda row
 """
 
 
-def test_a_batch_of_such_tensors_is_digested(tmp_path: Path) -> None:
-    head = TWO.partition("class Opaque")[0]
-    run = trace_script(tmp_path, LOADER.replace("{head}", head), observe=True, keep_step=1)
-    assert run.outcome == "finished", (run.problem, run.ended.tail)
-    assert len(blocks(trained(run), "batch", 1)) == 1 and trained(run).notes == []
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
+    cases: dict[str, str | tuple[str, str]] = {name: (TWO, name) for name in ("one", "same", "other", "opaque")}
+    cases["loader"] = LOADER.replace("{head}", TWO.partition("class Opaque")[0])
+    found = trace_cases(tmp_path_factory.mktemp("wrapped"), cases, observe=True, keep_final=True, keep_step=1)
+    assert found["one"].run.outcome == "finished", found["one"].run.problem
+    return found
+
+
+def digests(trace: Trace, step: int) -> dict[str, bytes]:
+    found = [block for kind in ("parameter", "buffer") for block in blocks(trace, kind, step)]
+    return {row[0]: block.digests[16 * at : 16 * at + 16] for block in found for at, row in enumerate(block.rows)}
+
+
+def test_parameters_frozen_weights_and_buffers_are_digested_by_what_they_hold(runs: Mapping[str, Case]) -> None:
+    one, same, other = (digests(runs[name].trace, -1) for name in ("one", "same", "other"))
+    assert one == same and {name for name in one if one[name] != other[name]} == {"frozen"}
+    assert {"trained", "frozen", "table", "last.weight", "idle", "none"} <= one.keys()
+    first, second = (digests(runs["one"].trace, step) for step in (-1, 0))
+    assert first["trained"] != second["trained"] and first["frozen"] == second["frozen"]
+
+
+def test_what_cannot_be_read_is_said(runs: Mapping[str, Case]) -> None:
+    said = {name: [message for identifier, message in case.trace.notes if identifier == "not-digested"] for name, case in runs.items()}
+    assert [len(said[name]) for name in ("one", "opaque")] == [1, 2]  # the meta tensor's alone; and the opaque one's
+    assert any("Opaque" in message for message in said["opaque"])
+
+
+def test_only_what_has_memory_is_kept_for_distances(runs: Mapping[str, Case], tmp_path: Path) -> None:
+    reference = [runs["one"].trace]
+    second = trace_cases(tmp_path, {"one": (TWO, "other")}, keep_final=True, keep_step=1, reference=reference)["one"].trace
+    assert {item.name for item in second.distances if item.kind == "parameter"} == {"last.weight", "last.bias"}
+    assert "trained" in names(second, "gradient", 0)
+
+
+def test_a_batch_of_such_tensors_is_digested(runs: Mapping[str, Case]) -> None:
+    trace = runs["loader"].trace
+    assert len(blocks(trace, "batch", 1)) == 1 and trace.notes == []

@@ -19,20 +19,35 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from repro_gate.checks.interface import STATUSES, CheckResult
-from repro_gate.report import checklist, json_reader, json_report
-from repro_gate.report.json_values import to_text
+from repro_gate.report import checklist
+from repro_gate.report import document as report_document
+from repro_gate.report.document import to_text
 from tests.support import reports
 
 _GOLDEN = Path(__file__).parent / "golden" / "checklist.txt"
 _RESULTS = (
-    CheckResult("code/committed", "code", "pass", "commit 0123456789ab", ("repro.yml",)),
-    CheckResult("code/license", "code", "skip", "nothing to look at"),
-    CheckResult("code/submodules", "code", "waived", "libs/ops is not there: waived, vendored", ("libs/ops",)),
-    CheckResult("code/tree-clean", "code", "warn", "2 files have changes", ("train.py", "model.py"), "commit them, then run again"),
+    CheckResult(id="code/committed", category="code", status="pass", message="commit 0123456789ab", evidence=("repro.yml",)),
+    CheckResult(id="code/license", category="code", status="skip", message="nothing to look at"),
     CheckResult(
-        "code/workflow-pins", "code", "fail", "7 actions are not pinned", tuple(f"ci.yml:{n}" for n in range(7)), "pin each by commit"
+        id="code/submodules", category="code", status="waived", message="libs/ops is not there: waived, vendored", evidence=("libs/ops",)
     ),
-    CheckResult("data/checksums", "data", "pass", "1 of 1 files have the declared SHA-256"),
+    CheckResult(
+        id="code/tree-clean",
+        category="code",
+        status="warn",
+        message="2 files have changes",
+        evidence=("train.py", "model.py"),
+        remedy="commit them, then run again",
+    ),
+    CheckResult(
+        id="code/workflow-pins",
+        category="code",
+        status="fail",
+        message="7 actions are not pinned",
+        evidence=tuple(f"ci.yml:{n}" for n in range(7)),
+        remedy="pin each by commit",
+    ),
+    CheckResult(id="data/checksums", category="data", status="pass", message="1 of 1 files have the declared SHA-256"),
 )
 _NEED_TRAINING = ("code/opened-files", "hardware/device", "hardware/same-model")
 
@@ -53,7 +68,9 @@ def _plain(results: tuple[CheckResult, ...], need_training: tuple[str, ...] = ()
 
 
 def _hostile(text: str) -> tuple[CheckResult, ...]:
-    return tuple(CheckResult(text, "code", status, text, (text, text), text) for status in STATUSES)
+    return tuple(
+        CheckResult(id=text, category="code", status=status, message=text, evidence=(text, text), remedy=text) for status in STATUSES
+    )
 
 
 def test_the_checklist_reads_as_the_golden_file() -> None:
@@ -85,7 +102,9 @@ def test_every_result_has_its_message_evidence_and_what_to_do() -> None:
 
 
 def test_what_passed_needs_no_remedy() -> None:
-    assert "remedy" not in _plain((CheckResult("code/x", "code", "pass", "it holds", (), "do nothing"),))
+    assert "remedy" not in _plain(
+        (CheckResult(id="code/x", category="code", status="pass", message="it holds", evidence=(), remedy="do nothing"),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,8 +160,8 @@ def test_the_json_names_its_format_and_holds_every_result() -> None:
 def test_the_results_have_the_form_that_report_json_gives_them() -> None:
     many = (replace(_RESULTS[0], evidence=tuple(map(str, range(500)))), *_RESULTS[1:])
     document = checklist.checklist_json(many, "repro.yml")
-    json_reader.validate(json_report.to_json(reports.PASS) | {"checklist": document["checklist"]})
-    assert document["checklist"] == json_report.to_json(replace(reports.PASS, checklist=many))["checklist"]
+    report_document.validate(report_document.to_json(reports.PASS) | {"checklist": document["checklist"]})
+    assert document["checklist"] == report_document.to_json(replace(reports.PASS, checklist=many))["checklist"]
 
 
 def test_no_fact_of_a_caller_can_stand_in_for_the_format() -> None:

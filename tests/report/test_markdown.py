@@ -15,7 +15,7 @@ from markdown_it.token import Token
 
 from repro_gate.compare.model import Comparison
 from repro_gate.report import chart, markdown
-from repro_gate.report.markdown_parts import Form, ample
+from repro_gate.report.markdown_table import Form, ample
 from repro_gate.report.model import Report, SeedResult
 from tests.support import reports
 

@@ -15,7 +15,7 @@ from repro_gate.checks import ALL
 from repro_gate.checks.interface import CheckResult
 from repro_gate.report.model import Origin, Reason, Report
 from repro_gate.report.sarif import MAX_RESULTS, to_sarif
-from tests.report.test_annotations import _ENTROPY, _REASON
+from tests.report.test_findings import _ENTROPY, _REASON
 from tests.support import reports
 
 _ORIGIN = Origin("octo/training", "c" * 40, 17, 2, "gpu a")
@@ -89,7 +89,7 @@ def test_an_alert_is_the_same_one_where_only_lines_steps_and_figures_moved() -> 
 
 def test_another_file_another_line_of_code_and_another_rule_are_other_alerts() -> None:
     def of(evidence: str, identifier: str = "random-state/os-entropy") -> list[str]:
-        check = CheckResult(identifier, "random-state", "fail", "m", (evidence,))
+        check = CheckResult(id=identifier, category="random-state", status="fail", message="m", evidence=(evidence,))
         return _prints(replace(_FAIL, checklist=(check,), reasons=()))
 
     found = [of("a.py:1: x()"), of("b.py:1: x()"), of("a.py:1: y()"), of("a.py:1: x()", "random-state/flags")]

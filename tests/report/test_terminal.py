@@ -21,7 +21,7 @@ from rich.console import Console
 from repro_gate.baseline.config_hash import SelfCheck
 from repro_gate.baseline.model import STATUSES, BaselineFinding
 from repro_gate.checks.interface import CheckResult
-from repro_gate.report import layout, terminal
+from repro_gate.report import terminal
 from repro_gate.report.model import Reason, Report, SeedResult
 from tests.support import reports
 
@@ -65,8 +65,8 @@ def test_no_line_is_wider_than_the_terminal_but_the_command_to_copy(report: Repo
 
 
 def test_checks_with_nothing_to_look_at_and_good_runs_are_shown_on_request() -> None:
-    skipped = CheckResult("data/checksums", "data", "skip", "no data is declared")
-    undeclared = CheckResult("env/image-digest", "env", "skip", "no container image is declared")
+    skipped = CheckResult(id="data/checksums", category="data", status="skip", message="no data is declared")
+    undeclared = CheckResult(id="env/image-digest", category="env", status="skip", message="no container image is declared")
     report = replace(reports.PASS, checklist=(*reports.PASS.checklist[:2], skipped, undeclared))
     quiet, whole = (" ".join(_plain(report, verbose=verbose).split()) for verbose in (False, True))
     assert "data/checksums" not in quiet and "deterministic-1" not in quiet and quiet.count("not declared: image (https://") == 1
@@ -75,9 +75,9 @@ def test_checks_with_nothing_to_look_at_and_good_runs_are_shown_on_request() -> 
 
 def test_without_a_terminal_no_line_is_wrapped_or_padded() -> None:
     out = io.StringIO()
-    console = Console(file=out, width=layout.WIDE, color_system=None)
+    console = Console(file=out, width=terminal.WIDE, color_system=None)
     long = replace(reports.FAIL, reasons=(Reason("run/crashed", "word " * 60),))
-    layout.unwrapped(console, lambda: terminal.render(long, console))
+    terminal.unwrapped(console, lambda: terminal.render(long, console))
     assert ("word " * 60).strip() in out.getvalue() and not any(line.endswith(" ") for line in out.getvalue().split("\n"))
     assert max(len(line) for line in out.getvalue().split("\n") if line.startswith("Why")) == 80
 

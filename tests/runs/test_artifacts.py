@@ -1,15 +1,19 @@
-"""Claims about taking artifacts out of a workspace."""
+"""Claims about taking artifacts out of a workspace, and about the bounds on what reads them and on what it says."""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from repro_gate.errors import Inconclusive, UsageError
+from repro_gate.runs import artifacts
 from repro_gate.runs.artifacts import collect
-from repro_gate.trace.artifacts.read import read_leaves
+from tests.support.artifacts import differences, read_files
 
 
 @pytest.fixture
@@ -26,11 +30,11 @@ def found(root: Path, *globs: str) -> list[str]:
 
 
 def test_files_are_copied_and_outlive_the_workspace(root: Path, tmp_path: Path) -> None:
-    artifacts, unmatched = collect(root, ["out/*.pt", "out/metrics.json", "none/*.pt"], tmp_path / "kept")
-    assert [item.name for item in artifacts] == ["out/a.pt", "out/b.pt", "out/metrics.json"]
+    taken, unmatched = collect(root, ["out/*.pt", "out/metrics.json", "none/*.pt"], tmp_path / "kept")
+    assert [item.name for item in taken] == ["out/a.pt", "out/b.pt", "out/metrics.json"]
     assert unmatched == ("none/*.pt",)
     (root / "out/a.pt").write_text("changed")
-    assert artifacts[0].path.read_text() == "out/a.pt" and artifacts[0].path.suffix == ".pt"
+    assert taken[0].path.read_text() == "out/a.pt" and taken[0].path.suffix == ".pt"
 
 
 @pytest.mark.parametrize(
@@ -67,11 +71,11 @@ def test_links_inside_count_and_links_outside_are_never_read(root: Path, tmp_pat
     (root / "away").symlink_to(tmp_path)
     (root / "run").symlink_to("out")
     os.mkfifo(root / "out/pipe.pt")
-    artifacts = {item.name: item for item in collect(root, ["out/*.pt", "away/*.pt", "run/a.pt"], tmp_path / "kept")[0]}
-    assert artifacts["out/last.pt"].path.read_text() == "out/a.pt" and "run/a.pt" in artifacts
-    assert not any(name.startswith("away") for name in artifacts)
+    taken = {item.name: item for item in collect(root, ["out/*.pt", "away/*.pt", "run/a.pt"], tmp_path / "kept")[0]}
+    assert taken["out/last.pt"].path.read_text() == "out/a.pt" and "run/a.pt" in taken
+    assert not any(name.startswith("away") for name in taken)
     for name in ("out/leak.pt", "out/pipe.pt"):
-        assert artifacts[name].note and read_leaves(artifacts[name].path).format == "refused"
+        assert taken[name].note and not taken[name].path.exists()
 
 
 def test_too_many_files_are_not_cut_off_in_silence(root: Path) -> None:
@@ -79,3 +83,149 @@ def test_too_many_files_are_not_cut_off_in_silence(root: Path) -> None:
         (root / f"{number}.bin").touch()
     with pytest.raises(Inconclusive, match="1,001"):
         collect(root, ["*.bin"], root.parent / "kept")
+
+
+def test_a_file_name_that_is_no_utf_8_becomes_printable(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff.bin")).write_bytes(b"1")
+    found, _ = collect(tmp_path, ["*.bin"], tmp_path / "copies")
+    assert [item.name.encode() for item in found] == [b"\\udcff.bin"] and found[0].path.read_bytes() == b"1"
+
+
+def test_an_index_brings_its_shards_and_a_file_of_a_distributed_checkpoint_the_folder(root: Path) -> None:
+    for name in (
+        "m.safetensors.index.json",
+        "m-1-of-2.safetensors",
+        "m-2-of-2.safetensors",
+        "other.safetensors",
+        "dcp/.metadata",
+        "dcp/a.distcp",
+    ):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(name)
+    assert found(root, "*.index.json") == ["m-1-of-2.safetensors", "m-2-of-2.safetensors", "m.safetensors.index.json"]
+    for glob in ("dcp", "dcp/*", "dc*", "dcp/a.distcp"):
+        assert found(root, glob) == ["dcp"], glob
+    assert {"dcp", "other.safetensors"} <= {*found(root, "**")}
+    ((item,), _) = collect(root, ["dcp"], root.parent / "copies")
+    assert [name for name, _, _ in item.files] == [".metadata", "a.distcp"] and (item.path / "a.distcp").exists()
+
+
+def test_nothing_is_started_for_files_that_nothing_looks_into(tmp_path: Path) -> None:
+    for name, text in (("a.log", "x"), ("b.log", "y")):
+        (tmp_path / name).write_text(text)
+    a, b = read_files(tmp_path / "a.log", tmp_path / "b.log", python="/nowhere/python")
+    assert a.format == "opaque" and not a.note
+    assert [(item.name, item.what) for item in differences(a, b)] == [("(file)", "value")]
+
+
+def test_what_was_refused_is_never_equal(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    (refused,) = read_files(tmp_path / "pipe.json")
+    assert [item.what for item in differences(refused, refused)] == ["unread"]
+
+
+def test_without_an_interpreter_bytes_are_compared_and_it_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("[1]")
+    (artifact,) = read_files(tmp_path / "a.json", python="/nowhere/python")
+    assert artifact.format == "opaque" and "/nowhere/python" in artifact.note
+    assert [item.what for item in differences(artifact, read_files(tmp_path / "a.json")[0])] == []
+
+
+def saying(tmp_path: Path, body: str) -> str:
+    """A Python that does `body` instead of reading, with the request in `request` and the path of the answer in `answer`."""
+    path = tmp_path / "python"
+    path.write_text(
+        f"#!{sys.executable}\nimport json, os, sys, time\nrequest = json.load(open(sys.argv[2]))\nanswer = request['answer']\n{body}\n"
+    )
+    path.chmod(0o755)
+    return str(path)
+
+
+def line(*row: object) -> str:
+    return json.dumps(row)
+
+
+LEAF = line("leaf", "w", "tensor", "float32", [2], "a" * 32, None)
+END = line("end", "torch", "b" * 64)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["x"],
+        [LEAF, END],
+        [line("file", 1), END],
+        [line("file", 0), line("leaf", "w", "tensor", "float32", [-1], "a" * 32, None), END],
+        [line("file", 0), line("leaf", "w", "tensor", "float32", [2**53], "a" * 32, None), END],
+        [line("file", 0), line("leaf", "w", "tensor", "float32", [1] * 65, "a" * 32, None), END],
+        [line("file", 0), line("leaf", "w" * 5000, "tensor", "float32", [2], "a" * 32, None), END],
+        [line("file", 0), line("leaf", "w", "tensor", "float32", [2], "::error::", None), END],
+        [line("file", 0), line("leaf", "w", "tensor", "float32", [2], "a" * 32, "v" * 201), END],
+        [line("file", 0), line("leaf", "w", "picture", "float32", [2], "a" * 32, None), END],
+        [line("file", 0), LEAF, LEAF, END],
+        [line("file", 0), line("end", "pickle", "b" * 64)],
+        [line("file", 0), line("whole", "n" * 1001)],
+        [line("file", 0), "[" * 100_000],
+        [line("file", 0), LEAF],
+    ],
+)
+def test_an_answer_that_is_none_is_not_believed(tmp_path: Path, lines: list[str]) -> None:
+    (tmp_path / "a.json").write_text("[1]")
+    said = "\n".join(lines) + "\n"
+    (artifact,) = read_files(tmp_path / "a.json", python=saying(tmp_path, f"open(answer, 'w').write({said!r})"))
+    assert artifact.format == "opaque" and artifact.note and [*artifact.leaves] == ["(file)"]
+
+
+def test_an_answer_as_it_should_be_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("[1]")
+    said = "\n".join([line("file", 0), LEAF, END]) + "\n"
+    (artifact,) = read_files(tmp_path / "a.json", python=saying(tmp_path, f"open(answer, 'w').write({said!r})"))
+    assert artifact.format == "torch" and artifact.leaves["w"].shape == (2,)
+
+
+def test_more_than_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "MAX_ANSWER", 1_000)
+    (tmp_path / "a.json").write_text(json.dumps([*range(100)]))
+    assert "more than can be told" in read_files(tmp_path / "a.json")[0].note
+    said = (
+        line("file", 0) + "\n" + "".join(line("leaf", f"w{n}", "text", "str", None, "a" * 32, None) + "\n" for n in range(100)) + END + "\n"
+    )
+    assert read_files(tmp_path / "a.json", python=saying(tmp_path, f"open(answer, 'w').write({said!r})"))[0].format == "opaque"
+
+
+def test_a_link_in_place_of_the_answer_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("[1]")
+    (tmp_path / "forged").write_text("\n".join([line("file", 0), LEAF, END]) + "\n")
+    (artifact,) = read_files(tmp_path / "a.json", python=saying(tmp_path, f"os.symlink({str(tmp_path / 'forged')!r}, answer)"))
+    assert artifact.format == "opaque" and artifact.note
+
+
+def test_a_file_that_hangs_costs_the_time_and_what_was_read_before_it_stays(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.json").write_text("[1]")
+    begun = time.monotonic()
+    said = "\n".join([line("file", 0), LEAF, END, line("file", 1)]) + "\n"
+    python = saying(tmp_path, f"open(answer, 'w').write({said!r}); time.sleep(60)")
+    a, b = read_files(tmp_path / "a.json", tmp_path / "b.json", python=python, seconds=2)
+    assert a.format == "torch" and b.format == "opaque" and "time" in b.note and time.monotonic() - begun < 20
+    assert "time" in read_files(tmp_path / "a.json", seconds=0)[0].note
+
+
+def test_a_file_that_ends_the_reader_is_named_and_what_was_read_before_it_stays(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.json").write_text("[1]")
+    said = "\n".join([line("file", 0), LEAF, END, line("file", 1)]) + "\n"
+    python = saying(tmp_path, f"open(answer, 'w').write({said!r}); os.abort()")
+    a, b, c = read_files(*(tmp_path / f"{name}.json" for name in "abc"), python=python)
+    assert (a.format, b.format, c.format) == ("torch", "opaque", "opaque") and "ended before it had read b.json" in b.note
+
+
+def test_a_file_that_asks_for_memory_is_refused_by_itself(tmp_path: Path) -> None:
+    """A few hundred bytes that unpack to forty gigabytes."""
+    torch, numpy = pytest.importorskip("torch"), pytest.importorskip("numpy")
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (10000000000,), }"
+    (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    torch.save({"v": torch.ones(1).expand(10**7, 1)}, tmp_path / "b.pt")
+    numpy.save(tmp_path / "c.npy", numpy.zeros(2))
+    a, b, c = read_files(tmp_path / "a.npy", tmp_path / "b.pt", tmp_path / "c.npy")
+    assert a.format == "opaque" and b.format == "torch" and c.format == "npy"

@@ -184,7 +184,7 @@ def test_data_outside_by_absolute_path_needs_no_link(repo: Path, tmp_path: Path)
         (".", UsageError, "the spec itself"),
         ("none.bin", Inconclusive, "'none.bin' does not exist"),
         ("/none/at/all", Inconclusive, "'/none/at/all' does not exist"),
-        ("a\0b", UsageError, "no path"),
+        ("a\0b", UsageError, "not a path"),
     ],
 )
 def test_data_that_is_not_there_or_escapes_is_named(repo: Path, tmp_path: Path, path: str, error: type[Exception], said: str) -> None:

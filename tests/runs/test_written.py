@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from repro_gate.compare.beside import MAX_TEXT
+from repro_gate.compare.written import MAX_TEXT
 from repro_gate.runs import written
+from repro_gate.runs.artifacts import MAX_SECONDS
 from repro_gate.runs.process import TAIL_BYTES, TAIL_LINES
 from repro_gate.runs.written import written_files
 from repro_gate.sandbox.identity import GID, OWN_USER, UID, Isolation
-from repro_gate.trace.artifacts.interface import MAX_SECONDS
 
 SAME = Isolation()
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from repro_gate.report.json_reader import load
+from repro_gate.report.document import load
 from repro_gate.sandbox.identity import UID
 from repro_gate.sandbox.start import processes_of
 from tests.support.starting import OWN, SYSTEM, attempt, needs_own_user, python
@@ -97,6 +97,15 @@ def gate(checkout: Path, level: str, **environment: str) -> Mapping[str, Any]:
 
 def logs(report: Mapping[str, Any]) -> str:
     return "\n".join(line for run in report["runs"] for line in run.get("log_tail", ()))
+
+
+def test_artifacts_that_differ_are_read_as_the_trainings_user(tmp_path: Path) -> None:
+    """The reader lies in the gate's own temporary folder: it says value by value what differs, and nothing of it is left."""
+    checkout = project(tmp_path / "p", RECORDED.replace('{"loss": 0.5}', '{"loss": 0.5, "at": os.urandom(8).hex()}'))
+    report = gate(checkout, "own-user")
+    assert report["verdict"] == "fail", report
+    assert report["determinism"]["first_divergence"]["name"] == "out/metrics.json: at"
+    assert list((tmp_path / "p" / "tmp").iterdir()) == [] and processes_of(UID) == []
 
 
 def tree(folder: Path) -> Mapping[str, tuple[int, int, int]]:
@@ -195,7 +204,7 @@ def test_a_hostile_training_reaches_nothing_and_with_one_user_it_would(tmp_path:
     checkout = project(
         tmp_path / "p",
         HOSTILE,
-        "lock: {on-change: notice}\n",
+        "baseline: {on-change: notice}\n",
         CHECKOUT=str(tmp_path / "p" / "checkout"),
         GATE_HOME=str(tmp_path / "p" / "home"),
     )
@@ -231,7 +240,7 @@ def test_a_trace_swapped_for_a_link_and_a_pipe_that_would_be_waited_for(tmp_path
     secret = tmp_path / "secret.json"
     secret.write_text('{"e": "hello", "nonce": "top-secret"}\n')
     secret.chmod(0o600)
-    report = gate(project(tmp_path / "p", SWAPPED, "lock: {on-change: notice}\n", SECRET=str(secret)), level)
+    report = gate(project(tmp_path / "p", SWAPPED, "baseline: {on-change: notice}\n", SECRET=str(secret)), level)
     assert report["verdict"] == "inconclusive" and [run["outcome"] for run in report["runs"]] == ["untraced"]
     assert "top-secret" not in json.dumps(report)
     assert (secret.stat().st_uid, secret.stat().st_mode & 0o777) == (0, 0o600)
@@ -241,7 +250,7 @@ def test_a_secret_declared_as_data_stops_the_gate(tmp_path: Path) -> None:
     checkout = project(tmp_path / "p", RECORDED)
     (checkout / "repro.yml").write_text("version: 1\ntrain: {run: python3 train.py}\ndata: [{path: .git/config}]\n")
     report = gate(checkout, "own-user")
-    assert (report["verdict"], report["code"]) == ("error", 3) and "own user cannot use" in report["message"]
+    assert (report["verdict"], report["code"]) == ("error", 3) and "training user cannot use" in report["message"]
     assert ".git/config" in report["message"]
 
 
@@ -277,7 +286,7 @@ def torch_is_in_reach() -> bool:
 def test_training_that_diverges_is_measured_by_witness_runs_as_with_one_user(tmp_path: Path) -> None:
     if not torch_is_in_reach():
         pytest.skip(f"the training's user cannot import torch from {LIBRARIES} with {python()}")
-    checkout = project(tmp_path / "p", TRAINED, "lock: {on-change: notice}\n", PYTHONPATH=LIBRARIES)
+    checkout = project(tmp_path / "p", TRAINED, "baseline: {on-change: notice}\n", PYTHONPATH=LIBRARIES)
     report = gate(checkout, "own-user")
     assert report["verdict"] == "fail", (report["reasons"], report["notes"])
     first = report["determinism"]["first_divergence"]
@@ -299,7 +308,7 @@ step()
 
 
 def test_a_run_tells_the_next_one_nothing_through_shared_places(tmp_path: Path) -> None:
-    checkout = project(tmp_path / "p", TELLS, "lock: {on-change: notice}\n")
+    checkout = project(tmp_path / "p", TELLS, "baseline: {on-change: notice}\n")
     try:
         own = gate(checkout, "own-user")
         assert [run["outcome"] for run in own["runs"]] == ["finished"] * 3, logs(own)

@@ -56,15 +56,15 @@ def test_with_one_user_nothing_is_tried(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("mode", "said"), [(0o604, "read"), (0o602, "write to")])
 def test_a_file_that_is_open_is_named(mode: int, said: str, scratch: Path, tmp_path: Path) -> None:
     path = closed_file(tmp_path, "token", mode)
-    assert f"it can {said} {path}" in breached(Exposure((path,)), scratch)
+    assert f"user can {said} {path}" in breached(Exposure((path,)), scratch)
 
 
 def test_a_folder_that_can_be_listed_or_written_is_named_and_left_as_it_was(scratch: Path, tmp_path: Path) -> None:
     folder = tmp_path / "package"
     folder.mkdir()
     folder.chmod(0o777)
-    assert f"it can write to {folder}" in breached(Exposure(unwritable=(folder,)), scratch)
-    assert f"it can read {folder}" in breached(Exposure(closed=(folder,)), scratch)
+    assert f"user can write to {folder}" in breached(Exposure(unwritable=(folder,)), scratch)
+    assert f"user can read {folder}" in breached(Exposure(closed=(folder,)), scratch)
     assert list(folder.iterdir()) == []
 
 
@@ -77,12 +77,12 @@ def test_a_socket_that_answers_is_named(scratch: Path, tmp_path: Path, monkeypat
         path.chmod(0o660)
         prove(OWN, Exposure(sockets=(path,)), {"PATH": SYSTEM}, scratch)
         path.chmod(0o666)
-        assert breached(Exposure(sockets=(path,)), scratch).endswith(f"it can connect to {path}")
+        assert breached(Exposure(sockets=(path,)), scratch).endswith(f"user can connect to {path}")
 
 
 def test_a_secret_variable_that_arrives_is_named_and_not_shown(scratch: Path) -> None:
     said = breached(Exposure(forbidden=("GITHUB_TOKEN",)), scratch, GITHUB_TOKEN="hush")
-    assert said.endswith("it can read the variable GITHUB_TOKEN")
+    assert said.endswith("user can read the variable GITHUB_TOKEN")
 
 
 def test_data_and_interpreters_that_are_out_of_reach_are_named(scratch: Path, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_data_and_interpreters_that_are_out_of_reach_are_named(scratch: Path, tm
         Exposure(reach=(closed_file(tmp_path, "train.bin", 0o600),)),
         Exposure(start=(closed_file(tmp_path, "python", 0o700),)),
     ):
-        with pytest.raises(Inconclusive, match=r"own user cannot use .*Permission denied") as raised:
+        with pytest.raises(Inconclusive, match=r"training user cannot use .*Permission denied") as raised:
             prove(OWN, exposure, {"PATH": SYSTEM}, scratch)
         assert raised.value.reason_id == "isolation/out-of-reach"
 
@@ -113,7 +113,7 @@ def test_the_folder_that_keeps_an_interpreter_out_of_reach_is_named_with_the_rem
 def test_where_nothing_can_be_tried_the_gate_does_not_go_on(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for interpreters in ((), ("/bin/true",), ("/bin/false",)):
         monkeypatch.setattr(self_test, "_INTERPRETERS", interpreters)
-        with pytest.raises(Inconclusive, match="could not be tried"):
+        with pytest.raises(Inconclusive, match="self-test could not run"):
             prove(OWN, Exposure(), {"PATH": SYSTEM}, scratch)
 
 
@@ -142,7 +142,7 @@ def test_a_gate_that_forgot_to_change_the_user_is_found_out(scratch: Path, monke
     monkeypatch.setattr(
         self_test, "command", lambda isolation, argv, environment: command(replace(isolation, level="same-user"), argv, environment)
     )
-    assert "it can be user" in breached(Exposure(), scratch)
+    assert "user can be user" in breached(Exposure(), scratch)
 
 
 def test_an_attempt_that_succeeds_does_no_harm(tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def test_what_is_no_file_is_refused(name: str) -> None:
 
 def test_a_pipe_does_not_hang() -> None:
     os.mkfifo("pipe")
-    with pytest.raises(SpecError, match="no regular file"):
+    with pytest.raises(SpecError, match="not a regular file"):
         load_spec(Path("pipe"))
 
 

@@ -14,8 +14,7 @@ from repro_gate.runs.arms import Arm
 from repro_gate.runs.launch import Plan, Run
 from repro_gate.runs.process import Ended
 from repro_gate.spec.model import Checklist, Spec, Train
-from repro_gate.trace.fields import Row
-from repro_gate.trace.model import Block, Measured, Records, StepMark, Trace
+from repro_gate.trace.model import Block, Measured, Records, Row, StepMark, Trace
 
 ROWS: Mapping[str, tuple[Row, ...]] = {
     "batch": (("images", "float32", (4, 8)), ("labels", "int64", (4,))),
@@ -146,7 +145,7 @@ def spec(tmp_path: Path = Path("/nowhere"), *, profile: str = "basic", **section
 
 def evidence(**changes: Any) -> Evidence:
     """Evidence of a checkout at a clean commit, without runs unless given."""
-    return replace(Evidence(spec(), "0123456789abcdef" + "0" * 24, (), 12), **changes)
+    return replace(Evidence(spec=spec(), commit="0123456789abcdef" + "0" * 24, uncommitted=(), files=12), **changes)
 
 
 def records(loader: int, role: str, numbers: Iterable[int], *, whole: bool = True) -> Records:

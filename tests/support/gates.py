@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repro_gate.report.json_reader import load
+from repro_gate.report.document import load
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,10 +6,9 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from repro_gate.baseline.config_hash import ConfigHash, InputValue
+from repro_gate.baseline.config_hash import ConfigHash, InputValue, hash_inputs
 from repro_gate.baseline.drift import entry_of
 from repro_gate.baseline.model import Baseline, Entry, Outcome
-from repro_gate.baseline.tree import hash_inputs
 
 RECIPE: Mapping[str, InputValue] = {
     "code/train.py": "sha256:" + "1" * 64,

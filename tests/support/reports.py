@@ -70,12 +70,19 @@ DIFFERENT = Comparison(
     weights=WEIGHTS,
 )
 CHECKLIST = (
-    CheckResult("code/committed", "code", "warn", "train.py has uncommitted changes", ("train.py",), "commit them, then run again"),
-    CheckResult("data/checksums", "data", "pass", "1 of 1 files have the declared SHA-256"),
-    CheckResult("env/lockfile", "env", "pass", "requirements.baseline pins 41 packages"),
-    CheckResult("env/image-digest", "env", "waived", "waived until 2027-06-30: bare-metal runner"),
-    CheckResult("random-state/seed-matters", "random-state", "pass", "another seed gives other losses"),
-    CheckResult("hardware/device", "hardware", "pass", "trained on cpu, as declared"),
+    CheckResult(
+        id="code/committed",
+        category="code",
+        status="warn",
+        message="train.py has uncommitted changes",
+        evidence=("train.py",),
+        remedy="commit them, then run again",
+    ),
+    CheckResult(id="data/checksums", category="data", status="pass", message="1 of 1 files have the declared SHA-256"),
+    CheckResult(id="env/lockfile", category="env", status="pass", message="requirements.lock pins 41 packages"),
+    CheckResult(id="env/image-digest", category="env", status="waived", message="waived until 2027-06-30: bare-metal runner"),
+    CheckResult(id="random-state/seed-matters", category="random-state", status="pass", message="another seed gives other losses"),
+    CheckResult(id="hardware/device", category="hardware", status="pass", message="trained on cpu, as declared"),
 )
 
 
@@ -125,12 +132,12 @@ FAIL = replace(
     checklist=(
         *CHECKLIST[:1],
         CheckResult(
-            "data/checksums",
-            "data",
-            "fail",
-            "data/train.bin is not the declared file",
-            ("data/train.bin",),
-            "write the new SHA-256 into repro.yml",
+            id="data/checksums",
+            category="data",
+            status="fail",
+            message="data/train.bin is not the declared file",
+            evidence=("data/train.bin",),
+            remedy="write the new SHA-256 into repro.yml",
         ),
         *CHECKLIST[2:],
     ),
@@ -156,12 +163,16 @@ INCONCLUSIVE = replace(
 )
 TOLERATED = replace(PASS, comparisons=(SeedResult(42, DIFFERENT),), notes=(Reason("determinism/tolerance", "losses within 1e-06"),))
 NOTHING = Report(
-    verdict="inconclusive", tool_version="0.1.0", started="2026-11-21T05:42:00Z", seconds=0.1, subject=Subject("repro.yml", "true", None)
+    verdict="inconclusive",
+    tool_version="0.1.0",
+    started="2026-11-21T05:42:00Z",
+    seconds=0.1,
+    subject=Subject(spec="repro.yml", command="true", commit=None),
 )
 FASTER = replace(
     PASS,
     cost=replace(COST, determinism_cost_pct=-72.0, ci95=(-75.0, -70.0), suspicious="-72 % lies outside -50 % to +300 %"),
-    noise_floor=NoiseFloor(True, 0.0, 0.0, 0.0, None),
+    noise_floor=NoiseFloor(identical=True, loss_gap=0.0, weight_l2=0.0, weight_relative_l2=0.0, first_step=None),
     comparisons=(SeedResult(1, SAME), SeedResult(2, SAME)),
     non_finite=((7, "nan"), (8, "inf")),
 )
@@ -270,8 +281,11 @@ def hostile(text: str = HOSTILE) -> Report:
         cost=replace(COST, suspicious=text),
         tool_version=text,
         started=text,
-        subject=Subject(text, text, None, (text,), (42,), {text: text}, text),
-        checklist=tuple(CheckResult(text, category, "fail", text, (text,), text) for category in ("code", "data")),
+        subject=Subject(spec=text, command=text, commit=None, uncommitted=(text,), seeds=(42,), versions={text: text}, isolation=text),
+        checklist=tuple(
+            CheckResult(id=text, category=category, status="fail", message=text, evidence=(text,), remedy=text)
+            for category in ("code", "data")
+        ),
         runs=(run("x", outcome=text, exit_code=1, log_tail=(text, text), settings={text: text}, arm=text), run(text)),
         config_hash=replace(
             ADDRESS, recipe_inputs={text: text, "list": [text, {text: text}]}, platform_inputs={text: {text: [text, 1.0]}, "x": text}

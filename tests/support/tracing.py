@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from repro_gate.runs import arms
 from repro_gate.runs.arms import Arm
@@ -66,3 +69,49 @@ def names(trace: Trace, kind: str, step: int) -> list[str]:
 def blocks(trace: Trace, kind: str, step: int) -> list[Block]:
     """The blocks of one kind at one step, in order."""
     return [block for block in trace.blocks if block.kind == kind and block.step == step]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One of several scripts that shared a run: its own trace, the lines that it printed, its exit status (below zero: a signal)."""
+
+    trace: Trace
+    printed: tuple[str, ...]
+    exit_code: int
+    run: Run
+
+
+_DRIVER = """
+import json, multiprocessing, os, sys
+{head}
+for name, arguments in json.load(open("cases.json")):
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        status = os.waitpid(child, 0)[1]
+        open(name + ".status", "w").write("%d %d" % (child, -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)))
+        continue
+    multiprocessing.current_process().name = name
+    sys.argv = ["train.py", *arguments]
+    os.dup2(os.open(name + ".out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+    os.dup2(1, 2)
+    exec(compile(open(name + ".py").read(), name + ".py", "exec"))
+    break
+"""
+
+
+def trace_cases(tmp_path: Path, cases: Mapping[str, str | tuple[str, str]], head: str = "import torch", **options: Any) -> dict[str, Case]:
+    """Several scripts in one run, each in a fork of a process that has run `head` (importing torch takes most of a short script's time) and
+    with a trace of its own. A case is its source, or its source and its arguments; `options` are those of `trace_script`."""
+    given = {name: (case, "") if isinstance(case, str) else case for name, case in cases.items()}
+    files = {f"{name}.py": textwrap.dedent(source) for name, (source, _) in given.items()}
+    files["cases.json"] = json.dumps([(name, arguments.split()) for name, (_, arguments) in given.items()])
+    run = trace_script(tmp_path, {"train.py": _DRIVER.replace("{head}", head), **files}, timeout=500.0, **options)
+    workspace = tmp_path / "place" / "workspace"
+    found = {}
+    for name in given:
+        pid, exit_code = map(int, (workspace / f"{name}.status").read_text().split())
+        printed = tuple((workspace / f"{name}.out").read_text(errors="replace").splitlines())
+        [trace] = [trace for trace in run.traces if trace.pid == pid and trace.forked]
+        found[name] = Case(trace, printed, exit_code, run)
+    return found

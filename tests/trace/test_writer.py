@@ -34,10 +34,9 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
             "step", step=step, ms=1.5, probe_ms=0.25, peak_bytes=1 << 20, flags=writer.flags({"cudnn.benchmark": False, "MKL_CBWR": None})
         )
     writer.event("undone", flag="cudnn.benchmark", value="True", file="/w/train.py", line=3, step=0)
-    writer.event("kept", step=steps - 1, file=f"{writer.stem}.final.parameter.safetensors")
     writer.event("distance", step=steps - 1, rows=[["parameter", "fc.weight", "float32", [2, 8], 0.5, 3, None, 2.0]])
     writer.event("network", address="192.0.2.1:443")
-    writer.event("opened", files=[["train.py", True, ""], ["/mnt/x.bin", False, "train.py:3", True]])
+    writer.event("opened", files=[["train.py", True, "", False], ["/mnt/x.bin", False, "train.py:3", True]])
     writer.event("imports", modules=[["pkg", "/src/pkg/__init__.py", ""], ["ops", "/venv/site-packages/ops.py", "ops"]])
     writer.event("distributions", versions={"torch": "2.13.0+cu128"})
     writer.event("nonfinite", rows=[["parameter", "fc.weight", -1, True]])
@@ -46,7 +45,7 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
     writer.event("loader", number=1, workers=0, base_seed=None, dataset=None)
     writer.event("records", loader=1, role="evaluation", digests=base64.b64encode(bytes(range(16))).decode(), whole=False)
     writer.event("variables", values={"OMP_NUM_THREADS": "2"})
-    writer.event("beside", rows=[["module", "EMA", "ab" * 16]])
+    writer.event("unmoved", rows=[["module", "EMA", "ab" * 16]])
     writer.event("note", id="state-not-kept", message="too little room")
     writer.event("end", reason="exit", steps=steps)
     return writer
@@ -85,12 +84,11 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert trace.distributions == {"torch": "2.13.0+cu128"}
     assert trace.nonfinite == [("parameter", "fc.weight", -1, True)]
     assert trace.drawn == [Drawn("uuid.uuid4", "train.py", 3)]
-    assert trace.loaders == [LoaderSeen(0, 2, -5, 3), LoaderSeen(1, 0)]
+    assert trace.loaders == [LoaderSeen(0, 2, -5, 3), LoaderSeen(1, 0, None, None)]
     assert trace.records == [Records(1, "evaluation", bytes(range(16)), False)]
     assert trace.variables == {"OMP_NUM_THREADS": "2"}
     assert trace.notes == [("state-not-kept", "too little room")]
-    assert trace.kept[0][0] == 1
-    assert trace.beside == [("module", "EMA", "ab" * 16)]
+    assert trace.unmoved == [("module", "EMA", "ab" * 16)]
 
 
 def test_names_are_written_once(tmp_path: Path) -> None:

@@ -10,14 +10,13 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from repro_gate.checks.installed import hold
+from repro_gate.checks.env import compare_with_lock
 from repro_gate.commands.init.draft import draft_spec
 from repro_gate.commands.init.script_command import TrainingScript
 from repro_gate.commands.init.survey import walk
 from repro_gate.commands.init.training_script import training_scripts
 from repro_gate.errors import UsageError
-from repro_gate.install.lockfiles import read_lock
-from repro_gate.install.lockfiles.model import LockfileError
+from repro_gate.install.lockfiles import LockfileError, read_lock
 
 _INSTALLED = (
     "import importlib.metadata as m, json, platform; "
@@ -84,7 +83,7 @@ def _doubt(folder: Path, lockfile: str) -> str | None:
     if found is None:
         return None
     version, packages = found
-    held = hold({name: frozenset({number}) for name, number in packages.items()}, lock, frozenset(), version)
+    held = compare_with_lock({name: frozenset({number}) for name, number in packages.items()}, lock, frozenset(), version)
     if held.differing:
         more = f", and {len(held.differing) - 1} more" if len(held.differing) > 1 else ""
         return f"`python` here was not set up from it (installed {held.differing[0]}{more})"

@@ -20,7 +20,7 @@ MAX_HASHED_BYTES = 256 * 1024 * 1024  # of all data together
 MAX_LISTED = 50  # data files that get an entry of their own
 
 _LOCKFILES = (
-    "requirements*.lock", "uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "pylock.*.toml", "conda-lock.yml", "Pipfile.lock",
+    "requirements*.lock", "uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "pylock.*.toml",
 )  # fmt: skip
 _NOT_ENTERED = frozenset({
     "node_modules", "__pycache__", "site-packages", "build", "dist", "venv", "env", "virtualenv", "conda-meta",

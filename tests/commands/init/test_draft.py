@@ -133,7 +133,6 @@ def test_source_that_does_not_parse_is_no_error(tmp_path: Path) -> None:
         "pdm.lock",
         "pylock.toml",
         "pylock.dev.toml",
-        "conda-lock.yml",
         "requirements.lock",
         "requirements-dev.lock",
     ],

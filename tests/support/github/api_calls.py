@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import requests
 
 from repro_gate.github.client import Api
-from repro_gate.github.model import Comment, PullRequest, Secret
-from repro_gate.github.transport import Limits
+from repro_gate.github.retry import Limits
+from repro_gate.github.settings import Secret
+from tests.support.github.answers import a_comment, a_pull
 from tests.support.github.flaky_server import Reply
 
 TOKEN = "ghs_16C7e42F292c6912E7710c838347Ae178B4a"
@@ -31,8 +32,8 @@ COMMENT = {
     "html_url": "https://github.com/octo-org/octo-repo/pull/7#issuecomment-42",
     "created_at": "2026-01-02T03:04:05Z",
 }
-THE_PULL = PullRequest(7, "open", SHA, "topic", "stranger/octo-repo", REPOSITORY, "main", draft=True)
-THE_COMMENT = Comment(42, "Me too", "github-actions[bot]", COMMENT["html_url"])  # type: ignore[arg-type]
+THE_PULL = a_pull(7, SHA, "stranger/octo-repo", REPOSITORY, draft=True)
+THE_COMMENT = a_comment(42, "Me too", "github-actions[bot]", COMMENT["html_url"])  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A pull request at a GitHub of our own, a client for it, and a run's marker. Used by the tests of comment, races and relay."""
+"""A pull request at a GitHub of our own, a client for it, and a run's marker. Used by the tests of comment, races and workflow runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from contextlib import contextmanager
 import requests
 
 from repro_gate.github.client import Api
-from repro_gate.github.comment import post
-from repro_gate.github.marker import marker_line
-from repro_gate.github.model import Marker, Posted, Secret
+from repro_gate.github.comment import Marker, Posted, marker_line, post
+from repro_gate.github.settings import Secret
 from tests.support.github.server import BOT, GitHub
 
 PULL = 7

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from repro_gate.github.activity import decide
-from repro_gate.github.model import Decision, Inputs, Job, Secret
+from repro_gate.github.activity import Decision, decide
 from repro_gate.github.publish_phase import publish_phase
 from repro_gate.github.report_folder import Problem, open_folder
 from repro_gate.github.run_phase import write_report
+from repro_gate.github.settings import Inputs, Job, Secret
 from repro_gate.report.model import Origin, Report
 from tests.support.github.server import GitHub
 
@@ -79,7 +80,6 @@ def staged(tmp_path: Path) -> Iterator[Stage]:
         job = Job(
             repository=github.repository,
             event_name="pull_request",
-            event_path=None,
             sha="f" * 40,
             ref="refs/pull/7/merge",
             run_id=RUN,
@@ -97,10 +97,10 @@ def staged(tmp_path: Path) -> Iterator[Stage]:
         assert github.faults == []
 
 
-def pull_request(github: GitHub, *, fork: bool) -> dict[str, object]:
+def pull_request(github: GitHub, *, fork: bool) -> bytes:
     """The event's payload, as far as anything reads it."""
     head = "stranger/trainer" if fork else github.repository
-    return {
+    payload = {
         "action": "synchronize",
         "number": 7,
         "pull_request": {
@@ -111,6 +111,7 @@ def pull_request(github: GitHub, *, fork: bool) -> dict[str, object]:
             "base": {"ref": "main", "repo": {"full_name": github.repository}},
         },
     }
+    return json.dumps(payload).encode()
 
 
 def signed(report: Report) -> Report:
@@ -118,7 +119,7 @@ def signed(report: Report) -> Report:
     return replace(report, origin=ORIGIN, subject=replace(report.subject, commit=HEAD))
 
 
-def relay(stage: Stage, **changes: object) -> None:
+def as_workflow_run(stage: Stage, **changes: object) -> None:
     """From here on the job is the second of the fork-safe pair, for the run that ORIGIN names."""
     stage.github.change_pull(7, head_repository="stranger/trainer")
     run = {
@@ -135,7 +136,9 @@ def relay(stage: Stage, **changes: object) -> None:
         "pull_requests": [],
         **changes,
     }
-    stage.job = replace(stage.job, event_name="workflow_run", run_id=4800, event={"action": "completed", "workflow_run": run})
+    stage.job = replace(
+        stage.job, event_name="workflow_run", run_id=4800, event=json.dumps({"action": "completed", "workflow_run": run}).encode()
+    )
     stage.inputs = replace(stage.inputs, command="comment")
 
 

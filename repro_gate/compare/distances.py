@@ -1,0 +1,112 @@
+"""How far two runs are apart where they differ: the figures that the second run's probe measured, and the gaps of their losses. Pure."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import replace
+
+from repro_gate.compare.model import Distance, Divergence
+from repro_gate.trace.model import Block, Measured, Trace
+
+Key = tuple[int, str, int]
+
+
+def with_distance(divergence: Divergence, measured: Mapping[tuple[str, int, str, str], Measured]) -> Divergence:
+    """The divergence with the figures that were measured for it, if any were; a loss carries its own values."""
+    if divergence.distance is not None:
+        return divergence
+    figures = measured.get((divergence.process, divergence.step, divergence.kind, divergence.name))
+    distance = _loss_distance(divergence) if divergence.values else distance_of(figures) if figures and differs(figures) else None
+    return divergence if distance is None else replace(divergence, distance=distance)
+
+
+def differs(figures: Measured) -> bool:
+    """Whether a measured tensor differs from its counterpart (a NaN on one side counts)."""
+    return bool(figures.max_ulp) or figures.l2 is None or figures.l2 > 0
+
+
+def distance_of(figures: Measured) -> Distance:
+    """The report's figures for one measured tensor: relative_l2 is l2 over the first run's norm, None where that is zero."""
+    relative = figures.l2 / figures.reference_l2 if figures.l2 is not None and figures.reference_l2 else None
+    return Distance(figures.max_abs, figures.max_ulp, figures.l2, finite(relative))
+
+
+def finite(value: float | None) -> float | None:
+    """The value, None where it is too large for a float."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def key_of(block: Block) -> Key:
+    """What pairs a block with its counterpart in another trace."""
+    return block.step, block.kind, block.at
+
+
+def losses_of(trace: Trace) -> dict[int, float]:
+    """Step -> the loss of its last backward pass."""
+    return {block.step: float.fromhex(block.values[0]) for block in trace.blocks if block.kind == "loss" and block.values}
+
+
+def losses_of_both(a: Trace | None, b: Trace | None) -> tuple[tuple[int, float, float], ...]:
+    if a is None or b is None:
+        return ()
+    first, second = losses_of(a), losses_of(b)
+    return tuple((step, value, second[step]) for step, value in sorted(first.items()) if step in second)
+
+
+def loss_gaps(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> tuple[tuple[int, float], ...]:
+    gaps: dict[int, float] = {}
+    for label in first.keys() & second.keys():
+        counterparts = {key_of(block): block.values for block in second[label].blocks if block.kind == "loss"}
+        for block in first[label].blocks:
+            for one, other in zip(block.values, counterparts.get(key_of(block), ()), strict=False):
+                gaps[block.step] = max(gaps.get(block.step, 0.0), _gap(float.fromhex(one), float.fromhex(other)))
+    return tuple(sorted(gaps.items()))
+
+
+def _gap(a: float, b: float) -> float:
+    """|a - b|: zero for two NaNs or two equal infinities, infinite where one alone is NaN."""
+    if a == b or (math.isnan(a) and math.isnan(b)):
+        return 0.0
+    return abs(a - b) if not math.isnan(a - b) else math.inf
+
+
+def weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
+    """What was measured at the end and differs: parameters before optimizer state, farthest first (by relative L2, NaN before all)."""
+    found = [
+        Divergence(item.step, item.kind, item.name, label, dtype=item.dtype, shape=item.shape, distance=distance_of(item))
+        for label, trace in second.items()
+        for item in trace.distances
+        if item.step == len(trace.steps) - 1 and item.kind in ("parameter", "optimizer") and differs(item)
+    ]
+    return tuple(sorted(found, key=_nearness))
+
+
+def _nearness(item: Divergence) -> tuple[bool, float]:
+    relative = item.distance.relative_l2 if item.distance is not None else None
+    return item.kind != "parameter", -(math.inf if relative is None else relative)
+
+
+def _loss_distance(divergence: Divergence) -> Distance | None:
+    """|a - b| and ULP of two losses or numbers, given as hex floats of values of their dtype."""
+    if divergence.values is None:
+        return None
+    a, b = (float.fromhex(value) for value in divergence.values)
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return None
+    packing = {"float32": "f", "float64": "d", "float": "d", "float16": "e"}.get(divergence.dtype or "")
+    try:
+        ulp = None if packing is None else abs(_place(a, packing) - _place(b, packing))
+    except OverflowError:  # a trace that states a value which its dtype cannot hold
+        ulp = None
+    gap = finite(abs(a - b))
+    return Distance(gap, ulp, gap, finite(abs(a - b) / abs(a)) if a else None)
+
+
+def _place(value: float, packing: str) -> int:
+    """The value's place among the representable values of its type: neighbours differ by 1. Raises OverflowError beyond its range."""
+    content = struct.pack("<" + packing, value)
+    bits = int.from_bytes(content, "little")
+    top = 1 << (8 * len(content) - 1)
+    return -(bits - top) if bits & top else bits

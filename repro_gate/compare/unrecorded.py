@@ -1,0 +1,93 @@
+"""What differs between two runs though nothing recorded does: printed numbers, written files, modules that no optimizer moves.
+A difference found here is a notice, never a failure. Pure but for the clock: what is compared is untrusted, so it has one deadline.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+
+from repro_gate.compare.printed import Late, differing_numbers
+from repro_gate.compare.traces import processes
+from repro_gate.compare.written import Left, differing_files
+from repro_gate.spec.errors import escaped, shortened
+from repro_gate.trace.model import Trace
+
+_SECONDS = 20.0  # for all notices together
+_SHOWN = 3  # printed numbers in a notice
+_NAMED = 4  # files or folders in a notice
+
+
+def notices(a: Left, b: Left, seconds: float = _SECONDS) -> dict[str, tuple[str, str]]:
+    """Id of a notice -> (message, remedy), at most one for files and one for the log. What takes longer than `seconds` is cut, and told."""
+    found: dict[str, tuple[str, str]] = {}
+    until = time.monotonic() + seconds
+    late = f"what {seconds:g} s were enough for"
+    numbers, log_cut = list[tuple[str, str, str]](), False
+    try:
+        numbers = differing_numbers(a.printed, b.printed, until)
+    except Late:
+        log_cut = True
+    names, files_cut = list[str](), a.cut or b.cut
+    try:
+        for name in differing_files(a, b, until):
+            names.append(name)
+    except Late:
+        files_cut = late
+    names = sorted(set(names))
+    if names:
+        many = (
+            "1 file that the runs wrote differs and is" if len(names) == 1 else f"{len(names):,} files that the runs wrote differ and are"
+        )
+        cut = f" (looked at: {files_cut})" if files_cut else ""
+        found["unrecorded/files"] = (f"{many} not declared: {_folded(names)}{cut}", "declare under capture.artifacts what has to repeat")
+    elif files_cut:
+        found["unrecorded/files"] = (f"not every file that the runs wrote was compared: {files_cut}", "")
+    if numbers:
+        shown = ", ".join(f"`{escaped(name)} {shortened(left)}` against `{shortened(right)}`" for name, left, right in numbers[:_SHOWN])
+        more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
+        what = "a printed number differs" if len(numbers) == 1 else "printed numbers differ"
+        message = f"{what} between the two deterministic runs: {shown}{more}"
+        found["unrecorded/log"] = (message, "evaluate with a seeded sampler, or call repro_gate.record to compare it")
+    elif log_cut:
+        found["unrecorded/log"] = (f"not every printed number was compared: {late}", "")
+    return found
+
+
+def _folded(names: Sequence[str]) -> str:
+    """A few names; many are told as their folders with counts."""
+    entries = list(names)
+    if len(names) > _NAMED:
+        groups: dict[str, list[str]] = defaultdict(list)
+        for name in names:
+            groups[name.split("/")[0] if "/" in name else name].append(name)
+        entries = [
+            members[0]
+            if len(members) == 1
+            else f"{os.path.commonpath([os.path.dirname(name) for name in members])}/ ({len(members):,} files)"
+            for members in groups.values()
+        ]
+    more = f" and {len(entries) - _NAMED} more" if len(entries) > _NAMED else ""
+    return ", ".join(shortened(escaped(entry)) for entry in entries[:_NAMED]) + more
+
+
+def differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]:
+    """Modules without an optimizer, and attributes of modules, that differ. Of what goes by one name, as many must be
+    there in both runs: what one has more of may be garbage that is not yet collected."""
+    first, second = processes(a), processes(b)
+    found: dict[str, None] = {}
+    for label, trace in first.items():
+        ours, theirs = _by_name(trace), _by_name(second[label]) if label in second else {}
+        for key, digests in ours.items():
+            if len(theirs.get(key, ())) == len(digests) and theirs[key] != digests:
+                found[f"module {key[1]} (no optimizer)" if key[0] == "module" else f"attribute {key[1]}"] = None
+    return tuple(found)
+
+
+def _by_name(trace: Trace) -> dict[tuple[str, str], list[str]]:
+    found: dict[tuple[str, str], list[str]] = {}
+    for what, name, digest in sorted(trace.unmoved):
+        found.setdefault((what, name), []).append(digest)
+    return found

@@ -1,0 +1,307 @@
+"""A Report as `report.json`, and a foreign `report.json` as a Report. What is written is never larger than what the reader takes; what is
+read is untrusted: it is shown, never believed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from repro_gate.baseline import document as hash_document
+from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, SelfCheck
+from repro_gate.baseline.model import AgainstFinding, BaselineFinding
+from repro_gate.checks.interface import CheckResult
+from repro_gate.compare.model import KINDS, Comparison, Cost, Distance, Divergence, Fingerprint, NoiseFloor, Tally
+from repro_gate.escape import clip, for_terminal
+from repro_gate.report import schema
+from repro_gate.report.model import Amount, Report, SeedResult
+from repro_gate.report.untrusted_json import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, ReportError, read_json
+from repro_gate.spec.model import Tolerance
+
+_CHARACTERS = 8_192  # of one text
+# (characters of one text, entries of one list or mapping, levels), the next only where the document would pass MAX_BYTES. No smaller than
+# what the format itself needs: a digest has 71 characters, the document 21 fields, the deepest fixed field 7 levels.
+_SHORTER = ((1_024, 1_000, MAX_DEPTH), (71, 100, 12), (71, 24, 8))
+_WORDS = {
+    "`str`": "text",
+    "`int`": "a whole number",
+    "`float`": "a number",
+    "`bool`": "true or false",
+    "`array`": "a list",
+    "`object`": "an object",
+    "`null`": "null",
+    ", got ": ", found ",
+    " | ": " or ",
+}
+
+
+# ---- writing
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """The document of `schema.Document`. A part that was not measured is None; NaN and infinities are the texts `nan`, `inf` and `-inf`.
+
+    Lists keep their first entries up to the limits of the schema; the totals beside them always count everything.
+    """
+    cost, hashed = report.cost, report.config_hash
+    given = {
+        **vars(report),
+        "schema": schema.SCHEMA_ID,
+        "determinism": _determinism(report),
+        "cost": None if cost is None else {**vars(cost), "max_percent": report.cost_budget_pct},
+        "config_hash": None,
+    }
+    written: dict[str, Any] = _by_type(_info(schema.Document), given, _CHARACTERS)
+    if hashed is not None:  # not clipped where a reader takes it whole, so that whoever reads it can hash it again
+        written["config_hash"] = _by_type(_info(schema.ConfigHashRow), hash_document.to_json(hashed), hash_document.MAX_VALUE)
+    return written
+
+
+def comparison_to_json(pair: Comparison) -> dict[str, Any]:
+    """One comparison by itself, as `repro-gate compare --json` writes it."""
+    written: dict[str, Any] = _by_type(_info(schema.ComparisonRow), pair, _CHARACTERS)
+    return written
+
+
+def dumps(report: Report) -> str:
+    """`to_json` as text."""
+    return to_text(to_json(report))
+
+
+def to_text(document: Mapping[str, Any]) -> str:
+    """A plain document as text: keys sorted, two spaces, ASCII (so that `cat` is safe), no NaN token, never longer than MAX_BYTES."""
+    text = _written(document)
+    for characters, entries, levels in _SHORTER:
+        if len(text) <= MAX_BYTES:  # ASCII: characters are bytes
+            break
+        text = _written(_shortened(document, characters, entries, levels))
+    return text
+
+
+def plain(value: object, levels: int = MAX_DEPTH - 1, characters: int = _CHARACTERS) -> Any:
+    """JSON's own types only: tuples to lists, non-finite numbers to texts, lone surrogates spelled out, anything else to its text.
+
+    Text is clipped to `characters`; what lies deeper than `levels` is `…`.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < 10**MAX_DIGITS else clip(hex(value), characters)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping | list | tuple | set | frozenset):
+        if levels <= 0:
+            return "…"
+        if isinstance(value, Mapping):
+            return {_text(str(key), characters): plain(item, levels - 1, characters) for key, item in value.items()}
+        return [plain(item, levels - 1, characters) for item in value]
+    return _text(str(value), characters)
+
+
+def _determinism(report: Report) -> dict[str, Any] | None:
+    found = report.determinism
+    if found is None:
+        return None
+    counted = sum(run.arm == "deterministic" and run.seed == found.seed for run in report.runs)
+    return {
+        **vars(found.comparison),
+        "seed": found.seed,
+        "runs": max(counted, 2),
+        "seeds": tuple({**vars(item.comparison), "seed": item.seed} for item in report.comparisons),
+        "determinism_settings": report.settings,
+        "non_finite": report.non_finite,
+        "tolerance": report.tolerance,
+    }
+
+
+@lru_cache(maxsize=8)
+def _info(kind: type) -> inspect.Type:
+    return inspect.type_info(kind)
+
+
+def _by_type(info: Any, value: Any, characters: int) -> Any:
+    """`value` as the JSON of a type of the schema, lists and mappings cut to the type's own limit."""
+    last = False
+    while isinstance(info, inspect.Metadata | inspect.UnionType):
+        if isinstance(info, inspect.Metadata):
+            last, info = last or info.extra == {"keep": "last"}, info.type
+        else:
+            info = next(item for item in info.types if not isinstance(item, inspect.NoneType))
+    if value is None:
+        return None
+    if isinstance(info, inspect.StructType | inspect.DataclassType):
+        given = _fields(value, [item.name for item in info.fields])
+        return {item.name: _by_type(item.type, given.get(item.name), characters) for item in info.fields}
+    if isinstance(info, inspect.VarTupleType):
+        kept = value[-info.max_length :] if last and info.max_length else value[: info.max_length]
+        return [_by_type(info.item_type, item, characters) for item in kept]
+    if isinstance(info, inspect.TupleType):
+        return [_by_type(kind, item, characters) for kind, item in zip(info.item_types, value, strict=True)]
+    if isinstance(info, inspect.DictType):
+        rows = islice(value.items(), info.max_length)
+        return {_text(str(key), characters): _by_type(info.value_type, item, characters) for key, item in rows}
+    return plain(value, MAX_DEPTH - 5, characters)  # no field of the schema that holds anything lies deeper than five levels
+
+
+def _fields(value: Any, names: list[str]) -> dict[str, Any]:
+    """A record's fields by name. A pair (`Comparison.by_step`) has them in the schema's order; a divergence's distances stand with them."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, tuple):
+        return dict(zip(names, value, strict=True))
+    if isinstance(value, Divergence):
+        return {**vars(value), **vars(value.distance or Distance())}
+    return dict(vars(value))
+
+
+def _written(document: object) -> str:
+    return json.dumps(document, sort_keys=True, indent=2, allow_nan=False) + "\n"
+
+
+def _text(value: str, limit: int) -> str:
+    """Clipped before it is copied: thousands of rows may share one text of megabytes."""
+    return clip(clip(value, limit).encode("utf-8", "backslashreplace").decode("utf-8"), limit)
+
+
+def _shortened(value: object, characters: int, entries: int, levels: int) -> object:
+    if isinstance(value, str):
+        return clip(value, characters)
+    if not isinstance(value, dict | list):
+        return value
+    if levels <= 0:
+        return "…"
+    if isinstance(value, dict):
+        return {clip(key, characters): _shortened(item, characters, entries, levels - 1) for key, item in islice(value.items(), entries)}
+    return [_shortened(item, characters, entries, levels - 1) for item in value[:entries]]
+
+
+# ---- reading
+
+
+def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read an untrusted report.json: as `read_json`, and valid by the schema. Raises ReportError, naming the file and what is wrong."""
+    document = read_json(path)
+    try:
+        validate(document)
+    except ReportError as error:
+        raise ReportError(f"{for_terminal(os.fspath(path), 200)}: {error.message}", remedy=error.remedy) from None
+    assert isinstance(document, dict)  # the schema says so
+    return document
+
+
+def validate(document: object) -> schema.Document:
+    """A parsed document by its type. Raises ReportError with the JSON pointer of the first problem."""
+    try:
+        return msgspec.convert(document, schema.Document, dec_hook=_number)
+    except msgspec.ValidationError as error:
+        raise ReportError(
+            f"not a report of this version: {_problem(str(error))}", remedy="`repro-gate schema --report` prints what is expected"
+        ) from None
+
+
+def report_from(document: Mapping[str, Any]) -> Report:
+    """The Report that a document tells of: `to_json` of it is the document again, as far as that was not cut short. The config hash is
+    carried as it is claimed (`baseline.document.from_json` hashes it again). Raises ReportError where the document is not valid."""
+    given = validate(document)
+    found, cost, hashed = given.determinism, given.cost, given.config_hash
+    same = ("verdict", "tool_version", "started", "seconds", "subject", "reasons", "notes", "noise_floor", "cost", "checklist", "runs")
+    also = ("fingerprint", "baseline", "against", "base", "reproduce", "origin")
+    parts = {name: _record(getattr(given, name)) for name in (*same, *also)}
+    if found is None:  # the runs were not compared: the flags are those of the first of them
+        parts["settings"] = next((run.settings for run in given.runs if run.arm == "deterministic"), {})
+    else:
+        parts["settings"] = found.determinism_settings
+        parts["comparisons"] = _comparisons(found)
+        parts["non_finite"] = tuple((row.step, row.value) for row in found.non_finite)
+        parts["tolerance"] = _record(found.tolerance)
+    if hashed is not None:
+        recipe, platform = dict(hashed.inputs.recipe), dict(hashed.inputs.platform)
+        check = _record(hashed.self_check)
+        parts["config_hash"] = ConfigHash(hashed.config_hash, hashed.recipe, hashed.platform, recipe, platform, check)
+    return Report(**parts, cost_budget_pct=None if cost is None else cost.max_percent)
+
+
+_RECORDS: Mapping[type, Any] = {
+    schema.AgainstRow: AgainstFinding,
+    schema.BaselineRow: BaselineFinding,
+    schema.ChangedInputRow: ChangedInput,
+    schema.CheckRow: CheckResult,
+    schema.CostRow: Cost,
+    schema.DeterminismRow: Comparison,
+    schema.DivergenceRow: Divergence,
+    schema.FingerprintRow: Fingerprint,
+    schema.NoiseFloorRow: NoiseFloor,
+    schema.SeedRow: Comparison,
+    schema.SelfCheckRow: SelfCheck,
+    schema.TallyRow: Tally,
+    schema.ToleranceRow: Tolerance,
+}
+
+
+def _record(value: Any) -> Any:
+    """The gate's own record of a row of the document: the fields of the same names, rows within it too. What is no row stays as it is."""
+    if isinstance(value, tuple):
+        return tuple(map(_record, value))
+    if type(value) not in _RECORDS:
+        return value
+    kind = _RECORDS[type(value)]
+    given = {item.name: _record(getattr(value, item.name)) for item in fields(kind) if hasattr(value, item.name)}
+    if kind is Divergence:
+        distance = Distance(value.max_abs, value.max_ulp, value.l2, value.relative_l2)
+        given["distance"] = None if distance == Distance() else distance
+    if isinstance(value, schema.DeterminismRow):
+        given["by_kind"] = {name: _record(tally) for name, tally in sorted(value.by_kind.items(), key=lambda row: KINDS.index(row[0]))}
+        given["by_step"] = tuple((row.step, row.differing) for row in value.by_step)
+    return kind(**given)
+
+
+def _comparisons(given: schema.DeterminismRow) -> tuple[SeedResult, ...]:
+    """Every seed, in order; the details are those of the first that diverged, else of the first. Raises ReportError where they are not."""
+    shown = SeedResult(given.seed or 0, _record(given))
+    seeds = [SeedResult(row.seed, _record(row)) for row in given.seeds]
+    chosen = next((index for index, item in enumerate(seeds) if not item.comparison.identical), 0)
+    if not given.identical and all(item.comparison.identical for item in seeds):
+        return (*seeds, shown)  # the only seed, or one beyond the rows that a document holds
+    if not seeds:
+        return (shown,)
+    same = (seeds[chosen].seed, seeds[chosen].comparison.identical) == (shown.seed, given.identical)
+    if not same and given.seed is not None:
+        raise ReportError("/determinism/seeds: another seed is the first to tell of than the one that /determinism is about")
+    return (*seeds[:chosen], shown, *seeds[chosen + 1 :])
+
+
+def _number(kind: type[float], value: Any) -> float:
+    """The hook for `model.Number`. Raises ValueError, to which msgspec adds the path."""
+    if isinstance(value, bool) or not (isinstance(value, int | float) or value in ("nan", "inf", "-inf")):
+        raise ValueError("Expected a number, `nan`, `inf` or `-inf`")
+    try:
+        number = kind(value)
+    except OverflowError:
+        raise ValueError("Expected a number that a float holds") from None
+    if kind is Amount and number < 0:
+        raise ValueError("Expected a number >= 0")
+    return number
+
+
+def _problem(message: str) -> str:
+    """msgspec's message as `/pointer: what is wrong`; it never repeats a value, which is untrusted and may be long."""
+    what, found, where = message.rpartition(" - at `")
+    path = where.rstrip("`").rpartition("` in `")[2].removeprefix("$") if found else ""
+    pointer = re.sub(r"\[([^]]*)\]", r"/\1", path).replace("/...", "/*").replace(".", "/") or "/"
+    what = what or message
+    if missing := re.fullmatch(r"Object missing required field `(\w+)`", what):
+        return f"{pointer}: `{missing[1]}` is missing"
+    if what.startswith("Invalid enum value"):
+        return f"{pointer}: not one of the values that the schema lists"
+    for word, ours in _WORDS.items():
+        what = what.replace(word, ours)
+    return f"{pointer}: {for_terminal(what[:1].lower() + what[1:], 200)}"

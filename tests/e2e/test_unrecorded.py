@@ -1,0 +1,85 @@
+"""What a training that repeats prints and writes: told in one notice where it differs, silent where only times do. Real training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.gates import gate, training
+
+SOURCE = """
+import json, os, subprocess, sys, time
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x, y = torch.randn(64, 8), torch.randn(64, 1)
+begun = time.time()
+os.makedirs("out", exist_ok=True)
+for step in range(4):
+    loss = ((model(x) - y) ** 2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(f"{time.ctime()} step {step}: loss {loss.item():.6f}, time {1000 * (time.time() - begun):.2f}ms", flush=True)
+noise = NOISE
+val_acc = 0.7 + noise / 10
+print(f"epoch 0: val_acc {val_acc:.6f}, {64 / (time.time() - begun):.1f} samples/s, pid {os.getpid()}", flush=True)
+with open("out/metrics.csv", "w") as file:
+    file.write(f"step,val_acc,seconds\\n4,{val_acc},{time.time() - begun}\\n")
+code = f"open('out/eval.bin', 'wb').write(repr({noise}).encode())"
+subprocess.run([sys.executable, "-S", "-c", code], check=True)
+with open("out/summary.json", "w") as file:
+    json.dump({"runtime": time.time() - begun, "finished": time.strftime("%Y-%m-%d %H:%M:%S"), "steps": 4}, file)
+os.makedirs("runs/a", exist_ok=True)
+open(f"runs/a/events.out.tfevents.{time.time():.0f}.host.{os.getpid()}.0", "wb").write(os.urandom(64))
+torch.save(model.state_dict(), "out/model.pt")
+"""
+SPEC = "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\ncapture: {artifacts: [out/model.pt]}\n"
+NOISY = "int.from_bytes(os.urandom(4), 'little') / 2**32"
+
+
+def test_what_differs_though_nothing_recorded_does_is_told_and_passes(tmp_path: Path) -> None:
+    gated = gate(training(tmp_path / "code", SOURCE.replace("NOISE", NOISY), SPEC), out=tmp_path)
+    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    notes = {item["id"]: item for item in gated.report["notes"]}
+    assert "2 files that the runs wrote differ and are not declared: out/eval.bin, out/metrics.csv" in notes["unrecorded/files"]["message"]
+    assert "capture.artifacts" in notes["unrecorded/files"]["remedy"]
+    assert "a printed number differs between the two deterministic runs: `val_acc 0.7" in notes["unrecorded/log"]["message"]
+    assert "out/metrics.csv" in gated.stdout and "val_acc" in gated.stdout
+
+
+def test_times_alone_are_no_notice(tmp_path: Path) -> None:
+    gated = gate(training(tmp_path / "code", SOURCE.replace("NOISE", "0.5"), SPEC), out=tmp_path)
+    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    assert [item for item in gated.report["notes"] if item["id"].startswith("unrecorded/")] == []
+
+
+HOSTILE = """
+import os, zipfile
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(2):
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+os.makedirs("out", exist_ok=True)
+for name in ("out/empty.npz", "out/empty.pt"):
+    with zipfile.ZipFile(name, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(""), b"x")
+open(os.fsdecode(b"out/\\xff.bin"), "wb").write(b"1")
+header = repr({"descr": "<f4", "fortran_order": False, "shape": (2**60, 0)}).encode().ljust(117) + b"\\n"
+open("out/huge.npy", "wb").write(b"\\x93NUMPY\\x01\\x00" + len(header).to_bytes(2, "little") + header)
+"""
+
+
+def test_artifacts_that_break_a_reader_still_give_a_report(tmp_path: Path) -> None:
+    spec = "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\ncapture: {artifacts: [out/*]}\n"
+    gated = gate(training(tmp_path / "code", HOSTILE, spec), out=tmp_path)
+    assert gated.exit_code == 0, gated.stdout + gated.stderr  # the same bytes need no look inside
+    noisy = HOSTILE + 'for name in ("empty.pt", "huge.npy"):\n    open("out/" + name, "ab").write(os.urandom(8))\n'
+    gated = gate(training(tmp_path / "noisy", noisy, spec), out=tmp_path)
+    assert gated.exit_code == 1, gated.stdout + gated.stderr
+    notes = " ".join(item["message"] for item in gated.report["notes"])
+    assert "artifact out/huge.npy: compared as a whole" in notes and "artifact out/empty.pt: compared as a whole" in notes
+    assert [run["artifacts"] for run in gated.report["runs"][:2]] == [4, 4]

@@ -1,0 +1,123 @@
+"""The hidden line: what is written is read back, and nothing else is taken for it."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from repro_gate.errors import UsageError
+from repro_gate.github.comment import MARKER_LIMIT, Marker, key_for, marker_line, read_marker
+
+MARKER = Marker("0f" * 16, "b" * 40, 123, 2, "0123456789abcdef")
+MARKERS = st.builds(
+    Marker,
+    key=st.text("0123456789abcdefz", min_size=1, max_size=64),
+    head_sha=st.sampled_from([40, 64]).flatmap(lambda size: st.text("0123456789abcdef", min_size=size, max_size=size)),
+    run_id=st.integers(1, 2**53 - 1),
+    run_attempt=st.integers(1, 2**53 - 1),
+    state=st.text("0123456789abcdef", max_size=64),
+)
+
+
+def fields(**changed: object) -> str:
+    plain: dict[str, object] = {"v": 1, "key": "0f" * 16, "head": "b" * 40, "run": 123, "attempt": 2, "state": "0123456789abcdef"}
+    return f"<!-- repro-gate {json.dumps({**plain, **changed}, separators=(',', ':'))} -->"
+
+
+@given(MARKERS, st.text())
+def test_a_marker_is_read_back_whatever_follows(marker: Marker, rest: str) -> None:
+    assert read_marker(f"{marker_line(marker)}\n{rest}") == marker
+    assert read_marker(f"{marker_line(marker)}\r\n{rest}") == marker
+
+
+@given(MARKERS)
+def test_the_line_is_one_short_html_comment(marker: Marker) -> None:
+    line = marker_line(marker)
+    inside = line.removeprefix("<!--").removesuffix("-->")
+    assert len(line) <= MARKER_LIMIT and line.isascii() and line.isprintable()
+    assert "--" not in inside and ">" not in inside and "<" not in inside
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"key": "a-->b"},
+        {"key": ""},
+        {"head_sha": "B" * 40},
+        {"head_sha": "b" * 39},
+        {"run_id": 0},
+        {"run_id": 2**53},
+        {"run_attempt": True},
+        {"state": "<"},
+    ],
+)
+def test_a_marker_that_could_not_be_read_back_is_not_written(change: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="no comment can be marked"):
+        marker_line(msgspec.structs.replace(MARKER, **change))  # type: ignore[arg-type]
+
+
+def test_only_the_first_line_counts() -> None:
+    line = marker_line(MARKER)
+    assert read_marker(line) == MARKER
+    for body in (f"> {line}", f"Look at this:\n{line}", f"\n{line}", f" {line}", f"```\n{line}\n```", f"{line} and more", f"\ufeff{line}"):
+        assert read_marker(body) is None, body
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        fields(v=2),
+        fields(v=True),
+        fields(extra=1),
+        fields(run="123"),
+        fields(run=1.0),
+        fields(run=True),
+        fields(run=-1),
+        fields(attempt=None),
+        fields(key=None),
+        fields(head="main"),
+        fields(head="b" * 40 + "\n"),
+        fields(state="x" * 8),
+        fields().replace('"run"', '"ran"'),
+        fields().replace('"v":1', '"v": 1'),
+        fields().replace('"run":123', '"run":7,"run":123'),
+        "<!-- repro-gate [] -->",
+        "<!-- repro-gate {} -->",
+        "<!-- repro-gate {not json} -->",
+        "<!-- repro-gate " + "[" * 380 + " -->",
+        "<!-- repro-gate " + " " * MARKER_LIMIT + fields().removeprefix("<!-- repro-gate "),
+        fields().replace("repro-gate", "other-gate"),
+        "",
+    ],
+)
+def test_nothing_but_the_exact_form_is_a_marker(line: str) -> None:
+    assert read_marker(fields()) == MARKER, "the plain form is one, so that these can fail"
+    assert read_marker(line) is None
+
+
+@given(st.text())
+def test_reading_never_raises(text: str) -> None:
+    assert read_marker(text) is None
+    read_marker(f"<!-- repro-gate {text} -->")
+
+
+def test_a_spec_has_one_key_in_every_spelling() -> None:
+    assert key_for("./a/../repro.yml") == key_for("repro.yml") == key_for("repro.yml")
+    assert marker_line(msgspec.structs.replace(MARKER, key=key_for("ein ä/<!-- -->.yml", "folder")))
+
+
+def test_two_gates_have_two_keys() -> None:
+    keys = [
+        key_for("repro.yml"),
+        key_for("vision/repro.yml"),
+        key_for("repro.yml", ""),
+        key_for("repro.yml", "a100"),
+        key_for("repro.yml", "h100"),
+        key_for("repro.yml", "a1", "00"),
+        key_for("repro.yml", "a", "100"),
+    ]
+    assert len(set(keys)) == len(keys)

@@ -1,0 +1,130 @@
+"""What uv is told of the gate's environment and of pip's settings, how it is called, and what its failures are called."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from repro_gate.install.uv import NoWheel, explained, holds_credentials, install_command, pip_settings, uv_environment
+
+NOTHING = {"PATH": "/usr/bin", "PIP_CONFIG_FILE": os.devnull}
+
+
+def environment(**given: str) -> dict[str, str]:
+    outer = {**NOTHING, **given}
+    return uv_environment(outer, pip_settings(outer), Path("/w"), Path("/c"))
+
+
+def command(builds: bool, **given: str) -> list[str]:
+    settings = pip_settings({**NOTHING, **given})
+    return install_command("uv", Path("/e/bin/python"), Path("/w/lock/a.txt"), Path("/w/x.txt"), settings, builds)
+
+
+def test_uv_gets_what_it_needs_to_reach_an_index_and_no_token() -> None:
+    given = {
+        "HTTPS_PROXY": "http://proxy:3128",
+        "SSL_CERT_FILE": "/etc/ca.pem",
+        "GITHUB_TOKEN": "a",
+        "INPUT_TOKEN": "b",
+        "ACTIONS_RUNTIME_TOKEN": "c",
+        "GITHUB_ENV": "/github/file_commands/env",
+        "PIP_TARGET": "/elsewhere",
+        "PYTHONPATH": "/elsewhere",
+        "UV_INDEX": "https://elsewhere.example.org",
+        "HOME": "/root",
+        "TMPDIR": "/var/tmp",
+    }
+    made = environment(**given)
+    assert {name for name in made if name in given} == {"HTTPS_PROXY", "SSL_CERT_FILE", "HOME", "TMPDIR"}
+    assert (made["HOME"], made["TMPDIR"], made["UV_CACHE_DIR"]) == ("/w/home", "/w/tmp", "/c")
+    assert made["UV_NO_CONFIG"] == "1" and made["UV_PYTHON_DOWNLOADS"] == "never"
+
+
+def test_pips_settings_reach_uv() -> None:
+    made = environment(
+        PIP_INDEX_URL="https://a.org/simple",
+        PIP_EXTRA_INDEX_URL="https://b.org/simple  https://c.org/simple",
+        PIP_FIND_LINKS="/x /y",
+        PIP_CERT="/ca.pem",
+        PIP_CLIENT_CERT="/key.pem",
+        PIP_TRUSTED_HOST="a.org",
+        PIP_DEFAULT_TIMEOUT="180",
+        PIP_RETRIES="1",
+        PIP_PROXY="http://proxy:3128",
+    )
+    assert made["UV_DEFAULT_INDEX"] == "https://a.org/simple"
+    assert made["UV_EXTRA_INDEX_URL"] == "https://b.org/simple https://c.org/simple"
+    assert made["UV_FIND_LINKS"] == "/x,/y" and made["UV_INSECURE_HOST"] == "a.org"
+    assert (made["SSL_CERT_FILE"], made["SSL_CLIENT_CERT"], made["ALL_PROXY"]) == ("/ca.pem", "/key.pem", "http://proxy:3128")
+    assert (made["UV_HTTP_TIMEOUT"], made["UV_HTTP_RETRIES"]) == ("180", "1")
+    assert "--no-index" in command(False, PIP_NO_INDEX="1") and "--no-index" not in command(False, PIP_NO_INDEX="0")
+
+
+def test_pips_configuration_files_are_read_and_its_variables_go_first(tmp_path: Path) -> None:
+    (tmp_path / ".config/pip").mkdir(parents=True)
+    (tmp_path / ".config/pip/pip.conf").write_text(
+        "[global]\nindex-url = https://mine.org/simple\ncert = /ca.pem\nquiet = 1\n"
+        "[install]\nfind-links =\n    /wheels\n    /more\n[freeze]\ntimeout = 10\n"
+    )
+    outer = {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "none")}
+    found = pip_settings(outer)
+    assert (found["index-url"], found["cert"], found["find-links"].split()) == ("https://mine.org/simple", "/ca.pem", ["/wheels", "/more"])
+    assert "quiet" not in found and "timeout" not in found
+    (tmp_path / "named.conf").write_text("[global]\nindex-url = https://named.org/simple\n")
+    assert pip_settings({**outer, "PIP_CONFIG_FILE": str(tmp_path / "named.conf")})["index-url"] == "https://named.org/simple"
+    assert pip_settings({**outer, "PIP_INDEX_URL": "https://told.org"})["index-url"] == "https://told.org"
+    assert pip_settings({**outer, "PIP_CONFIG_FILE": os.devnull}) == {}
+    (tmp_path / "named.conf").write_text("no section\n")
+    assert pip_settings({**outer, "PIP_CONFIG_FILE": str(tmp_path / "named.conf")})["index-url"] == "https://mine.org/simple"
+
+
+@pytest.mark.parametrize(
+    ("more", "held"),
+    [
+        ({}, False),
+        ({"PIP_INDEX_URL": "https://pypi.example.org/simple"}, False),
+        ({"PIP_INDEX_URL": "https://user:secret@pypi.example.org/simple"}, True),
+        ({"PIP_EXTRA_INDEX_URL": "https://a.org/simple https://token@b.org/simple"}, True),
+        ({"https_proxy": "http://user:secret@proxy:3128"}, True),
+        ({"PIP_PROXY": "http://user:secret@proxy:3128"}, True),
+        ({"PIP_CLIENT_CERT": "/run/key.pem"}, True),
+    ],
+)
+def test_a_password_or_key_that_built_code_could_read_is_seen(more: dict[str, str], held: bool) -> None:
+    assert holds_credentials(environment(**more)) is held
+
+
+def test_everything_is_checked_by_hash_and_nothing_is_resolved_or_built_unasked() -> None:
+    made = command(builds=False, PIP_NO_BINARY="six")
+    assert made[:3] == ["uv", "pip", "install"] and {"--require-hashes", "--no-deps"} <= set(made)
+    assert made[made.index("--only-binary") + 1] == ":all:" and "--no-binary" not in made
+    built = command(builds=True, PIP_NO_BINARY="six,idna")
+    assert {"--require-hashes", "--no-deps"} <= set(built) and "--only-binary" not in built
+    assert [built[place + 1] for place, item in enumerate(built) if item == "--no-binary"] == ["six", "idna"]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("  cause: tcp connect error", "install/network"),
+        ("  cause: Because six was not found in the package registry and you require six==9.9, we can", "install/not-found"),
+        ("  cause: Because there is no version of six==9.9 and you require six==9.9, we can", "install/not-found"),
+        ("  cause: Because six==9.9 has no usable wheels and you require six==9.9, we can", "install/not-found"),
+        ("error: Failed to build `six==1.0`", "install/build"),
+        ("  cause: No space left on device (os error 28)", "install/no-space"),
+        ("Killed", "install/failed"),
+        ("", "install/failed"),
+    ],
+)
+def test_a_failure_has_a_name_and_a_remedy(line: str, reason: str) -> None:
+    error = explained(["error: No solution found when resolving dependencies", line], "installing a.lock")
+    assert error.reason_id == reason and error.remedy and error.exit_code == 3
+    assert isinstance(error, NoWheel) is ("usable wheels" in line)
+
+
+def test_what_uv_prints_carries_no_password_and_cannot_act_on_a_terminal() -> None:
+    error = explained(["error: Failed to fetch: https://me:secret@a.org/simple", "\x1b[2J\u202egnp.exe"], "installing a.lock")
+    assert "secret" not in error.message and "https://***@a.org/simple" in error.message
+    assert "\x1b" not in error.message and "\u202e" not in error.message

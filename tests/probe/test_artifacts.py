@@ -1,0 +1,418 @@
+"""Claims about what a file holds: real files are told apart to the last bit, and what a stranger could write runs nothing."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import warnings
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from repro_gate.compare.artifacts import Artifact
+from tests.support.artifacts import differences, distances, read_files
+
+torch = pytest.importorskip("torch")
+
+
+def float_of(bits: int) -> float:
+    return float(struct.unpack("<d", struct.pack("<Q", bits))[0])
+
+
+def checkpoint() -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    return {"state_dict": model.state_dict(), "optimizer": optimizer.state_dict(), "history": [{"loss": 0.5}, {"loss": 0.25}], "epoch": 3}
+
+
+def nudged() -> dict[str, Any]:
+    value = checkpoint()
+    weight = value["state_dict"]["1.bias"]
+    weight[0] = torch.nextafter(weight[0], torch.tensor(math.inf))
+    return value
+
+
+BASE = torch.arange(120).reshape(10, 12)
+VIEWS = {
+    "transposed": lambda t: t.t(),
+    "strided": lambda t: t[::2, 1::3],
+    "column": lambda t: t[:, 0],
+    "corner": lambda t: t[3:, 2:],
+    "expanded": lambda t: t[0].expand(5, -1),
+    "permuted": lambda t: t.reshape(2, 5, 3, 4).permute(3, 1, 0, 2),
+    "channels-last": lambda t: t.reshape(2, 5, 3, 4).to(memory_format=torch.channels_last),
+    "empty": lambda t: t[:0].t(),
+    "element": lambda t: t[2, 3],
+}
+DTYPES = ("float32", "float64", "float16", "bfloat16", "uint8", "int64", "bool", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2")
+# name -> two values, and what tells them apart; no `what`: they are the same
+VALUES: dict[str, tuple[Any, Any, str]] = {
+    "zero": (torch.tensor([0.0]), torch.tensor([-0.0]), "value"),
+    "nan": (
+        torch.tensor([0x7FC00000], dtype=torch.int32).view(torch.float32),
+        torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32),
+        "value",
+    ),
+    "order": (torch.tensor([1.0, 2.0]), torch.tensor([2.0, 1.0]), "value"),
+    "shape": (torch.zeros(2, 3), torch.zeros(3, 2), "shape"),
+    "dtype": (torch.zeros(2), torch.zeros(2, dtype=torch.int32), "dtype"),
+    "half": (torch.zeros(2, dtype=torch.float16), torch.zeros(2, dtype=torch.bfloat16), "dtype"),
+    "large": (torch.zeros(300, 300), torch.zeros(300, 300).index_fill_(1, torch.tensor([299]), 1e-30), "value"),
+    "int and float": (1, 1.0, "dtype"),
+    "minus zero": (0.0, -0.0, "value"),
+    "truth": (True, 1, "dtype"),
+    "text": ("1", 1, "kind"),
+    "nothing": (None, "None", "dtype"),
+    "bytes": (b"x", "x", "kind"),
+    "ulp": (0.1, math.nextafter(0.1, 1), "value"),
+    "payload": (float_of(0x7FF8000000000000), float_of(0x7FF8000000000001), "value"),
+    "name": ({"x": 1}, {"y": 1}, "missing"),
+    "list and tuple": ([1], (1,), "structure"),
+    "key types": ({0: 1}, {"0": 1}, "structure"),
+    "nesting": ({"a": {"b": 1}}, {"a.b": 1}, "structure"),
+    "torch dtypes": (torch.float32, torch.float64, "value"),
+    "parameter": (torch.nn.Parameter(torch.ones(1)), torch.ones(1), "structure"),
+    "sparse": (torch.eye(2).to_sparse(), torch.diag(torch.tensor([1.0, 2.0])).to_sparse(), "value"),
+    "numpy scalar": (np.float64(0.1), np.float64(0.2), "value"),
+    "numpy array": (np.arange(6.0).reshape(2, 3), np.arange(6.0).reshape(3, 2), "shape"),
+    "order of keys": ({"a": 1, "b": 2}, {"b": 2, "a": 1}, ""),
+    "order of a set": ({1, 2, 9}, {9, 2, 1}, ""),
+    **{
+        f"{name} {dtype}": (
+            view(BASE.to(getattr(torch, dtype))),
+            view(BASE.to(getattr(torch, dtype))).clone(memory_format=torch.contiguous_format),
+            "",
+        )
+        for name, view in VIEWS.items()
+        for dtype in DTYPES
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Artifact, Artifact]]:
+    """Every pair of `VALUES` saved and read, all in one start."""
+    folder = tmp_path_factory.mktemp("values")
+    for number, (a, b, _) in enumerate(VALUES.values()):
+        torch.save({"v": a}, folder / f"{number}a.pt")
+        torch.save({"v": b}, folder / f"{number}b.pt")
+    found = read_files(*(folder / f"{number}{side}.pt" for number in range(len(VALUES)) for side in "ab"))
+    return {name: (found[2 * number], found[2 * number + 1]) for number, name in enumerate(VALUES)}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_what_differs_is_seen_and_what_is_the_same_is_the_same(values: dict[str, tuple[Artifact, Artifact]], name: str) -> None:
+    a, b = values[name]
+    assert a.format == b.format == "torch", a.note
+    assert {item.what for item in differences(a, b)} == ({VALUES[name][2]} if VALUES[name][2] else set())
+
+
+class Malicious:
+    def __reduce__(self) -> Any:
+        return os.system, ("touch ran",)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
+    """Checkpoints as torch, numpy and their friends write them, and hostile ones, read in one start, by name."""
+    folder = tmp_path_factory.mktemp("files")
+    shared, loop = torch.ones(3), list[Any]([1])
+    loop.append(loop)
+    for name, value, options in (
+        ("plain.pt", checkpoint(), {}),
+        ("same.ckpt", checkpoint(), {}),
+        ("nudged.bin", nudged(), {}),
+        ("legacy.pth", checkpoint(), {"_use_new_zipfile_serialization": False}),
+        ("tied.pt", {"a": shared, "b": shared, "loop": loop, "e": {}}, {}),
+        ("module.pt", {"args": argparse.Namespace(lr=0.1)}, {}),
+        ("malicious.pt", {"v": Malicious()}, {}),
+        ("malicious-legacy.pt", {"v": Malicious()}, {"_use_new_zipfile_serialization": False}),
+        ("surrogate.pt", {"w\udcff": 1}, {}),
+        ("expanded.pt", {f"v{n}": torch.ones(1).expand(2**24 - n) for n in range(3)}, {}),
+        ("vast.pt", {"v": torch.ones(1).expand(2**40)}, {}),
+    ):
+        torch.save(value, folder / name, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), folder / "script.pt")
+    for name in ("raw.bin", "empty.pt"):
+        (folder / name).write_bytes(b"\x00\x01" if name == "raw.bin" else b"")
+    (folder / "pickle.pt").write_bytes(pickle.dumps(Malicious()))
+    (folder / "cut.pt").write_bytes((folder / "plain.pt").read_bytes()[:700])
+    (folder / "bomb.pt").write_bytes(pickle.dumps("x")[:2] + b"]" * 100_000 + b"a" * 99_999 + b".")
+    deep: Any = 1
+    for _ in range(150):
+        deep = [deep]
+    torch.save(deep, folder / "deep.pt")
+    np.savez(folder / "a.npz", w=np.zeros((2, 3), np.float32), step=np.int64(7), name=np.array("x"), o=np.array([{}], object))
+    np.savez_compressed(
+        folder / "b.npz", w=np.asfortranarray(np.zeros((2, 3), np.float32)), step=np.int64(7), name=np.array("x"), o=np.array([{}], object)
+    )
+    np.savez(folder / "c.npz", w=-np.zeros((2, 3), np.float32), step=np.int32(7), name=np.array("x"), o=np.array([{}], object))
+    np.save(folder / "big-endian.npy", np.arange(3, dtype=">i4"))
+    np.save(folder / "record.npy", np.zeros(2, [("a", "f4"), ("b", "i8")]))
+    np.save(folder / "object.npy", np.array([Malicious()], object), allow_pickle=True)
+    (folder / "wrong.npy").write_bytes(b"\x93NUMPY\x01\x00\x10\x00__import__('os')")
+    with zipfile.ZipFile(folder / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive, archive.open("v.npy", "w") as entry:
+        for _ in range(80):
+            entry.write(bytes(2**20))
+    previous = Path.cwd()
+    os.chdir(folder)
+    try:
+        found = dict(zip(sorted(path.name for path in folder.iterdir()), read_files(*sorted(folder.iterdir())), strict=True))
+    finally:
+        os.chdir(previous)
+    found["(ran)"] = Artifact(format="refused") if list(folder.rglob("ran")) else Artifact(format="opaque")
+    return found
+
+
+def test_leaves_carry_the_names_a_person_knows(files: dict[str, Artifact]) -> None:
+    artifact = files["plain.pt"]
+    assert artifact.format == "torch" and not artifact.note
+    assert {"state_dict.0.weight", "optimizer.state.0.exp_avg", "history.1.loss", "epoch"} <= artifact.leaves.keys()
+    weight = artifact.leaves["state_dict.0.weight"]
+    assert (weight.kind, weight.dtype, weight.shape) == ("tensor", "float32", (3, 4))
+    assert artifact.leaves["history.1.loss"].value == "0.25" and artifact.leaves["optimizer.state.0.step"].value == "1.0"
+
+
+def test_the_same_content_is_equal_in_another_file_and_in_the_old_format(files: dict[str, Artifact]) -> None:
+    for other in ("same.ckpt", "legacy.pth"):
+        assert files[other].digest != files["plain.pt"].digest
+        assert differences(files["plain.pt"], files[other]) == (), other
+
+
+def test_one_ulp_in_one_weight_is_named(files: dict[str, Artifact]) -> None:
+    (found,) = differences(files["plain.pt"], files["nudged.bin"])
+    assert (found.leaf, found.what, found.dtype, found.shape, found.detail) == ("state_dict.1.bias", "value", "float32", (2,), "")
+
+
+def test_tied_and_cyclic_values_are_read(files: dict[str, Artifact]) -> None:
+    leaves = files["tied.pt"].leaves
+    assert leaves["a"] == leaves["b"] and leaves["loop.1"].dtype == "reference" and leaves["e"].value == "{}"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("malicious.pt", "without executing it (it names posix.system)"),
+        ("malicious-legacy.pt", "without executing it"),
+        ("pickle.pt", ""),
+        ("object.npy", ""),
+        ("module.pt", "argparse.Namespace"),
+        ("script.pt", "TorchScript"),
+        ("raw.bin", ""),
+        ("empty.pt", ""),
+        ("cut.pt", ""),
+        ("bomb.pt", ""),
+        ("deep.pt", "nested deeper than 100"),
+        ("vast.pt", "far larger"),
+        ("expanded.pt", "far larger"),
+        ("wrong.npy", ""),
+        ("bomb.npz", "far larger"),
+    ],
+)
+def test_what_is_refused_is_compared_by_its_bytes_and_runs_nothing(files: dict[str, Artifact], name: str, why: str) -> None:
+    artifact = files[name]
+    assert artifact.format == "opaque" and list(artifact.leaves) == ["(file)"] and artifact.leaves["(file)"].digest == artifact.digest
+    assert artifact.note.startswith("compared as a whole: ") and why in artifact.note
+    assert files["(ran)"].format == "opaque"
+
+
+def test_lone_surrogates_in_names_become_printable(files: dict[str, Artifact]) -> None:
+    assert [*files["surrogate.pt"].leaves] in (["w\\udcff"], ["(file)"])  # some torch versions refuse such a name
+
+
+def test_arrays_are_compared_one_by_one_whatever_their_compression_and_memory_order(files: dict[str, Artifact]) -> None:
+    a, b, c = (files[f"{name}.npz"] for name in "abc")
+    assert (a.leaves["w"].dtype, a.leaves["w"].shape, a.leaves["step"].value) == ("float32", (2, 3), "7")
+    assert differences(a, b) == ()
+    assert [(item.leaf, item.what) for item in differences(a, c)] == [("w", "value"), ("step", "dtype")]
+    assert a.leaves["o.npy"].kind == "bytes"
+    assert files["big-endian.npy"].leaves["array"].dtype == ">i4" and files["record.npy"].format == "npy"
+
+
+def test_safetensors_are_read_by_their_library(tmp_path: Path) -> None:
+    save_file = pytest.importorskip("safetensors.torch").save_file
+    a = {"w": torch.ones(2, 3, dtype=torch.bfloat16), "b": torch.zeros(1), "f8": torch.ones(2).to(torch.float8_e4m3fn)}
+    save_file(a, tmp_path / "a.safetensors", metadata={"format": "pt"})
+    save_file({**a, "b": -a["b"]}, tmp_path / "b.safetensors", metadata={"format": "np"})
+    (tmp_path / "c.safetensors").write_bytes(struct.pack("<Q", 2**60) + b"{")
+    for number in (1, 2):
+        save_file({f"w{number}": torch.ones(number)}, tmp_path / f"model-0000{number}-of-00002.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"metadata": {}, "weight_map": {"w1": "model-00001-of-00002.safetensors", "w2": "model-00002-of-00002.safetensors"}}')
+    found, other, wrong, *shards = read_files(*(tmp_path / f"{name}.safetensors" for name in "abc"), index)
+    assert {name: leaf.dtype for name, leaf in found.leaves.items()} == {
+        "__metadata__.format": "str",
+        "b": "float32",
+        "f8": "float8_e4m3fn",
+        "w": "bfloat16",
+    }
+    assert [item.leaf for item in differences(found, other)] == ["__metadata__.format", "b"]
+    assert wrong.format == "opaque" and wrong.note
+    assert sorted(name for shard in shards if shard.format == "safetensors" for name in shard.leaves) == ["w1", "w2"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_distributed_checkpoint_is_one_artifact_and_its_index_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save = pytest.importorskip("torch.distributed.checkpoint").save
+    for name, bump in (("a", 0.0), ("b", 0.0), ("c", 1.0)):
+        save({"model": {"w": torch.ones(3, 2), "b": torch.zeros(4) + bump}, "step": 3}, checkpoint_id=tmp_path / name)
+    save({"w": torch.ones(1)}, checkpoint_id=tmp_path / "hostile")
+    (tmp_path / "hostile/.metadata").write_bytes(pickle.dumps(Malicious()))
+    monkeypatch.chdir(tmp_path)
+    a, b, c, hostile = read_files(*(tmp_path / name for name in ("a", "b", "c", "hostile")))
+    assert a.format == "distributed" and a.leaves["model.w"].shape == (3, 2) and a.leaves["step"].value == "3"
+    assert a.digest != b.digest and differences(a, b) == ()
+    assert [item.leaf for item in differences(a, c)] == ["model.b"]
+    assert hostile.format == "opaque" and "posix.system" in hostile.note and {".metadata", "__0_0.distcp"} == hostile.leaves.keys()
+    assert not list(tmp_path.rglob("ran"))
+
+
+def test_checkpoints_of_lightning_and_accelerate_are_read(tmp_path: Path) -> None:
+    pytest.importorskip("lightning")
+    pytest.importorskip("accelerate")
+    program = """
+import sys, torch, lightning as L
+from accelerate import Accelerator
+class Model(L.LightningModule):
+    def __init__(self, lr=0.1):
+        super().__init__(); self.save_hyperparameters(); self.layer = torch.nn.Linear(2, 1)
+    def training_step(self, batch, _): return self.layer(batch).sum()
+    def configure_optimizers(self): return torch.optim.Adam(self.parameters(), lr=self.hparams.lr)
+trainer = L.Trainer(max_steps=2, accelerator="cpu", logger=False, enable_progress_bar=False, default_root_dir=sys.argv[1])
+trainer.fit(Model(), torch.utils.data.DataLoader(torch.ones(4, 2)))
+trainer.save_checkpoint(sys.argv[1] + "/lightning.ckpt")
+accelerator = Accelerator(cpu=True)
+model = torch.nn.Linear(2, 1)
+model, optimizer = accelerator.prepare(model, torch.optim.Adam(model.parameters()))
+accelerator.backward(model(torch.ones(2)).sum()); optimizer.step()
+accelerator.save_state(sys.argv[1] + "/state")
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program, str(tmp_path)], check=True, capture_output=True, timeout=300)
+    lightning, model, optimizer = read_files(
+        tmp_path / "lightning.ckpt", tmp_path / "state/model.safetensors", tmp_path / "state/optimizer.bin"
+    )
+    assert {"state_dict.layer.weight", "optimizer_states.0.state.0.exp_avg", "global_step"} <= lightning.leaves.keys(), lightning.note
+    assert {"weight", "bias"} <= model.leaves.keys() and "state.0.exp_avg" in optimizer.leaves
+
+
+def test_the_distance_of_what_differs_is_measured(tmp_path: Path) -> None:
+    a, b = torch.ones(3), torch.ones(3)
+    b[1] = 1.5
+    torch.save({"w": a, "same": a, "n": torch.tensor([math.nan])}, tmp_path / "a.pt")
+    torch.save({"w": b, "same": a, "n": torch.tensor([1.0])}, tmp_path / "b.pt")
+    found = distances(tmp_path / "a.pt", tmp_path / "b.pt")
+    assert found.keys() == {"w", "n"}
+    assert (found["w"].max_abs, found["w"].max_ulp, found["w"].l2) == (0.5, 2**22, 0.5) and found["n"].max_abs is None
+
+
+JSON = {  # two texts, and what tells them apart
+    "ulp": ("0.1", "0.10000000000000002", "value"),
+    "zero": ("0.0", "-0.0", "value"),
+    "float": ("1", "1.0", "dtype"),
+    "text": ('"1"', "1", "kind"),
+    "nan": ("NaN", "Infinity", "value"),
+    "null": ("NaN", "null", "kind"),
+    "53 bits": ("9007199254740993", "9007199254740992", "value"),
+    "key": ('{"a":1}', '{"b":1}', "missing"),
+    "empty": ("[]", "{}", "dtype"),
+    "containers": ('{"0":1}', "[1]", "structure"),
+    "truth": ("true", "1", "dtype"),
+    "surrogates": ('{"\\ud800": "\\udfff"}', '{"\\ud800": "\\udffe"}', "value"),
+    "same spelling": ("0.1", "1e-1", ""),
+    "same order": ('{"a": 1, "b": 2}', '{"b":2,\n"a":1}', ""),
+    "same escape": ('"\\u0061"', '"a"', ""),
+    "same mark": ('\ufeff{"a":1}', '{"a":1}', ""),
+}
+BAD = {
+    "empty.json": b"",
+    "open.json": b"{",
+    "quotes.json": b"{'a': 1}",
+    "utf-16.json": b"\xff\xfe{",
+    "deep.json": b"[" * 50_000,
+    "nested.json": b"[" * 150 + b"]" * 150,
+    "many.json": b"[" + b"[]," * 2_100_000 + b"[]]",
+    "name.json": b'{"' + b"k" * 5000 + b'": 1}',
+    "open.csv": b'a,"b',
+    "utf-16.csv": b"\xff\xfe",
+    "wide.csv": b"a," * 300_000,
+    "long.csv": b"\n" * 300_000,
+    "cell.csv": b"x" * 200_000,
+}
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
+    folder = tmp_path_factory.mktemp("texts")
+    for name, (a, b, _) in JSON.items():
+        (folder / f"{name} a.json").write_text(a)
+        (folder / f"{name} b.json").write_text(b)
+    for name, content in BAD.items():
+        (folder / name).write_bytes(content)
+    (folder / "a.jsonl").write_text('{"loss": 1.0}\n\n{"loss": 0.5, "e": {}}\n')
+    for name, text in {
+        "a.csv": "step,loss\n0,1.5\n1,0.5\n",
+        "b.csv": '"step",loss\r\n0,1.5\r\n1,0.25\r\n',
+        "c.tsv": "1\t2\n3\t4\n",
+        "d.csv": "a,a\n1,2,3\n",
+    }.items():
+        (folder / name).write_bytes(text.encode())
+    paths = sorted(folder.iterdir())
+    return {path.name: artifact for path, artifact in zip(paths, read_files(*paths), strict=True)}
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_json_is_compared_value_by_value(texts: dict[str, Artifact], name: str) -> None:
+    what = JSON[name][2]
+    found = {item.what for item in differences(texts[f"{name} a.json"], texts[f"{name} b.json"])}
+    assert what in found if what else not found
+
+
+def test_json_lines_and_cells_are_named(texts: dict[str, Artifact]) -> None:
+    assert {name: leaf.value for name, leaf in texts["a.jsonl"].leaves.items()} == {
+        "line 1.loss": "1.0",
+        "line 3.loss": "0.5",
+        "line 3.e": "{}",
+    }
+    assert [(item.leaf, item.values) for item in differences(texts["a.csv"], texts["b.csv"])] == [("row 3, column loss", ("0.5", "0.25"))]
+    assert [*texts["c.tsv"].leaves][-1] == "row 2, column 2", texts["c.tsv"].note
+    assert [name for name in texts["d.csv"].leaves if name.startswith("row 2")] == [
+        "row 2, column a",
+        "row 2, column a (column 2)",
+        "row 2, column 3",
+    ]
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_text_that_is_malformed_or_above_a_limit_is_compared_by_its_bytes(texts: dict[str, Artifact], name: str) -> None:
+    assert texts[name].format == "opaque" and texts[name].note.startswith("compared as a whole: ")
+
+
+def test_a_python_without_torch_compares_bytes_and_says_so(tmp_path: Path) -> None:
+    for name in ("torch", "numpy", "safetensors"):
+        (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('{name}')")
+    torch.save({"a": 1}, tmp_path / "a.pt")
+    np.save(tmp_path / "a.npy", np.zeros(1))
+    (tmp_path / "a.json").write_text("[1]")
+    a, b, c = read_files(tmp_path / "a.pt", tmp_path / "a.npy", tmp_path / "a.json", PYTHONPATH=str(tmp_path))
+    assert (a.format, b.format, c.format) == ("opaque", "opaque", "json")
+    assert "has no torch" in a.note and "has no numpy" in b.note
+
+
+def test_ordered_dicts_are_dicts_of_another_type(tmp_path: Path) -> None:
+    torch.save(OrderedDict(a=1), tmp_path / "a.pt")
+    torch.save({"a": 1}, tmp_path / "b.pt")
+    assert [item.what for item in differences(*read_files(tmp_path / "a.pt", tmp_path / "b.pt"))] == ["structure"]

@@ -1,0 +1,52 @@
+"""Claims about the look at what no optimizer moves: an odd module costs its own rows, and a note says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.tracing import trace_cases
+
+ODD = """
+import torch
+from torch import nn
+net = nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+class Average(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("kept", torch.ones(3))
+        self.count = 7
+class Raises(Average):
+    def parameters(self, recurse=True):
+        if trained:
+            raise RuntimeError("not here")
+        return super().parameters(recurse)
+class Failing(nn.Module):
+    @property
+    def named_modules(self):
+        if trained:
+            raise ZeroDivisionError
+        return super().named_modules
+class Guarded(nn.Module):
+    def __getattribute__(self, name):
+        if trained:
+            raise LookupError(name)
+        return super().__getattribute__(name)
+trained = False
+odd = [Raises(), Failing(), Guarded(), nn.LazyLinear(2)]
+kept = Average()
+for step in range(2):
+    opt.zero_grad()
+    net(torch.ones(2, 3)).sum().backward()
+    opt.step()
+trained = True
+"""
+
+
+def test_an_odd_module_hides_no_other_and_is_counted_in_a_note(tmp_path: Path) -> None:
+    without = ODD.replace("odd = [Raises(), Failing(), Guarded(), nn.LazyLinear(2)]", "")
+    odd, clean = (case.trace for case in trace_cases(tmp_path, {"odd": ODD, "clean": without}).values())
+    rows = {(what, name) for what, name, _ in clean.unmoved}
+    assert {("module", "Average"), ("attribute", "Average.count")} <= rows and not clean.notes
+    assert rows <= {(what, name) for what, name, _ in odd.unmoved}
+    assert odd.notes == [("modules-not-read", "4 modules could not be looked at")]

@@ -1,0 +1,129 @@
+"""Claims about `report.findings`: what is to blame is shown on its line, and nowhere outside the checkout."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from repro_gate.checks.interface import CheckResult
+from repro_gate.report.findings import LEVELS, PLACES, Annotation, Place, annotations_of, inside, place_in
+from repro_gate.report.model import BaseFinding, Reason, Report, WeakenedCheck
+from tests.support import reports
+
+_ENTROPY = CheckResult(
+    id="random-state/os-entropy",
+    category="random-state",
+    status="fail",
+    message="the runs diverged, and training code drew from the operating system's entropy",
+    evidence=("src/train.py:41: rng = default_rng()", "src/data.py:7: random.Random()"),
+    remedy="seed it from the run's seed",
+)
+_REASON = Reason("random-state/os-entropy", "the same, with its evidence", "seed it")
+_PLAIN = replace(reports.FAIL, checklist=(), reasons=reports.FAIL.reasons[:1])
+
+
+def _with(*checks: CheckResult, reasons: tuple[Reason, ...] = ()) -> Report:
+    return replace(reports.FAIL, checklist=checks, reasons=reasons)
+
+
+def test_a_failed_check_is_an_error_on_each_line_that_its_evidence_names() -> None:
+    found = annotations_of(_with(_ENTROPY, reasons=(_REASON,)), "repro.yml")
+    assert [(item.level, item.file, item.line) for item in found] == [("error", "src/train.py", 41), ("error", "src/data.py", 7)]
+    assert found[0].title == "Repro Gate: random-state/os-entropy"
+    assert found[0].message.split("\n") == [_ENTROPY.message, _ENTROPY.evidence[0], "remedy: seed it from the run's seed"]
+
+
+def test_a_reason_that_no_line_is_to_blame_for_stands_at_the_spec() -> None:
+    (found,) = annotations_of(_PLAIN, "jobs/repro.yml")
+    assert (found.level, found.file, found.line, found.title) == ("error", "jobs/repro.yml", None, "Repro Gate: determinism/diverged")
+
+
+def test_a_failed_check_that_is_no_reason_is_an_error_too() -> None:
+    assert [item.level for item in annotations_of(_with(_ENTROPY), "repro.yml")] == ["error", "error"]
+
+
+def test_what_passed_is_skipped_or_was_waived_is_not_annotated() -> None:
+    quiet = tuple(replace(_ENTROPY, status=status) for status in ("pass", "skip", "waived"))
+    assert annotations_of(_with(*quiet), "repro.yml") == ()
+    assert annotations_of(replace(reports.PASS, checklist=()), "repro.yml") == ()
+
+
+def test_errors_come_before_what_is_weakened_and_warnings_last() -> None:
+    base = BaseFinding("origin/main", reports.COMMIT, "head", (WeakenedCheck("determinism.allow", "more is allowed", "repro.yml:12"),))
+    warns = replace(_ENTROPY, id="env/lockfile", status="warn", evidence=())
+    found = annotations_of(replace(_with(warns, _ENTROPY, reasons=reports.FAIL.reasons[:1]), base=base), "jobs/repro.yml")
+    assert [(item.level, item.file, item.line) for item in found] == [
+        ("error", "jobs/repro.yml", None),
+        ("error", "src/train.py", 41),
+        ("error", "src/data.py", 7),
+        ("warning", "jobs/repro.yml", 12),
+        ("warning", "jobs/repro.yml", None),
+    ]
+    assert found[3].title == "Repro Gate: weakened checks" and found[3].message.startswith("determinism.allow: more is allowed")
+
+
+def test_the_folder_of_the_checkout_goes_before_its_paths() -> None:
+    assert annotations_of(_with(_ENTROPY), "sub/repro.yml", "sub")[0].file == "sub/src/train.py"
+
+
+def test_one_check_names_a_bounded_number_of_lines() -> None:
+    many = replace(_ENTROPY, evidence=tuple(f"a.py:{line}: x" for line in range(1, 500)))
+    assert len(annotations_of(_with(many), "repro.yml")) == PLACES
+
+
+@pytest.mark.parametrize(
+    ("evidence", "place"),
+    [
+        ("train.py:41: rng = default_rng()", Place("train.py", 41)),
+        ("train.py:41", Place("train.py", 41)),
+        ("my folder/tr ain.py:3: x", Place("my folder/tr ain.py", 3)),
+        (".github/workflows/ci.yml:7: actions/checkout@v4", Place(".github/workflows/ci.yml", 7)),
+        ("cudnn.benchmark is True from step 3 on, set at src/train.py:17", Place("src/train.py", 17)),
+        ("cudnn.benchmark set to True at src/train.py:17, in step 3", Place("src/train.py", 17)),
+        ("2 calls take the name from a variable (src/load.py:9: load_dataset(name))", Place("src/load.py", 9)),
+        ("train.py", None),
+        ("train.py:0: x", None),
+        ("train.py:41x", None),
+        ("repro.yml: no `env.lockfile`, and no lockfile beside it", None),
+        ("sha256:123", None),
+        ("cuda:0", None),
+        ("localhost:8080: refused", None),
+        ("/etc/passwd.txt:3: x", None),
+        ("../other/train.py:3: x", None),
+        ("a/../../b.py:3: x", None),
+        ("set at /usr/lib/x.py:3", None),
+        ("C:\\x.py:3: x", None),
+        ("tr\u202eain.py:3: x", None),
+        ("tr\nain.py:3: x", None),
+        ("train.py:99999999: x", None),
+    ],
+)
+def test_a_line_is_taken_from_evidence_only_where_it_names_a_file_of_the_checkout(evidence: str, place: Place | None) -> None:
+    assert place_in(evidence) == place
+
+
+@given(st.text(max_size=80) | st.from_regex(r"[./a-z ]{0,20}\.py:[0-9]{1,8}(: x)?", fullmatch=True), st.sampled_from(["", "sub", "a/b"]))
+def test_no_place_lies_outside_the_checkout(evidence: str, prefix: str) -> None:
+    place = place_in(evidence, prefix)
+    if place is not None:
+        assert not place.file.startswith("/") and ".." not in place.file.split("/") and "\n" not in place.file
+        assert place.file.startswith(prefix) and place.line is not None and 1 <= place.line < 10**7
+
+
+@pytest.mark.parametrize("path", ["", ".", "..", "/repro.yml", "../repro.yml", "a/../..", "a\\b.yml", "a\x1b.yml", "a" * 500])
+def test_a_spec_outside_the_checkout_is_no_place(path: str) -> None:
+    assert inside(path) is None
+    assert annotations_of(_PLAIN, path)[0].file is None
+
+
+@pytest.mark.parametrize(
+    "report", [*reports.ALL.values(), reports.hostile(), reports.enormous(tensors=50)], ids=[*reports.ALL, "hostile", "large"]
+)
+def test_any_report_gives_annotations_of_a_bounded_size(report: Report) -> None:
+    found = annotations_of(report, report.subject.spec)
+    for item in found:
+        assert isinstance(item, Annotation) and item.level in LEVELS and len(item.title) <= 120 and len(item.message) <= 2_500
+    assert len(set(found)) == len(found)

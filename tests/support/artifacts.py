@@ -1,0 +1,40 @@
+"""Reads files as the gate does: in one start of an interpreter, the tests' own where none is named."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from repro_gate.compare.artifacts import Artifact, LeafDifference, compare_artifacts
+from repro_gate.compare.model import Distance
+from repro_gate.runs.artifacts import Interpreter, in_place, read
+from repro_gate.sandbox.identity import Isolation
+
+
+def read_files(*paths: Path, python: str = sys.executable, seconds: float = 120, **more: str) -> list[Artifact]:
+    """What the files hold, in order; `more` goes into the environment."""
+    return _read(paths, python, seconds, False, more)[0]
+
+
+def distances(a: Path, b: Path) -> dict[str, Distance]:
+    """How far the tensors of two files are apart, by name."""
+    return {name: distance for (_, name), distance in _read((a, b), sys.executable, 120, True, {})[1].items()}
+
+
+def differences(a: Artifact, b: Artifact) -> tuple[LeafDifference, ...]:
+    """What differs, without a name for the file."""
+    return compare_artifacts(a, b, "")
+
+
+def _read(
+    paths: tuple[Path, ...], python: str, seconds: float, pairs: bool, more: Mapping[str, str]
+) -> tuple[list[Artifact], dict[tuple[int, str], Distance]]:
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        for name in ("empty", "tmp"):
+            (place / name).mkdir()
+        items = [item for path in paths for item in in_place(path)]
+        return read(items, Interpreter(python, {**os.environ, **more}, Isolation(), place), seconds, pairs=pairs)
