@@ -77,9 +77,11 @@ def run_bare(place: Place, command: str, condition: Arm) -> None:
 
 def run_probed(place: Place, command: str, condition: Arm, name: str, *, keep_final: bool = False, reference: Sequence[Trace] = ()) -> Run:
     """Run the same command under the probe; `name` is the folder of its traces. Raises RunFailed."""
-    spec = Spec(place.root / "repro.yml", train=Train(run=command))
-    site = Site(place.root, place.workspace, place.workspace, place.root / "runs", OUTER)
-    run = launch(spec, Plan(name, condition, keep_final, None, tuple(reference)), site, lambda _: None)
+    spec = Spec(path=place.root / "repro.yml", train=Train(run=command))
+    site = Site(place=place.root, workspace=place.workspace, cwd=place.workspace, traces=place.root / "runs", outer=OUTER)
+    run = launch(
+        spec, Plan(name=name, arm=condition, keep_final=keep_final, keep_step=None, reference=tuple(reference)), site, lambda _: None
+    )
     if not run.good:
         raise RunFailed(f"{command}: {run.outcome}: {run.problem}\n" + "\n".join(run.ended.tail[-40:]))
     return run

@@ -87,15 +87,15 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError(f"--keep-traces {options.keep_traces}: already exists and is not empty", remedy="name a new folder")
     spec = load_spec(Path(options.spec), options.overrides, seed=options.seed, steps=options.steps)
     chosen = Options(
-        options.spec,
-        tuple(options.overrides),
-        options.seed,
-        options.steps,
-        options.base,
-        options.policy,
-        options.against,
-        options.fail_fast,
-        options.keep_traces,
+        spec_as_given=options.spec,
+        overrides=tuple(options.overrides),
+        seed=options.seed,
+        steps=options.steps,
+        base=options.base,
+        policy=options.policy,
+        against=options.against,
+        fail_fast=options.fail_fast,
+        keep_traces=options.keep_traces,
         cache=not options.no_cache,
         isolation=choose(os.environ),
     )

@@ -55,7 +55,7 @@ class SelfCheck:
         return self.stable and self.covered == self.inputs > 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ConfigHash:
     """Hashes are `sha256:` and 64 hex digits. Inputs are sorted by name, values as `plain` has them; `self_check` is None where none was
     made."""
@@ -73,7 +73,13 @@ def hash_inputs(recipe: Inputs, platform: Inputs) -> ConfigHash:
     ValueError for a value that is nested too deep."""
     halves = (_plain_inputs(recipe), _plain_inputs(platform))
     roots = [root_hash(half, _section_hashes(_input_hashes(inputs))) for half, inputs in zip(ROOTS, halves, strict=True)]
-    return ConfigHash(_shown(_hash("config", b"".join(roots))), _shown(roots[0]), _shown(roots[1]), *halves)
+    return ConfigHash(
+        config_hash=_shown(_hash("config", b"".join(roots))),
+        recipe=_shown(roots[0]),
+        platform=_shown(roots[1]),
+        recipe_inputs=halves[0],
+        platform_inputs=halves[1],
+    )
 
 
 def self_checked(given: ConfigHash) -> ConfigHash:

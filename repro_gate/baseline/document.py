@@ -47,7 +47,14 @@ def from_json(document: object) -> ConfigHash:
                 remedy="it was edited by hand or cut short: make it again with `repro-gate run` (a baseline: `repro-gate baseline`)",
             )
     self_check = _self_check(fields.get("self_check"), len(recipe) + len(platform))
-    return ConfigHash(made.config_hash, made.recipe, made.platform, made.recipe_inputs, made.platform_inputs, self_check)
+    return ConfigHash(
+        config_hash=made.config_hash,
+        recipe=made.recipe,
+        platform=made.platform,
+        recipe_inputs=made.recipe_inputs,
+        platform_inputs=made.platform_inputs,
+        self_check=self_check,
+    )
 
 
 def inputs_from_json(document: object, where: str) -> dict[str, InputValue]:

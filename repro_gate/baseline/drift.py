@@ -31,10 +31,28 @@ def judge(baseline: Baseline, hashed: ConfigHash, outcomes: Sequence[Outcome], o
     if not parts:
         message = f"{why}, results are bitwise identical to the baseline"
         remedy = "`repro-gate baseline` records the new inputs with the same results"
-        return BaselineFinding("no-op", message, inputs, (), gap, (), entry.recorded, remedy)
+        return BaselineFinding(
+            status="no-op",
+            message=message,
+            changed_inputs=inputs,
+            unlike=(),
+            loss_gap=gap,
+            outside=(),
+            recorded=entry.recorded,
+            remedy=remedy,
+        )
     bits = f"results differ: {_named(parts)}{_far(gap)}" if parts != ("seeds",) else "no seed is in both, so results cannot be compared"
     message = f"{why}, {bits}"
-    return BaselineFinding("changed", message, inputs, parts, _finite(gap), _changed_facts(entry.outside, outside), entry.recorded, _RENEW)
+    return BaselineFinding(
+        status="changed",
+        message=message,
+        changed_inputs=inputs,
+        unlike=parts,
+        loss_gap=_finite(gap),
+        outside=_changed_facts(entry.outside, outside),
+        recorded=entry.recorded,
+        remedy=_RENEW,
+    )
 
 
 def merge(baseline: Baseline | None, entry: Entry) -> Baseline:
@@ -99,19 +117,30 @@ def _new_platform(baseline: Baseline, hashed: ConfigHash, outcomes: Sequence[Out
     remedy = "`repro-gate baseline` on this platform records its result beside the others; commit repro.baseline.yml"
     nothing = f"{FILE_NAME} holds nothing for this platform"
     if not baseline.entries:
-        return BaselineFinding("new-platform", nothing, remedy=remedy)
+        return BaselineFinding(status="new-platform", message=nothing, remedy=remedy)
     same = [entry for entry in baseline.entries.values() if entry.recipe == hashed.recipe]
     nearest = min(same or baseline.entries.values(), key=lambda entry: (len(_changed_platform(entry, hashed)), entry.platform))
     inputs = _changed_platform(nearest, hashed)
     changes = _named([f"{item.name} {item.before or 'absent'} -> {item.after or 'absent'}" for item in inputs])
     if not same:
         message = f"{nothing}, and these inputs for no other platform; the nearest one differs in {changes}"
-        return BaselineFinding("new-platform", message, inputs, recorded=nearest.recorded, remedy=remedy, unknown_recipe=True)
+        return BaselineFinding(
+            status="new-platform", message=message, changed_inputs=inputs, recorded=nearest.recorded, remedy=remedy, unknown_recipe=True
+        )
     differing = unlike(nearest.outcomes, outcomes)
     bits = f"other results ({_named(differing)})" if differing else "the same results"
     message = f"{nothing}; the nearest platform has the same recipe and {bits}, and differs in {changes}"
     gap = _finite(loss_gap(nearest.outcomes, outcomes))
-    return BaselineFinding("new-platform", message, inputs, differing, gap, (), nearest.recorded, remedy)
+    return BaselineFinding(
+        status="new-platform",
+        message=message,
+        changed_inputs=inputs,
+        unlike=differing,
+        loss_gap=gap,
+        outside=(),
+        recorded=nearest.recorded,
+        remedy=remedy,
+    )
 
 
 def _unchanged(entry: Entry, outcomes: Sequence[Outcome], gap: float | None) -> BaselineFinding:
@@ -121,7 +150,10 @@ def _unchanged(entry: Entry, outcomes: Sequence[Outcome], gap: float | None) -> 
     artifacts = len({name for old, new in pairs for name in old.artifacts.keys() & new.artifacts})
     what = [names[part] for part in parts] + ([f"{artifacts} artifact" + ("s" if artifacts > 1 else "")] if artifacts else [])
     return BaselineFinding(
-        "unchanged", f"same inputs, bitwise identical results: {', '.join(what) or 'steps'}", loss_gap=_finite(gap), recorded=entry.recorded
+        status="unchanged",
+        message=f"same inputs, bitwise identical results: {', '.join(what) or 'steps'}",
+        loss_gap=_finite(gap),
+        recorded=entry.recorded,
     )
 
 
@@ -146,7 +178,16 @@ def _drift(entry: Entry, parts: tuple[str, ...], gap: float | None, outside: Map
             "something outside the hashed inputs changed: an undeclared data file, a download, a rebuilt library, firmware, faulty "
             "memory. If the new result is right, record it with `repro-gate baseline`"
         )
-    return BaselineFinding("drift", message, (), parts, _finite(gap), facts, entry.recorded, remedy)
+    return BaselineFinding(
+        status="drift",
+        message=message,
+        changed_inputs=(),
+        unlike=parts,
+        loss_gap=_finite(gap),
+        outside=facts,
+        recorded=entry.recorded,
+        remedy=remedy,
+    )
 
 
 def _pairs(recorded: Sequence[Outcome], now: Sequence[Outcome]) -> list[tuple[Outcome, Outcome]]:
@@ -171,7 +212,13 @@ def _changed_platform(entry: Entry, hashed: ConfigHash) -> tuple[ChangedInput, .
 
 
 def _config_hash_of(entry: Entry) -> ConfigHash:
-    return ConfigHash(entry.config_hash, entry.recipe, entry.platform, entry.recipe_inputs, entry.platform_inputs)
+    return ConfigHash(
+        config_hash=entry.config_hash,
+        recipe=entry.recipe,
+        platform=entry.platform,
+        recipe_inputs=entry.recipe_inputs,
+        platform_inputs=entry.platform_inputs,
+    )
 
 
 def _named(names: Sequence[str]) -> str:

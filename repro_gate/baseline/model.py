@@ -12,7 +12,7 @@ STATUSES = ("unchanged", "no-op", "changed", "drift", "new-platform")
 FILE_NAME = "repro.baseline.yml"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """The bits that a deterministic run ended with. Digests are `sha256:` and 64 hex digits, None where nothing of the kind was recorded.
 
@@ -30,7 +30,7 @@ class Outcome:
     loss_curve: tuple[tuple[int, str], ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """What is recorded for one platform root. `outside` are facts that are no inputs (imported distributions, kernel, C library), by name:
     what is looked at first where the same config hash gives other bits."""
@@ -53,7 +53,7 @@ class Baseline:
     entries: Mapping[str, Entry] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BaselineFinding:
     """This gate run compared with the baseline. `message` is one sentence; `changed_inputs` are inputs that differ, `outside` facts outside
     the inputs that do (`name: before -> after`), `unlike` the parts of the outcome whose bits differ (`losses`, `artifact out/a.pt`).
@@ -70,7 +70,7 @@ class BaselineFinding:
     unknown_recipe: bool = False  # of a new platform: no other has this recipe either, so nothing speaks for its bits
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AgainstFinding:
     """This gate run compared with another ref's checkout, gated in the same call. `status`: `unchanged` (same recipe), `no-op` (the recipe
     inputs changed, results did not), `changed`, or `inconclusive` (the ref's own runs could not be compared; `message` says why)."""

@@ -33,13 +33,13 @@ def outcome_of(run: Run, artifacts: Mapping[str, Artifact]) -> Outcome:
     traces = processes(run.traces)
     first = next(iter(traces.values()), None)
     return Outcome(
-        run.plan.arm.seed,
-        run.steps,
-        _digest("losses", _final(traces, LOSSES)),
-        _digest("weights", _final(traces, WEIGHTS)),
-        _digest("optimizer", _final(traces, OPTIMIZER)),
-        {name: _artifact(item) for name, item in sorted(artifacts.items()) if item.format != "refused"},
-        () if first is None else _curve(losses_of(first)),
+        seed=run.plan.arm.seed,
+        steps=run.steps,
+        losses=_digest("losses", _final(traces, LOSSES)),
+        weights=_digest("weights", _final(traces, WEIGHTS)),
+        optimizer=_digest("optimizer", _final(traces, OPTIMIZER)),
+        artifacts={name: _artifact(item) for name, item in sorted(artifacts.items()) if item.format != "refused"},
+        loss_curve=() if first is None else _curve(losses_of(first)),
     )
 
 

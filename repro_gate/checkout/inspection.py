@@ -22,7 +22,7 @@ SUBMODULE = "160000"
 _DEEPEST_SUBMODULE = 32
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Checkout:
     """The folder under test.
 
@@ -56,21 +56,21 @@ def inspect_checkout(directory: Path) -> Checkout:
         raise UsageError(f"{directory} is not a folder", reason_id="workspace/no-folder")
     marked = next((folder for folder in (directory, *directory.parents) if os.path.lexists(folder / ".git")), None)
     if marked is None:
-        return Checkout(directory)
+        return Checkout(root=directory)
     try:
         top = os.fsdecode(git(directory, "rev-parse", "--show-toplevel").removesuffix(b"\n"))
     except FileNotFoundError:
-        return Checkout(directory, notes=("git is not installed: the folder is taken as it is",))
+        return Checkout(root=directory, notes=("git is not installed: the folder is taken as it is",))
     except GitFailed as error:
         if "not a git repository" in str(error) or "must be run in a work tree" in str(error):
-            return Checkout(directory, notes=(f"{marked / '.git'} is no usable repository: the folder is taken as it is",))
+            return Checkout(root=directory, notes=(f"{marked / '.git'} is no usable repository: the folder is taken as it is",))
         raise unusable(marked, error) from error
     root = Path(os.path.realpath(top))
     if root != marked:
-        return Checkout(directory, notes=(f"git takes {root} for the top level of {marked}: the folder is taken as it is",))
+        return Checkout(root=directory, notes=(f"git takes {root} for the top level of {marked}: the folder is taken as it is",))
     try:
         if directory != root and _is_ignored(root, directory):
-            return Checkout(directory, notes=(f"git ignores this folder in {root}: it is taken as it is",))
+            return Checkout(root=directory, notes=(f"git ignores this folder in {root}: it is taken as it is",))
         return _inspect(root)
     except GitFailed as error:
         raise unusable(root, error) from error
@@ -120,7 +120,15 @@ def _inspect(root: Path) -> Checkout:
     uncommitted = sorted(set(_uncommitted(root, "", uninitialised)), key=os.fsencode)
     notes = tuple(f"submodule {path} is not initialised: its files are missing" for path in uninitialised)
     remote = any(_REMOTE.fullmatch(name) for name in config_names(root))
-    return Checkout(root, commit or None, tuple(uncommitted), True, remote, tuple(uninitialised), notes)
+    return Checkout(
+        root=root,
+        commit=commit or None,
+        uncommitted=tuple(uncommitted),
+        is_git=True,
+        has_remote=remote,
+        uninitialised=tuple(uninitialised),
+        notes=notes,
+    )
 
 
 def _uncommitted(root: Path, prefix: str, uninitialised: list[str]) -> Iterator[str]:

@@ -103,7 +103,7 @@ def _reports(a: Mapping[str, Any], b: Mapping[str, Any]) -> Comparison:
     found = None
     if differing:
         detail = f"kinds that differ in any step: {', '.join(kinds)}" if kinds else ""
-        found = Divergence(differing[0], kinds[0] if kinds else "parameter", _ANY, detail=detail)
+        found = Divergence(step=differing[0], kind=kinds[0] if kinds else "parameter", name=_ANY, detail=detail)
     elif not equal_length:
         found = unequal_length(sum(step >= 0 for step in left), sum(step >= 0 for step in right))
     return Comparison(

@@ -75,7 +75,9 @@ def _gap(a: float, b: float) -> float:
 def weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
     """What was measured at the end and differs: parameters before optimizer state, farthest first (by relative L2, NaN before all)."""
     found = [
-        Divergence(item.step, item.kind, item.name, label, dtype=item.dtype, shape=item.shape, distance=distance_of(item))
+        Divergence(
+            step=item.step, kind=item.kind, name=item.name, process=label, dtype=item.dtype, shape=item.shape, distance=distance_of(item)
+        )
         for label, trace in second.items()
         for item in trace.distances
         if item.step == len(trace.steps) - 1 and item.kind in ("parameter", "optimizer") and differs(item)

@@ -6,7 +6,7 @@ Produced by the pure functions of `analysis`, carried by the report. Imports not
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 
 KINDS = ("rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer", "artifact")
 STEPS = "steps"  # the name of a divergence in the number of optimizer steps
@@ -26,7 +26,7 @@ class Distance:
     relative_l2: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Divergence:
     """One recorded quantity in which two runs differ. `step` is -1 for state before the first optimizer step."""
 
@@ -34,7 +34,6 @@ class Divergence:
     kind: str  # one of KINDS
     name: str
     process: str = "main"  # which traced process: `main`, `rank0`, …
-    _: KW_ONLY
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
     values: tuple[str, str] | None = None  # the two values where they are short (losses, learning rates): both as text

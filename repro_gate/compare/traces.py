@@ -28,7 +28,9 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
     found: list[tuple[int, float, Divergence]] = []  # (step, place in the process's order, …)
     for label in [*first, *(label for label in second if label not in first)]:
         if label not in first or label not in second:
-            missing = Divergence(-1, "parameter", f"process {label}", label, detail=ONLY_FIRST if label in first else ONLY_SECOND)
+            missing = Divergence(
+                step=-1, kind="parameter", name=f"process {label}", process=label, detail=ONLY_FIRST if label in first else ONLY_SECOND
+            )
             found.append((-1, -1, missing))
             tally.unmatched = tally.unmatched or missing
             continue
@@ -180,7 +182,7 @@ def _unequal_lengths(first: Mapping[str, Trace], second: Mapping[str, Trace]) ->
 def unequal_length(first: int, second: int, label: str = "main") -> Divergence:
     """The divergence of a process that took more steps in one run than in the other."""
     detail = f"{first} optimizer steps in the first run, {second} in the second"
-    return Divergence(min(first, second), "optimizer", STEPS, label, detail=detail)
+    return Divergence(step=min(first, second), kind="optimizer", name=STEPS, process=label, detail=detail)
 
 
 def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
@@ -193,20 +195,20 @@ def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
         at = places.pop(0) if places else None
         values = (a.values[index], b.values[at]) if at is not None and index < len(a.values) and at < len(b.values) else None
         if at is None:
-            yield Divergence(a.step, a.kind, name, label, dtype=dtype, shape=shape, detail=ONLY_FIRST)
+            yield Divergence(step=a.step, kind=a.kind, name=name, process=label, dtype=dtype, shape=shape, detail=ONLY_FIRST)
         elif b.rows[at][1:] != (dtype, shape):
             detail = f"{dtype} {list(shape)} in the first run, {b.rows[at][1]} {list(b.rows[at][2])} in the second"
-            yield Divergence(a.step, a.kind, name, label, dtype=dtype, shape=shape, values=values, detail=detail)
+            yield Divergence(step=a.step, kind=a.kind, name=name, process=label, dtype=dtype, shape=shape, values=values, detail=detail)
         elif _digest(a, index) != _digest(b, at):
-            yield Divergence(a.step, a.kind, name, label, dtype=dtype, shape=shape, values=values)
+            yield Divergence(step=a.step, kind=a.kind, name=name, process=label, dtype=dtype, shape=shape, values=values)
     for at in (at for places in counterparts.values() for at in places):
         name, dtype, shape = b.rows[at]
-        yield Divergence(b.step, b.kind, name, label, dtype=dtype, shape=shape, detail=ONLY_SECOND)
+        yield Divergence(step=b.step, kind=b.kind, name=name, process=label, dtype=dtype, shape=shape, detail=ONLY_SECOND)
 
 
 def _all_rows(label: str, block: Block, detail: str) -> Iterator[Divergence]:
     for name, dtype, shape in block.rows:
-        yield Divergence(block.step, block.kind, name, label, dtype=dtype, shape=shape, detail=detail)
+        yield Divergence(step=block.step, kind=block.kind, name=name, process=label, dtype=dtype, shape=shape, detail=detail)
 
 
 def _digest(block: Block, index: int) -> bytes:

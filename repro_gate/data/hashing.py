@@ -44,7 +44,7 @@ _LEGACY_TEXT = bytes(range(32, 127)) + b"\n\r\t\f\b"  # dvc_data/hashfile/istext
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Reading:
     """What was found at one path: `digests` by kind, as a declaration writes them, or in `problem` why there are none.
 
@@ -83,7 +83,7 @@ class Reading:
 
 def read_digests(wanted: Collection[Wanted], progress: Progress | None = None, cache: DataCache | None = None) -> dict[Wanted, Reading]:
     """A reading for each wanted path and kinds of digest."""
-    readings = {key: Reading(*key) for key in wanted}
+    readings = {(path, kinds): Reading(path=path, kinds=kinds) for path, kinds in wanted}
     unread = [(reading, listing) for reading in readings.values() if (listing := _plan(reading, cache)) is not None]
     read_at = time.time_ns()
     _digest_all(unread, progress, sum(reading.size for reading in readings.values()))

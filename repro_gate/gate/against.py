@@ -69,9 +69,9 @@ def compare_with_ref(
     try:
         return _compared(other, checkout, evidence, here, hashed, options)
     except _Undecided as why:
-        return AgainstFinding(other.ref, other.commit, "inconclusive", str(why))
+        return AgainstFinding(ref=other.ref, commit=other.commit, status="inconclusive", message=str(why))
     except (GateError, GitFailed, OSError, ValueError) as error:
-        return AgainstFinding(other.ref, other.commit, "inconclusive", f"its training could not be run: {error}")
+        return AgainstFinding(ref=other.ref, commit=other.commit, status="inconclusive", message=f"its training could not be run: {error}")
 
 
 class _Undecided(Exception):
@@ -144,12 +144,28 @@ def _finding(other: Other, inputs: tuple[ChangedInput, ...], found: Comparison) 
     gap = max((gap for _, gap in found.loss_gaps), default=None)
     names = ", ".join(item.name for item in inputs[:5]) + (f" and {len(inputs) - 5} more" if len(inputs) > 5 else "")
     if found.identical and not inputs:
-        return AgainstFinding(ref, commit, "unchanged", f"same recipe as {ref}, bitwise identical results", loss_gap=gap)
+        return AgainstFinding(
+            ref=ref, commit=commit, status="unchanged", message=f"same recipe as {ref}, bitwise identical results", loss_gap=gap
+        )
     if found.identical:
         return AgainstFinding(
-            ref, commit, "no-op", f"inputs changed ({names}), results are bitwise identical to those of {ref}", inputs, None, gap
+            ref=ref,
+            commit=commit,
+            status="no-op",
+            message=f"inputs changed ({names}), results are bitwise identical to those of {ref}",
+            changed_inputs=inputs,
+            first_divergence=None,
+            loss_gap=gap,
         )
     first = found.first_divergence
     why = f"inputs changed ({names})" if inputs else "no input of the recipe changed"
     at = "" if first is None else f" {place_of(first, found.steps)}"
-    return AgainstFinding(ref, commit, "changed", f"{why}, results diverge from those of {ref}{at}", inputs, first, gap)
+    return AgainstFinding(
+        ref=ref,
+        commit=commit,
+        status="changed",
+        message=f"{why}, results diverge from those of {ref}{at}",
+        changed_inputs=inputs,
+        first_divergence=first,
+        loss_gap=gap,
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 from repro_gate.sandbox.identity import Isolation
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """Every field has the default of a bare `repro-gate run`. `overrides`, `seed` and `steps` are laid over whichever spec judges."""
 

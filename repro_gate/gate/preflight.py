@@ -60,7 +60,7 @@ _SHM_REMEDY = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Facts:
     """What one look at this machine showed. None: it cannot be known."""
 
@@ -91,13 +91,13 @@ def look(environment: Mapping[str, str], root: Path = Path("/")) -> Facts:
     nvidia = any(name.startswith("nvidia") for name in devices)
     total, free = _space(root / "dev/shm")
     return Facts(
-        devices,
-        driver_complaint() if nvidia else "",
-        driver_version() if nvidia else "",
-        any((root / "usr/local").glob("cuda*/compat/libcuda.so*")),
-        _container(environment, root),
-        total,
-        free,
+        devices=devices,
+        complaint=driver_complaint() if nvidia else "",
+        driver=driver_version() if nvidia else "",
+        compatible=any((root / "usr/local").glob("cuda*/compat/libcuda.so*")),
+        container=_container(environment, root),
+        shm_total=total,
+        shm_free=free,
     )
 
 

@@ -32,7 +32,7 @@ from repro_gate.sandbox.selection import SAME_USER_REMEDY
 from repro_gate.spec.model import Spec
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Found:
     """What the report is made of, besides the series."""
 
@@ -87,20 +87,20 @@ def _findings(
 ) -> Findings:
     """What the verdict is made of. What was recorded before does not judge what is to be recorded now."""
     return Findings(
-        found.evidence.spec,
-        tuple(SeedResult(seed, comparison) for seed, comparison in series.comparisons.items()),
-        tuple(series.runs),
-        checklist,
-        cost,
-        series.artifact_notes,
-        series.interrupted,
-        series.stopped_early,
-        None if options.locking else held,
-        found.against,
-        "" if options.locking else _not_held(found),
-        unproven(found.hashed),
-        series.unrecorded,
-        (*found.judged.notes, *found.evidence.notes, *series.notes),
+        spec=found.evidence.spec,
+        comparisons=tuple(SeedResult(seed, comparison) for seed, comparison in series.comparisons.items()),
+        runs=tuple(series.runs),
+        checklist=checklist,
+        cost=cost,
+        artifact_notes=series.artifact_notes,
+        interrupted=series.interrupted,
+        stopped_early=series.stopped_early,
+        baseline=None if options.locking else held,
+        against=found.against,
+        not_compared="" if options.locking else _not_held(found),
+        unproven=unproven(found.hashed),
+        unrecorded=series.unrecorded,
+        remarks=(*found.judged.notes, *found.evidence.notes, *series.notes),
     )
 
 

@@ -83,7 +83,14 @@ def gate(spec: Spec, options: Options, watch: Watch) -> GateResult:
         recorded = sound and (options.locking or judged.baseline is not None)  # else nobody asks for it, and artifacts need not be read
         entry = record_of(series, hashed, evidence.machine, started) if hashed is not None and recorded else None
         against = None if other is None else compare_with_ref(other, checkout, evidence, series, hashed, options)
-        found = Found(judged, evidence, hashed, entry, against, _worth_knowing(found_before, facts, series.runs))
+        found = Found(
+            judged=judged,
+            evidence=evidence,
+            hashed=hashed,
+            entry=entry,
+            against=against,
+            before=_worth_knowing(found_before, facts, series.runs),
+        )
         return GateResult(make_report(options, series, found, started, monotonic() - clock), entry)
 
 

@@ -28,7 +28,7 @@ _SHOWN = 3  # lines of a check's evidence in its reason
 REQUIRED_DEVICE = "hardware/device"  # training elsewhere says nothing about the device that the spec requires
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Findings:
     """What the verdict rests on. `interrupted` is the reason for which the series ended early, where it did."""
 

@@ -73,7 +73,7 @@ def _print_error(text: str) -> None:
     from repro_gate.github import workflow
     from repro_gate.report.findings import Annotation
 
-    print(workflow.annotation(Annotation("error", "Repro Gate", text)), flush=True)
+    print(workflow.annotation(Annotation(level="error", title="Repro Gate", message=text)), flush=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from enum import Enum
 
 from repro_gate.escape import for_terminal
@@ -29,14 +29,13 @@ class Activity(Enum):
     NOTHING = "nothing"  # do nothing, and say why; the step is green
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Decision:
     """What to do for one event. `pull` is the pull request where the event has it, `find_by` says how to find it where not."""
 
     activity: Activity
     reason: str = ""  # a sentence for REFUSE and NOTHING
     remedy: str = ""
-    _: KW_ONLY
     pull: PullRequest | None = None
     find_by: str = ""  # ``: there is none; `number:7`: by its number; `commit:SHA`: an open pull request whose head this is
     tested_sha: str = ""  # the commit that this job tests, by its event; empty: whatever is checked out
@@ -55,12 +54,14 @@ def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
     event = payload_of(job.event, job.event_name, PullRequestEvent)
     pull, target = event.pull_request, job.event_name == "pull_request_target"
     if pull.state == "closed" or event.action == "closed":
-        return Decision(Activity.NOTHING, f"pull request {pull.number} is closed: there is nothing to gate", pull=pull)
+        return Decision(activity=Activity.NOTHING, reason=f"pull request {pull.number} is closed: there is nothing to gate", pull=pull)
     if inputs.pull_request not in (None, pull.number):
         reason = f"`pull_request: {inputs.pull_request}` is not the pull request of this event, which is {pull.number}"
-        return Decision(Activity.REFUSE, reason, "leave the input out: it is for events that name no pull request", pull=pull)
+        return Decision(
+            activity=Activity.REFUSE, reason=reason, remedy="leave the input out: it is for events that name no pull request", pull=pull
+        )
     if not pull.fork or inputs.allow_forks or not (target or job.self_hosted):
-        return Decision(Activity.GATE, pull=pull, tested_sha=pull.head.sha)
+        return Decision(activity=Activity.GATE, pull=pull, tested_sha=pull.head.sha)
     fork = "a fork that has been deleted" if pull.head_repository is None else f"the fork {_shown(pull.head_repository)}"
     if target:
         why = "`pull_request_target` has the repository's secrets and a token that may write: untrusted code would run beside them"
@@ -74,7 +75,7 @@ def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
             f"gate forks on a runner of GitHub's, or copy the change to a branch `pull-request/{pull.number}` of this repository once "
             'somebody has read it; `with: {allow_forks: "true"}` lets whoever opens a pull request run code on this machine'
         )
-    return Decision(Activity.REFUSE, f"pull request {pull.number} is of {fork}, and {why}", remedy, pull=pull)
+    return Decision(activity=Activity.REFUSE, reason=f"pull request {pull.number} is of {fork}, and {why}", remedy=remedy, pull=pull)
 
 
 def _of_comment(inputs: Inputs, job: Job) -> Decision:
@@ -84,40 +85,42 @@ def _of_comment(inputs: Inputs, job: Job) -> Decision:
         return _unknown(inputs, job)
     if not inputs.allow_forks:
         return Decision(
-            Activity.REFUSE,
-            f"a comment on pull request {issue.number} started this job: it has the repository's secrets and a token that may write, "
-            "and the code that it has checked out may be untrusted",
-            'gate in `on: pull_request`; `with: {allow_forks: "true"}` lets the code of that pull request run with this job\'s rights',
+            activity=Activity.REFUSE,
+            reason=f"a comment on pull request {issue.number} started this job: it has the repository's secrets and a token that may "
+            "write, and the code that it has checked out may be untrusted",
+            remedy='gate in `on: pull_request`; `with: {allow_forks: "true"}` lets the code of that pull request run with '
+            "this job's rights",
         )
-    return Decision(Activity.GATE, find_by=_chosen(inputs) or f"number:{issue.number}")
+    return Decision(activity=Activity.GATE, find_by=_chosen(inputs) or f"number:{issue.number}")
 
 
 def _of_push(inputs: Inputs, job: Job) -> Decision:
     """A branch or a tag was pushed. Who can push to this repository is trusted, on whatever runner."""
     if job.event is not None and payload_of(job.event, job.event_name, PushEvent).deleted:
-        return Decision(Activity.NOTHING, f"{_shown(job.ref)} was deleted: there is nothing to gate")
+        return Decision(activity=Activity.NOTHING, reason=f"{_shown(job.ref)} was deleted: there is nothing to gate")
     copied = _COPIED.fullmatch(job.ref)
     by = f"number:{copied[1]}" if copied else f"commit:{job.sha}" if job.ref.startswith("refs/heads/") else ""
-    return Decision(Activity.GATE, find_by=_chosen(inputs) or by, tested_sha=job.sha)
+    return Decision(activity=Activity.GATE, find_by=_chosen(inputs) or by, tested_sha=job.sha)
 
 
 def _of_workflow_run(_inputs: Inputs, _job: Job) -> Decision:
     return Decision(
-        Activity.REFUSE,
-        "`workflow_run` has the repository's secrets and a token that may write: code of the run that it names must not run beside them",
-        "to post that run's report: `with: {command: comment}`; to gate, do it in the workflow that this one waits for",
+        activity=Activity.REFUSE,
+        reason="`workflow_run` has the repository's secrets and a token that may write: code of the run that it names must "
+        "not run beside them",
+        remedy="to post that run's report: `with: {command: comment}`; to gate, do it in the workflow that this one waits for",
     )
 
 
 def _of_no_pull_request(inputs: Inputs, _job: Job) -> Decision:
     """Merge queues, schedules and starts by hand: no pull request but one that the input names, whose head the job has checked out."""
-    return Decision(Activity.GATE, find_by=_chosen(inputs))
+    return Decision(activity=Activity.GATE, find_by=_chosen(inputs))
 
 
 def _unknown(inputs: Inputs, job: Job) -> Decision:
     """Any other event: gate what is checked out, and comment nowhere."""
     reason = "" if inputs.pull_request is not None else f"the event {_shown(job.event_name)} names no pull request to comment on"
-    return Decision(Activity.GATE, reason, find_by=_chosen(inputs))
+    return Decision(activity=Activity.GATE, reason=reason, find_by=_chosen(inputs))
 
 
 _TO_GATE: Mapping[str, Callable[[Inputs, Job], Decision]] = {
@@ -138,16 +141,17 @@ def _to_comment(inputs: Inputs, job: Job) -> Decision:
     """`command: comment`: post the report of the run that has ended. Which pull request is asked of GitHub, never of the run's files."""
     if job.event_name != "workflow_run":
         return Decision(
-            Activity.REFUSE,
-            f"`command: comment` is for `workflow_run`, and this is {_shown(job.event_name)}",
-            "post from a workflow of its own: `on: {workflow_run: {workflows: [NAME OF THE GATE'S WORKFLOW], types: [completed]}}`, "
+            activity=Activity.REFUSE,
+            reason=f"`command: comment` is for `workflow_run`, and this is {_shown(job.event_name)}",
+            remedy="post from a workflow of its own: `on: {workflow_run: {workflows: [NAME OF THE GATE'S WORKFLOW], types: [completed]}}`, "
             "with `permissions: {actions: read, pull-requests: write}` and a step `with: {command: comment}`",
         )
     if inputs.pull_request is not None:
         return Decision(
-            Activity.REFUSE,
-            f"`pull_request: {inputs.pull_request}` cannot be chosen here: a report goes to the pull request of the run that it is from",
-            "leave the input `pull_request` out of the step that has `command: comment`",
+            activity=Activity.REFUSE,
+            reason=f"`pull_request: {inputs.pull_request}` cannot be chosen here: a report goes to the pull request of the "
+            "run that it is from",
+            remedy="leave the input `pull_request` out of the step that has `command: comment`",
         )
     event = payload_of(job.event, job.event_name, WorkflowRunEvent)
     run, reason = event.workflow_run, ""
@@ -158,8 +162,8 @@ def _to_comment(inputs: Inputs, job: Job) -> Decision:
     elif run.conclusion is None or run.conclusion in _NO_REPORT:
         reason = f"run {run.id} ended as {_shown(run.conclusion) if run.conclusion else 'no conclusion'}: it left no report"
     if reason:
-        return Decision(Activity.NOTHING, reason, workflow_run=run)
-    return Decision(Activity.COMMENT, tested_sha=run.head_sha, workflow_run=run)
+        return Decision(activity=Activity.NOTHING, reason=reason, workflow_run=run)
+    return Decision(activity=Activity.COMMENT, tested_sha=run.head_sha, workflow_run=run)
 
 
 def _chosen(inputs: Inputs) -> str:

@@ -97,7 +97,7 @@ def _publish_report(report: Report, inputs: Inputs, job: Job, decision: Decision
     if inputs.annotations and own:
         preflight = (item for item in report.notes if item.id.startswith("preflight/"))
         found = [*annotations_of(report, report.subject.spec)]
-        found += [Annotation("notice", item.id, f"{item.message}\n{item.remedy}") for item in preflight]
+        found += [Annotation(level="notice", title=item.id, message=f"{item.message}\n{item.remedy}") for item in preflight]
     _annotate(found, posted, decision, out)
     code = 0
     if own and report.verdict in inputs.fail_on:
@@ -231,7 +231,10 @@ def _summary(job: Job, markdown: str, posted: Posted, out: TextIO) -> None:
     if posted.reason:
         markdown += f"\n> The comment was not posted: {for_markdown(posted.reason)}\n"
     if not workflow.write_summary(job.summary_file, markdown):
-        print(workflow.annotation(Annotation("warning", "Repro Gate", "the job summary had no room left for the report")), file=out)
+        print(
+            workflow.annotation(Annotation(level="warning", title="Repro Gate", message="the job summary had no room left for the report")),
+            file=out,
+        )
 
 
 def _annotate(found: Iterable[Annotation], posted: Posted, decision: Decision, out: TextIO) -> None:
@@ -239,7 +242,7 @@ def _annotate(found: Iterable[Annotation], posted: Posted, decision: Decision, o
     push = decision.find_by.startswith("commit:")  # whether there is a pull request at all is not known
     expected = posted.outcome == "skipped" or push or (decision.pull is not None and decision.pull.fork)
     level = "notice" if expected else "warning"
-    said = [Annotation(level, "Repro Gate: no comment", posted.reason)] if posted.reason else []
+    said = [Annotation(level=level, title="Repro Gate: no comment", message=posted.reason)] if posted.reason else []
     for item in workflow.select([*said, *found]):
         print(workflow.annotation(item), file=out)
 
@@ -249,7 +252,10 @@ def _publish_problem(problem: Problem, inputs: Inputs, job: Job, out: TextIO) ->
     level = "error" if problem.exit_code else "notice"
     file, line = place_of(problem.message)
     remedy = f"\nremedy: {problem.remedy}" if problem.remedy else ""
-    print(workflow.annotation(Annotation(level, "Repro Gate", f"{problem.message}{remedy}", file, line)), file=out)
+    print(
+        workflow.annotation(Annotation(level=level, title="Repro Gate", message=f"{problem.message}{remedy}", file=file, line=line)),
+        file=out,
+    )
     inconclusive = problem.exit_code == Inconclusive.exit_code
     if inputs.summary:
         text = [f"## Repro Gate: {'inconclusive' if inconclusive else 'nothing was gated'}"]

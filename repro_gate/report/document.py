@@ -226,7 +226,14 @@ def report_from(document: Mapping[str, Any]) -> Report:
     if hashed is not None:
         recipe, platform = dict(hashed.inputs.recipe), dict(hashed.inputs.platform)
         check = _record(hashed.self_check)
-        parts["config_hash"] = ConfigHash(hashed.config_hash, hashed.recipe, hashed.platform, recipe, platform, check)
+        parts["config_hash"] = ConfigHash(
+            config_hash=hashed.config_hash,
+            recipe=hashed.recipe,
+            platform=hashed.platform,
+            recipe_inputs=recipe,
+            platform_inputs=platform,
+            self_check=check,
+        )
     return Report(**parts, cost_budget_pct=None if cost is None else cost.max_percent)
 
 

@@ -33,7 +33,7 @@ class Place:
     line: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """One finding about the change. `level` is `error` or `warning`; `id` is a reason's or a check's, or WEAKENED_ID."""
 
@@ -57,7 +57,11 @@ def blames(report: Report, spec_path: str, root_prefix: str = "") -> tuple[Findi
     found: list[Finding] = []
     for reason in reasons:
         check = by_id.get(reason.id)
-        found += [Finding("error", reason.id, reason.message, reason.remedy)] if check is None else _of_check(check, root_prefix)
+        found += (
+            [Finding(level="error", id=reason.id, message=reason.message, remedy=reason.remedy)]
+            if check is None
+            else _of_check(check, root_prefix)
+        )
     found += [blame for item in checks if item.status == "fail" and item.id not in said for blame in _of_check(item, root_prefix)]
     if report.base is not None:
         found += [_of_weakening(item, spec_path) for item in report.base.weakened[:_ROWS]]
@@ -95,9 +99,9 @@ def _of_check(item: CheckResult, prefix: str) -> Iterator[Finding]:
     level = "error" if item.status == "fail" else "warning"
     placed = [(line, place) for line in item.evidence if (place := place_in(line, prefix)) is not None]
     for line, place in placed[:PLACES]:
-        yield Finding(level, item.id, item.message, item.remedy, line, place)
+        yield Finding(level=level, id=item.id, message=item.message, remedy=item.remedy, detail=line, place=place)
     if not placed:
-        yield Finding(level, item.id, item.message, item.remedy, _first_lines(item.evidence))
+        yield Finding(level=level, id=item.id, message=item.message, remedy=item.remedy, detail=_first_lines(item.evidence))
 
 
 def _first_lines(evidence: Sequence[str]) -> str:
@@ -108,7 +112,11 @@ def _of_weakening(item: WeakenedCheck, spec_path: str) -> Finding:
     """`where` counts from the spec's own folder."""
     place = place_in(item.where, posixpath.dirname(spec_path)) if inside(spec_path) else None
     return Finding(
-        "warning", WEAKENED_ID, f"{item.key}: {item.message}", "say in the pull request why the weaker check is enough", place=place
+        level="warning",
+        id=WEAKENED_ID,
+        message=f"{item.key}: {item.message}",
+        remedy="say in the pull request why the weaker check is enough",
+        place=place,
     )
 
 
@@ -117,7 +125,7 @@ _MESSAGE = 800  # characters of one of the three texts of a message: GitHub show
 _TITLE = 120  # characters
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Annotation:
     """One annotation. `level` is one of LEVELS; `file` is relative to the repository, with `/` between its parts; lines count from 1."""
 
@@ -139,7 +147,7 @@ def annotations_of(report: Report, spec_path_in_repo: str, root_prefix: str = ""
     for blame in blames(report, spec_path_in_repo, root_prefix):
         place = blame.place or spec
         file, line = (None, None) if place is None else (place.file, place.line)
-        found.append(Annotation(blame.level, _title(blame), _message(blame), file, line))
+        found.append(Annotation(level=blame.level, title=_title(blame), message=_message(blame), file=file, line=line))
     return tuple(found)
 
 

@@ -32,7 +32,7 @@ _NAME = re.compile(r"""\bname\s*=\s*["']?([A-Za-z0-9][\w.-]*)""")  # in setup.py
 _PROJECT_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GateFolder:
     """Where a series takes place: one temporary folder, with the snapshot of the checkout in it."""
 
@@ -71,7 +71,7 @@ def open_gate_folder(
             (place / name).mkdir(mode=0o700)
         let_in(isolation, place / "traces")
         tried(isolation, spec, place, checkout.root, outer, data)
-        yield GateFolder(place, snapshot, outer, isolation, original_of(spec, checkout))
+        yield GateFolder(place=place, snapshot=snapshot, outer=outer, isolation=isolation, original=original_of(spec, checkout))
 
 
 def original_of(spec: Spec, checkout: Checkout) -> Original:

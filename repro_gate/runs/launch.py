@@ -41,7 +41,7 @@ _KILLED = {  # by what the kernel's own count of out-of-memory kills on this mac
 _NO_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementation")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """What to run: `name` is the run's own (`deterministic-2`), `reference` the traces of the first run of its pair, `keep_step` a step
     whose tensors are kept (a witness run), `keep_final` whether the final state is kept or measured, `observe` whether imported
@@ -55,7 +55,7 @@ class Plan:
     observe: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """What came of a plan. `outcome` is one of the report's; `problem` says in a sentence what went wrong, `remedy` what to do."""
 
@@ -95,7 +95,7 @@ class Original:
     projects: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Site:
     """Where runs take place: the same paths for each. `cwd` lies in the workspace, `traces` holds one folder for each run."""
 
@@ -151,9 +151,9 @@ def _may_enter(site: Site) -> bool:
 
 def _not_entered(spec: Spec, plan: Plan) -> Run:
     return Run(
-        plan,
-        "crashed",
-        Ended(None, None, False, "", 0.0, (), 0, False),
+        plan=plan,
+        outcome="crashed",
+        ended=Ended(exit_code=None, signal=None, timed_out=False, stopped="", seconds=0.0, tail=(), left_running=0, out_of_memory=False),
         problem=f"train.working-directory {spec.train.working_directory!r} is not in the workspace",
         remedy="name a folder that git tracks, relative to the folder that holds the spec",
         reason_id="run/no-working-directory",
@@ -207,7 +207,9 @@ def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watch
     """How the run ended, from most to least specific."""
 
     def bad(outcome: str, reason: str, problem: str, remedy: str) -> Run:
-        return Run(plan, outcome, ended, tuple(traces), problem, remedy, reason, folder)
+        return Run(
+            plan=plan, outcome=outcome, ended=ended, traces=tuple(traces), problem=problem, remedy=remedy, reason_id=reason, folder=folder
+        )
 
     traces: list[Trace] = []
     trace_problem = failure_in(folder, watcher.isolation) or watcher.trace_problem
@@ -227,7 +229,16 @@ def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watch
             "raise train.timeout, lower train.steps, or find what it waits for in the log's end",
         )
     if ended.stopped and ended.stopped not in ("trace", "steps"):
-        return Run(plan, "interrupted", ended, tuple(traces), ended.stopped, "", "run/ended-early", folder)
+        return Run(
+            plan=plan,
+            outcome="interrupted",
+            ended=ended,
+            traces=tuple(traces),
+            problem=ended.stopped,
+            remedy="",
+            reason_id="run/ended-early",
+            folder=folder,
+        )
     crash = None if ended.stopped == "trace" else _crash(ended)  # that signal was the gate's own
     if crash and not steps_done and not (trace_problem and "cannot" in trace_problem):
         return bad(*crash)
@@ -254,7 +265,7 @@ def _judge(spec: Spec, plan: Plan, folder: Path, nonce: str, ended: Ended, watch
             "train with a torch optimizer or backward(), name what it writes under capture.artifacts, or call "
             "`from repro_gate import record, step`",
         )
-    return Run(plan, "stopped" if steps_done else "finished", ended, tuple(traces), folder=folder)
+    return Run(plan=plan, outcome="stopped" if steps_done else "finished", ended=ended, traces=tuple(traces), folder=folder)
 
 
 def _only_artifacts(spec: Spec, traces: Sequence[Trace]) -> None:

@@ -41,7 +41,7 @@ _CHILD_KILLED = re.compile(  # as shells, torchrun, subprocess and the DataLoade
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Ended:
     """How a command ended. `signal` is set where one ended it; `stopped` is the reason given by the watcher, else ``."""
 
@@ -100,7 +100,18 @@ def supervise(
     group = bool(code) and not (stopped or timed_out) and (after.group or 0) > (before_kills.group or 0)
     short = group and (number == signal.SIGKILL or any(map(_CHILD_KILLED.search, tail)))  # else it may have been another job's process
     machine = None if after.machine is None or before_kills.machine is None else after.machine - before_kills.machine
-    return Ended(code, number, timed_out, stopped, seconds, tail, left, short, machine, group)
+    return Ended(
+        exit_code=code,
+        signal=number,
+        timed_out=timed_out,
+        stopped=stopped,
+        seconds=seconds,
+        tail=tail,
+        left_running=left,
+        out_of_memory=short,
+        machine_kills=machine,
+        group_killed=group,
+    )
 
 
 def _watch(

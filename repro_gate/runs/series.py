@@ -135,14 +135,14 @@ class Series:
         """The deterministic pair of one seed, with the default pair between. False where the series has to end."""
         label += "" if seed == self.spec.random_state.seeds[0] else f"seed{seed}-"
         on, off = arms.deterministic(seed, self._allow, steps), arms.default(seed, steps)
-        first = self._run(Plan(f"{label}deterministic-1", on, keep_final=True, observe=not self.runs))
+        first = self._run(Plan(name=f"{label}deterministic-1", arm=on, keep_final=True, observe=not self.runs))
         if not first.good:
             return False
-        before = self._run(Plan("default-1", off, keep_final=True)) if with_defaults else None
+        before = self._run(Plan(name="default-1", arm=off, keep_final=True)) if with_defaults else None
         if before is not None and not before.good:
             return False
         live = LiveView(self.watch, first.traces, self.fail_fast and self.spec.determinism.tolerance is None)
-        second = self._run(Plan(f"{label}deterministic-2", on, keep_final=True, reference=first.traces), live)
+        second = self._run(Plan(name=f"{label}deterministic-2", arm=on, keep_final=True, reference=first.traces), live)
         if live.found is not None and (live.fail_fast or (not second.good and self.spec.determinism.tolerance is None)):
             self.comparisons[seed] = _so_far(first, second, live.found)  # a run that ended because it had diverged still proves that it had
             self.stopped_early = live.fail_fast
@@ -155,11 +155,11 @@ class Series:
             self.unrecorded = notices(self._left[first.plan.name], self._left[second.plan.name])
             self._note_modules(differing_modules(first.traces, second.traces))
         if before is not None:
-            return self._run(Plan("default-2", off, keep_final=True, reference=before.traces)).good
+            return self._run(Plan(name="default-2", arm=off, keep_final=True, reference=before.traces)).good
         return True
 
     def _control(self, seed: int, steps: int) -> None:
-        self.control = self._run(Plan("reseeded", arms.reseeded(seed, self._allow, steps)))
+        self.control = self._run(Plan(name="reseeded", arm=arms.reseeded(seed, self._allow, steps)))
 
     def _measure_noise(self, seed: int) -> None:
         """The noise floor. Where only the default runs diverge, and so early that the hash seed may be why, one more short run shows it:
@@ -172,7 +172,7 @@ class Series:
         fixed = name in self._allow or name in self.spec.train.env or name in self.gate_folder.outer
         if first is None or first.step > 0 or first.kind in ("gradient", "optimizer") or fixed or not self.comparisons[seed].identical:
             return
-        run = self._run(Plan("pinned", arms.pinned(seed, 1)), record=False)
+        run = self._run(Plan(name="pinned", arm=arms.pinned(seed, 1)), record=False)
         wanted = recorded(self.pair()[0].traces, first)
         if run.good and wanted and recorded(run.traces, first) == wanted:
             self.floor = replace(self.floor, reproducible_by=name)
@@ -192,7 +192,15 @@ class Series:
         data = resolve_data(self.spec.data, folder)
         ground = self.gate_folder
         site = Site(
-            place, workspace.root, cwd, ground.place / "traces", ground.outer, data, ground.isolation, ground.original, ground.began
+            place=place,
+            workspace=workspace.root,
+            cwd=cwd,
+            traces=ground.place / "traces",
+            outer=ground.outer,
+            data=data,
+            isolation=ground.isolation,
+            original=ground.original,
+            began=ground.began,
         )
         if not self.runs:
             self._look_for_others()
@@ -293,7 +301,7 @@ class Series:
         """A file with the same bytes in both runs is not looked into, and counts as one value."""
         a, b = self.artifacts.get(first, {}), other.artifacts.get(second, {})
         found = [
-            Divergence(-1, "artifact", name, detail=f"written by the {'first' if name in a else 'second'} run only")
+            Divergence(step=-1, kind="artifact", name=name, detail=f"written by the {'first' if name in a else 'second'} run only")
             for name in sorted(a.keys() ^ b.keys())
         ]
         shared = sorted(a.keys() & b.keys())
@@ -318,8 +326,12 @@ class Series:
             if first.step >= comparison.steps or self.interrupted:
                 continue
             arm = arms.deterministic(seed, self._allow, max(first.step, 0) + 1)
-            a = self._run(Plan(f"replay-1-seed{seed}", arm, keep_step=first.step), record=False)
-            b = self._run(Plan(f"replay-2-seed{seed}", arm, keep_step=first.step, reference=a.traces), record=False) if a.good else a
+            a = self._run(Plan(name=f"replay-1-seed{seed}", arm=arm, keep_step=first.step), record=False)
+            b = (
+                self._run(Plan(name=f"replay-2-seed{seed}", arm=arm, keep_step=first.step, reference=a.traces), record=False)
+                if a.good
+                else a
+            )
             if not b.good:
                 continue
             measured = {
@@ -331,9 +343,9 @@ class Series:
 def as_divergence(item: LeafDifference, step: int) -> Divergence:
     """A differing leaf of an artifact as the report's divergence. Short values are shown, digests of tensors are not."""
     return Divergence(
-        step,
-        "artifact",
-        item.name,
+        step=step,
+        kind="artifact",
+        name=item.name,
         dtype=item.dtype,
         shape=item.shape,
         values=item.values if item.shape is None else None,

@@ -27,7 +27,7 @@ _MOST = 1 << 20  # characters of an answer
 _INTERPRETERS = tuple(dict.fromkeys((sys.executable, "/usr/bin/python3", "/usr/local/bin/python3")))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Exposure:
     """What must be out of the training's reach, and what within."""
 

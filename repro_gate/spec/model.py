@@ -11,7 +11,7 @@ from datetime import date
 from pathlib import Path
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Train:
     """`train:`. Exactly one of `run` (a shell command, `{seed}` is filled in) and `snippet` (inline Python) is set."""
 
@@ -131,7 +131,7 @@ class BaselineRule:
     on_change: str = "notice"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Spec:
     """A whole `repro.yml`, validated. `path` is the absolute path of the file; relative paths in it start at `path.parent`."""
 

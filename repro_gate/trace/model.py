@@ -42,7 +42,7 @@ class TraceError(Exception):
     """A trace that does not follow the format. The message names file, line and what is wrong."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Block:
     """Digests of one kind at one moment: `digests` holds 16 bytes for each row of the table; `values` losses and the
     numbers of an optimizer, as hex floats."""
@@ -55,7 +55,7 @@ class Block:
     values: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Measured:
     """The distance of one tensor to its counterpart in the reference run; figures that do not exist are None."""
 
@@ -92,7 +92,7 @@ class Imported:
     distribution: str = ""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Trace:
     """One process of one run, as far as it was read."""
 
@@ -190,7 +190,7 @@ class BlockLine(Event, frozen=True, tag="block"):
         if self.at != trace.at.get(kind, 0):
             raise ValueError(f"block {self.at} of its kind where {trace.at.get(kind, 0)} was due")
         trace.at[kind] = self.at + 1
-        trace.blocks.append(Block(self.step, kind, self.at, rows, self.digests, self.values))
+        trace.blocks.append(Block(step=self.step, kind=kind, at=self.at, rows=rows, digests=self.digests, values=self.values))
 
 
 class Flags(Event, frozen=True):
@@ -239,9 +239,20 @@ class Distance(Event, frozen=True):
     rows: Annotated[tuple[MeasuredRow, ...], Meta(max_length=fmt.MAX_ROWS)]
 
     def add(self, trace: Trace) -> None:
-        for row in self.rows:
-            _in_range(row[5], 0, 1 << 65)
-            trace.distances.append(Measured(self.step, *row))
+        for kind, name, dtype, shape, max_abs, max_ulp, l2, reference in self.rows:
+            _in_range(max_ulp, 0, 1 << 65)
+            found = Measured(
+                step=self.step,
+                kind=kind,
+                name=name,
+                dtype=dtype,
+                shape=shape,
+                max_abs=max_abs,
+                max_ulp=max_ulp,
+                l2=l2,
+                reference_l2=reference,
+            )
+            trace.distances.append(found)
 
 
 class Network(Event, frozen=True):

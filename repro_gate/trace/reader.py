@@ -38,7 +38,7 @@ class TraceFollower:
     """Reads one growing trace file. `poll()` takes in the whole lines appended since the last call."""
 
     def __init__(self, path: Path, nonce: str | None, opener: Opener = open_plain) -> None:
-        self.trace = Trace(path)
+        self.trace = Trace(path=path)
         self._nonce, self._opener = nonce, opener
         self._offset = self._line = 0
         self._rest = b""

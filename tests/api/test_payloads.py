@@ -94,8 +94,8 @@ def test_a_pull_request_is_understood(examples: dict[str, list[dict[str, Any]]],
     pull = found.pull
     assert pull is not None
     assert found == Decision(
-        Activity.GATE if gated else Activity.NOTHING,
-        "" if gated else "pull request 2 is closed: there is nothing to gate",
+        activity=Activity.GATE if gated else Activity.NOTHING,
+        reason="" if gated else "pull request 2 is closed: there is nothing to gate",
         pull=pull,
         tested_sha=HEAD if gated else "",
     )

@@ -46,6 +46,6 @@ def test_the_shell_command_on_the_page_gives_the_digest_of_the_code(tmp_path: Pa
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_the_page_names_every_leaf(device: str) -> None:
-    recipe = recipe_inputs(Spec(Path("/repro.yml")), "", (), None)
+    recipe = recipe_inputs(Spec(path=Path("/repro.yml")), "", (), None)
     names = [name for name in (*recipe, *platform_inputs({"device": device}, {}, None)) if not name.startswith("flag/")]
     assert names and [name for name in names if f"`{name}`" not in PAGE] == []

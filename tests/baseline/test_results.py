@@ -162,7 +162,7 @@ def test_a_refused_artifact_is_left_out() -> None:
 
 @pytest.mark.parametrize("steps", [1, 2, 99, 100, 101, 200, 1_000, 12_345])
 def test_a_curve_is_short_even_and_ends_with_the_last_loss(steps: int) -> None:
-    trace = Trace(training(0).path, blocks=[block(step, "loss", values=(float(step),)) for step in range(steps)], end="exit")
+    trace = Trace(path=training(0).path, blocks=[block(step, "loss", values=(float(step),)) for step in range(steps)], end="exit")
     curve = outcome_of(run("deterministic-1", trace), {}).loss_curve
     assert len(curve) <= MAX_CURVE and curve[-1] == (steps - 1, float(steps - 1).hex())
     assert len({b - a for (a, _), (b, _) in pairwise(curve[:-1])}) <= 1
@@ -171,7 +171,7 @@ def test_a_curve_is_short_even_and_ends_with_the_last_loss(steps: int) -> None:
 
 def test_curves_of_runs_of_different_length_share_steps() -> None:
     def curve(steps: int) -> set[int]:
-        trace = Trace(training(0).path, blocks=[block(step, "loss", values=(1.0,)) for step in range(steps)], end="exit")
+        trace = Trace(path=training(0).path, blocks=[block(step, "loss", values=(1.0,)) for step in range(steps)], end="exit")
         return {step for step, _ in outcome_of(run("deterministic-1", trace), {}).loss_curve}
 
     assert len(curve(180) & curve(900)) >= 10

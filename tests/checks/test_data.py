@@ -209,7 +209,7 @@ def code(folder: Path, **files: str) -> Evidence:
     """Evidence of a checkout that tracks these Python files."""
     for name, content in files.items():
         (folder / f"{name}.py").write_text(content)
-    return evidence(spec=spec(folder), checkout=Checkout(folder, "0" * 40), tracked=frozenset(f"{name}.py" for name in files))
+    return evidence(spec=spec(folder), checkout=Checkout(root=folder, commit="0" * 40), tracked=frozenset(f"{name}.py" for name in files))
 
 
 TRAIN = 'from transformers import AutoModel\nmodel = AutoModel.from_pretrained("bert-base-cased"{})\n'

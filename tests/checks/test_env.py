@@ -47,7 +47,7 @@ def test_no_lockfile_is_missing_and_one_that_is_there_is_named(profile: str, sta
     assert (found.status, found.evidence) == (status, ("uv.lock",)) and "{lockfile: uv.lock}" in found.remedy
     (tmp_path / "requirements.lock").write_text(REQUIREMENTS)
     (tmp_path / "exp").mkdir()
-    inside = evidence(spec=spec(tmp_path / "exp", profile=profile), checkout=Checkout(tmp_path))
+    inside = evidence(spec=spec(tmp_path / "exp", profile=profile), checkout=Checkout(root=tmp_path))
     assert lockfile(inside).evidence == ("../requirements.lock", "../uv.lock")
 
 

@@ -61,5 +61,5 @@ def test_the_runs_temporary_folder_is_taken_off(path: str, own: str) -> None:
 def test_declared_data_has_its_path_from_the_root(tmp_path: Path) -> None:
     (tmp_path / "exp").mkdir()
     declared = spec(tmp_path / "exp", data=(DataItem("../data/a"), DataItem("b")))
-    assert list(declared_paths(evidence(spec=declared, checkout=Checkout(tmp_path.resolve())))) == ["data/a", "exp/b"]
+    assert list(declared_paths(evidence(spec=declared, checkout=Checkout(root=tmp_path.resolve())))) == ["data/a", "exp/b"]
     assert list(declared_paths(evidence(spec=declared))) == []

@@ -134,7 +134,7 @@ def test_a_forged_trace_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     )
     assert main(["compare", str(a), str(forged)]) == 2
     assert "1-1.trace.jsonl:2" in capsys.readouterr().err
-    assert Trace(forged).blocks == []
+    assert Trace(path=forged).blocks == []
 
 
 def test_names_in_a_checkpoint_are_no_workflow_commands(

@@ -108,7 +108,11 @@ def test_the_diff_names_the_inputs_that_moved(report: Path, tmp_path: Path, caps
 def test_a_baseline_of_one_platform_has_an_config_hash_and_one_of_two_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = [
         entry_of(
-            hash_inputs(ADDRESS.recipe_inputs, {"python": version}), [Outcome(42, 1, None, None, None)], {}, "2026-11-21T00:00:00Z", "0.1.0"
+            hash_inputs(ADDRESS.recipe_inputs, {"python": version}),
+            [Outcome(seed=42, steps=1, losses=None, weights=None, optimizer=None)],
+            {},
+            "2026-11-21T00:00:00Z",
+            "0.1.0",
         )
         for version in ("3.11.9", "3.12.1")
     ]

@@ -80,6 +80,6 @@ def test_what_one_run_lacks_is_outside_also_where_another_difference_came_first(
 
 
 def test_an_artifact_that_differs_is_outside() -> None:
-    artifact = Divergence(2, "artifact", "out/m.pt: w")
+    artifact = Divergence(step=2, kind="artifact", name="out/m.pt: w")
     assert outside_tolerance(compare_runs([A], [A], [artifact], 4), BAR) == ("1 of 4 leaves of artifacts differ",)
     assert outside_tolerance(compare_runs([A], [A], [], 4), BAR) == ()

@@ -113,7 +113,7 @@ def test_an_extra_block_comes_before_what_follows_from_it() -> None:
     b.blocks.insert(place, block(1, "batch", at=1))
     assert (first([a], [b]).kind, compare_runs([a], [b]).first_divergence) == (
         "batch",
-        Divergence(1, "batch", "images", "main", dtype="float32", shape=(4, 8), detail=ONLY_SECOND),
+        Divergence(step=1, kind="batch", name="images", process="main", dtype="float32", shape=(4, 8), detail=ONLY_SECOND),
     )
 
 
@@ -172,7 +172,7 @@ def test_a_process_that_one_run_lacks_is_a_difference() -> None:
     found = first(a, a[:1])
     assert (found.step, found.name, found.detail) == (-1, "process rank1", ONLY_FIRST)
     assert compare_runs(a, a[:1]).unmatched == found
-    assert compare_runs([*a, Trace(a[0].path)], a).identical  # a process that recorded nothing is no process of the training
+    assert compare_runs([*a, Trace(path=a[0].path)], a).identical  # a process that recorded nothing is no process of the training
 
 
 def test_runs_of_unequal_length_differ_even_where_no_digest_tells() -> None:
@@ -233,7 +233,7 @@ def test_processes_of_one_key_are_numbered_by_their_start() -> None:
 
 
 def test_artifacts_come_last_and_are_counted() -> None:
-    artifact = Divergence(2, "artifact", "out/m.pt: w", dtype="float32", shape=(3,))
+    artifact = Divergence(step=2, kind="artifact", name="out/m.pt: w", dtype="float32", shape=(3,))
     comparison = compare_runs([training()], [training()], [artifact], 10)
     assert (comparison.identical, comparison.first_divergence, comparison.by_kind["artifact"]) == (False, artifact, Tally(10, 1))
     assert (comparison.tensors, comparison.differing) == (TENSORS + 10, 1)
@@ -288,10 +288,10 @@ def test_a_measured_distance_is_attached_where_it_belongs() -> None:
     a = training()
     b = apart(changed(a, place_of(a, 2, "parameter"), flip(0)), 1.0, 0.5)
     assert compare_runs([a], [b]).first_divergence == Divergence(
-        2, "parameter", "fc.weight", "main", dtype="float32", shape=(2, 8), distance=FAR
+        step=2, kind="parameter", name="fc.weight", process="main", dtype="float32", shape=(2, 8), distance=FAR
     )
     assert compare_runs([a], [changed(a, place_of(a, 2, "gradient"), flip(0))]).first_divergence == Divergence(
-        2, "gradient", "fc.weight", "main", dtype="float32", shape=(2, 8)
+        step=2, kind="gradient", name="fc.weight", process="main", dtype="float32", shape=(2, 8)
     )
 
 
@@ -301,9 +301,9 @@ def test_parameters_are_listed_before_optimizer_state_and_farthest_first() -> No
         b,
         distances=[
             *b.distances,
-            Measured(1, "parameter", "early", "f", (), 9, 9, 9, 9),
-            Measured(2, "parameter", "same", "f", (), 0, 0, 0, 1),
-            Measured(2, "gradient", "other kind", "f", (), 1, 1, 1, 1),
+            Measured(step=1, kind="parameter", name="early", dtype="f", shape=(), max_abs=9, max_ulp=9, l2=9, reference_l2=9),
+            Measured(step=2, kind="parameter", name="same", dtype="f", shape=(), max_abs=0, max_ulp=0, l2=0, reference_l2=1),
+            Measured(step=2, kind="gradient", name="other kind", dtype="f", shape=(), max_abs=1, max_ulp=1, l2=1, reference_l2=1),
         ],
     )
     assert [item.name for item in compare_runs([training()], [b]).weights] == ["fc.bias", "fc.weight", "fc.weight.exp_avg"]

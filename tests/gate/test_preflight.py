@@ -13,7 +13,7 @@ from repro_gate.gate import preflight as rooms
 from repro_gate.gate.preflight import MIB, OLDEST_DRIVER, Facts, Finding, explains, look, notes, preflight, require
 from repro_gate.spec.model import Env, Hardware, Spec, Train
 
-CUDA = Spec(Path("/c/repro.yml"), train=Train(run="python t.py"), hardware=Hardware(device="cuda"))
+CUDA = Spec(path=Path("/c/repro.yml"), train=Train(run="python t.py"), hardware=Hardware(device="cuda"))
 CPU = replace(CUDA, hardware=Hardware(device="cpu"))
 ANY = replace(CUDA, hardware=Hardware())
 LAPTOP = Facts(shm_total=8192 * MIB, shm_free=8000 * MIB)

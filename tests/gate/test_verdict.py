@@ -28,7 +28,7 @@ COST = Cost(determinism_cost_pct=20.0, ci95=(15.0, 25.0), deterministic_step_ms=
 def decided(**changes: Any) -> tuple[str, list[str], list[str]]:
     """(verdict, ids of the reasons, ids of the notes) of findings that pass but for these changes."""
     runs = (run("deterministic-1", A), run("deterministic-2", A))
-    verdict, reasons, notes = decide(replace(Findings(spec(), (SAME,), runs, PASSED, COST), **changes))
+    verdict, reasons, notes = decide(replace(Findings(spec=spec(), comparisons=(SAME,), runs=runs, checklist=PASSED, cost=COST), **changes))
     return verdict, [item.id for item in reasons], [item.id for item in notes]
 
 
@@ -39,19 +39,19 @@ def test_equal_runs_and_checks_that_pass_are_a_pass() -> None:
 def test_runs_that_diverge_are_a_fail_that_says_where() -> None:
     assert decided(comparisons=(SAME, PARTED)) == ("fail", ["determinism/diverged"], [])
     for divergence, says in (
-        (Divergence(-1, "parameter", "w"), "diverge before the first step (parameter w)"),
-        (Divergence(2, "artifact", "m.pt"), "diverge in artifact m.pt"),
-        (Divergence(2, "loss", "l"), "at step 2"),
+        (Divergence(step=-1, kind="parameter", name="w"), "diverge before the first step (parameter w)"),
+        (Divergence(step=2, kind="artifact", name="m.pt"), "diverge in artifact m.pt"),
+        (Divergence(step=2, kind="loss", name="l"), "at step 2"),
     ):
         item = SeedResult(7, replace(PARTED.comparison, first_divergence=divergence))
-        (reason,) = decide(Findings(spec(), (item,), (), PASSED, None))[1]
+        (reason,) = decide(Findings(spec=spec(), comparisons=(item,), runs=(), checklist=PASSED, cost=None))[1]
         assert says in reason.message
         assert "seed 7" in reason.message
 
 
 def test_a_flag_that_is_left_off_is_named_where_the_others_are_on() -> None:
     allowed = spec(determinism=Determinism(allow=(AllowedFlag("MKL_CBWR", "slow"),)))
-    (reason,) = decide(Findings(allowed, (PARTED,), (), PASSED, None))[1]
+    (reason,) = decide(Findings(spec=allowed, comparisons=(PARTED,), runs=(), checklist=PASSED, cost=None))[1]
     assert "seed 42 and all determinism flags on but MKL_CBWR diverge" in reason.message
 
 
@@ -139,7 +139,7 @@ def test_a_series_that_stopped_at_its_divergence_fails_for_that_alone() -> None:
 
 def held(status: str, **more: Any) -> BaselineFinding:
     """What the baseline says, with one status."""
-    return BaselineFinding(status, f"it is {status}", remedy="look", **more)
+    return BaselineFinding(status=status, message=f"it is {status}", remedy="look", **more)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_baseline_that_cannot_be_compared_with_the_runs_is_said() -> None:
     ],
 )
 def test_another_refs_bits(status: str, notice: str, strict: str) -> None:
-    finding = AgainstFinding("main", "a" * 40, status, "as it is")
+    finding = AgainstFinding(ref="main", commit="a" * 40, status=status, message="as it is")
     for rule, verdict in (("notice", notice), ("fail", strict)):
         assert decided(spec=replace(spec(), baseline=BaselineRule(rule)), against=finding)[0] == verdict
     assert decided(against=finding, comparisons=(PARTED,))[1] == ["determinism/diverged"], "what is known comes first"
@@ -187,5 +187,5 @@ def test_a_config_hash_that_does_not_see_its_inputs_passes_nothing() -> None:
 
 def test_a_reason_shows_the_first_of_what_was_seen() -> None:
     item = replace(FAILED, evidence=("one", "two", "three", "four"))
-    (reason,) = decide(Findings(spec(), (SAME,), (), (*PASSED, item), COST))[1]
+    (reason,) = decide(Findings(spec=spec(), comparisons=(SAME,), runs=(), checklist=(*PASSED, item), cost=COST))[1]
     assert reason.message == "wrong sum: one; two; three"

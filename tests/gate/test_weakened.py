@@ -33,7 +33,7 @@ from repro_gate.spec.model import (
 )
 from tests.support.recorded import CPU, GPU, RECIPE, baseline, entry, outcome
 
-BASE = Spec(Path("/base/repro.yml"), train=Train(run="python train.py"))
+BASE = Spec(path=Path("/base/repro.yml"), train=Train(run="python train.py"))
 A, B = "a" * 64, "b" * 64
 DIGEST, OTHER_DIGEST = f"ghcr.io/org/train@sha256:{A}", f"ghcr.io/org/train@sha256:{B}"
 CUDNN, FILL = "torch.backends.cudnn.deterministic", "torch.utils.deterministic.fill_uninitialized_memory"
@@ -330,7 +330,7 @@ SMALL = st.floats(0, 1, allow_nan=False)
 CHECKS = st.sampled_from(["code/clean", "data/splits", "env/lockfile"])
 SPECS = st.builds(
     Spec,
-    st.just(Path("/x/repro.yml")),
+    path=st.just(Path("/x/repro.yml")),
     train=st.one_of(
         st.builds(Train, run=WORDS, steps=st.none() | st.integers(1, 3), env=st.dictionaries(st.sampled_from("AB"), WORDS)),
         st.builds(Train, snippet=WORDS, working_directory=WORDS, warmup=st.integers(0, 3)),

@@ -113,7 +113,7 @@ def test_an_event_without_its_payload_is_an_error_that_says_how_to_mend_it(event
     ],
 )
 def test_a_pushed_branch_finds_its_pull_request(ref: str, find_by: str) -> None:
-    assert of("push", {"deleted": False}, ref=ref, self_hosted=True) == Decision(Activity.GATE, find_by=find_by, tested_sha=MERGE)
+    assert of("push", {"deleted": False}, ref=ref, self_hosted=True) == Decision(activity=Activity.GATE, find_by=find_by, tested_sha=MERGE)
 
 
 def test_a_push_needs_no_payload() -> None:
@@ -127,7 +127,7 @@ def test_a_deleted_branch_leaves_nothing_to_gate() -> None:
 
 @pytest.mark.parametrize("event_name", ["merge_group", "schedule", "workflow_dispatch"])
 def test_without_a_pull_request_the_gate_runs_and_nobody_is_told(event_name: str) -> None:
-    assert of(event_name) == Decision(Activity.GATE)
+    assert of(event_name) == Decision(activity=Activity.GATE)
 
 
 @pytest.mark.parametrize("event_name", ["merge_group", "schedule", "workflow_dispatch", "push", "release", "repository_dispatch"])
@@ -146,7 +146,7 @@ def test_a_comment_on_a_pull_request_starts_nothing_unless_it_is_allowed() -> No
     payload = {"issue": {"number": 7, "pull_request": {"url": "x"}}}
     found = of("issue_comment", payload)
     assert found.activity is Activity.REFUSE and "pull request 7" in found.reason and 'allow_forks: "true"' in found.remedy
-    assert of("issue_comment", payload, allow_forks=True) == Decision(Activity.GATE, find_by="number:7")
+    assert of("issue_comment", payload, allow_forks=True) == Decision(activity=Activity.GATE, find_by="number:7")
 
 
 def test_a_comment_on_an_issue_is_as_any_other_event() -> None:

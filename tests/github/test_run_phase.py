@@ -71,25 +71,25 @@ def test_what_is_not_to_be_gated_is_not_and_the_reason_is_left(
         raise AssertionError("untrusted code was about to run")
 
     monkeypatch.setattr(run_phase, "_gated", gated)
-    found = left(job, Decision(activity, "a fork on this machine", "allow_forks"))
+    found = left(job, Decision(activity=activity, reason="a fork on this machine", remedy="allow_forks"))
     assert found == Problem("a fork on this machine", "allow_forks", code, f"action/{activity.value}")
 
 
 def test_a_bad_spec_is_left_with_its_line(job: Job) -> None:
     (job.workspace / "repro.yml").write_text("version: 1\ntrain: {run: python train.py, stpes: 3}\n")
-    found = left(job, Decision(Activity.GATE))
+    found = left(job, Decision(activity=Activity.GATE))
     assert found.exit_code == 2 and found.message.startswith("repro.yml:2:") and "stpes" in found.message
 
 
 def test_a_missing_spec_is_left_by_its_name(job: Job) -> None:
-    found = left(job, Decision(Activity.GATE), Inputs(spec="gates/x.yml", working_directory="a"))
+    found = left(job, Decision(activity=Activity.GATE), Inputs(spec="gates/x.yml", working_directory="a"))
     assert found.exit_code == 2 and "a/gates/x.yml" in found.message
 
 
 def test_a_token_in_a_spec_does_not_reach_the_reason(job: Job) -> None:
     token = "ghp_" + "a1B2" * 9
     (job.workspace / "repro.yml").write_text(f"version: 1\ntrain: {{run: python train.py}}\n{token}: 1\ncorrect-horse: 1\n")
-    found = left(job, Decision(Activity.GATE), known=("correct-horse",))
+    found = left(job, Decision(activity=Activity.GATE), known=("correct-horse",))
     assert token not in found.message and "correct-horse" not in found.message and MARK in found.message
     assert token not in (job.workspace / FOLDER / PROBLEM).read_text()
 
@@ -98,20 +98,20 @@ def test_a_link_in_the_folders_place_is_an_error_and_is_not_written_through(job:
     (tmp_path / "theirs").mkdir()
     (tmp_path / FOLDER).symlink_to("theirs")
     with pytest.raises(UsageError, match="cannot be used"):
-        gate_phase(Inputs(), job, Decision(Activity.REFUSE, "no"), {})
+        gate_phase(Inputs(), job, Decision(activity=Activity.REFUSE, reason="no"), {})
     assert list((tmp_path / "theirs").iterdir()) == []
 
 
 def test_a_full_disk_is_inconclusive_and_no_mistake_of_ours(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, OSError(28, "No space left on device", "/tmp/repro-gate"))
-    found = left(job, Decision(Activity.GATE))
+    found = left(job, Decision(activity=Activity.GATE))
     assert (found.exit_code, found.message) == (3, "/tmp/repro-gate: No space left on device") and "free space" in found.remedy
 
 
 def test_a_job_that_is_cancelled_leaves_that_it_was(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        gate_phase(Inputs(), job, Decision(Activity.GATE), {})
+        gate_phase(Inputs(), job, Decision(activity=Activity.GATE), {})
     found = read_problem(job.workspace / FOLDER)
     assert found is not None and found.exit_code == 3 and "interrupted" in found.message
 
@@ -123,7 +123,7 @@ def test_a_report_names_its_run_and_the_commit_that_it_is_of(
     job: Job, monkeypatch: pytest.MonkeyPatch, tested: str, commit: str | None, named: str
 ) -> None:
     answers(monkeypatch, replace(reports.FAIL, subject=replace(reports.FAIL.subject, commit=commit)))
-    gate_phase(Inputs(report="out/gpu"), job, Decision(Activity.GATE, tested_sha=tested), {})
+    gate_phase(Inputs(report="out/gpu"), job, Decision(activity=Activity.GATE, tested_sha=tested), {})
     origin = load(job.workspace / "out/gpu" / REPORT)["origin"]
     assert origin == {"repository": "octo-org/trainer", "head_sha": named, "run_id": 4711, "run_attempt": 2, "name": "gpu"}
     sarif = json.loads((job.workspace / "out/gpu/report.sarif").read_text())
@@ -136,7 +136,7 @@ def test_what_a_training_of_the_gates_own_user_put_there_is_gone(job: Job, monke
         return reports.FAIL
 
     monkeypatch.setattr(run_phase, "_gated", gated)
-    gate_phase(Inputs(), job, Decision(Activity.GATE), {})
+    gate_phase(Inputs(), job, Decision(activity=Activity.GATE), {})
     assert read_problem(job.workspace / FOLDER) is None
     assert load(job.workspace / FOLDER / REPORT)["verdict"] == "fail"
 

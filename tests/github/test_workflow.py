@@ -148,18 +148,27 @@ def test_a_summary_is_measured_in_bytes_together_with_what_stands_there(tmp_path
 
 
 def test_an_annotation_names_file_lines_and_title() -> None:
-    item = Annotation("error", "Repro Gate: diverged", "first\nsecond", "src/train.py", 41, 43)
+    item = Annotation(level="error", title="Repro Gate: diverged", message="first\nsecond", file="src/train.py", line=41, end_line=43)
     assert annotation(item) == "::error title=Repro Gate%3A diverged,file=src/train.py,line=41,endLine=43::first%0Asecond"
 
 
-@pytest.mark.parametrize("item", [Annotation("notice", "", "x"), Annotation("notice", "", "x", None, 4, 5), Annotation("notice", "x", "")])
+@pytest.mark.parametrize(
+    "item",
+    [
+        Annotation(level="notice", title="", message="x"),
+        Annotation(level="notice", title="", message="x", file=None, line=4, end_line=5),
+        Annotation(level="notice", title="x", message=""),
+    ],
+)
 def test_what_is_not_known_of_a_place_is_left_out(item: Annotation) -> None:
     assert annotation(item) in ("::notice::x", "::notice title=x::x")
 
 
 def test_a_line_without_sense_is_left_out() -> None:
-    assert annotation(Annotation("warning", "", "x", "a.py", 0, 4)) == "::warning file=a.py::x"
-    assert annotation(Annotation("warning", "", "x", "a.py", 4, 3)) == "::warning file=a.py,line=4::x"
+    assert annotation(Annotation(level="warning", title="", message="x", file="a.py", line=0, end_line=4)) == "::warning file=a.py::x"
+    assert (
+        annotation(Annotation(level="warning", title="", message="x", file="a.py", line=4, end_line=3)) == "::warning file=a.py,line=4::x"
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,7 +176,7 @@ def test_a_line_without_sense_is_left_out() -> None:
     ["a::b", "x\n::set-output name=v::1", "x\r::stop-commands::y", "%0A::error::", "a,line=9,file=/etc/passwd", "100%", "\u2028::error::"],
 )
 def test_no_text_of_an_annotation_becomes_a_command_or_a_property(text: str) -> None:
-    line = annotation(Annotation("error", text, text, text, 3))
+    line = annotation(Annotation(level="error", title=text, message=text, file=text, line=3))
     name, properties, data = command_of(line)
     assert name == "error" and set(properties) == {"title", "file", "line"} and properties["line"] == "3"
     assert line.isprintable() and data == "\n".join(part.replace("\r", "\\r").replace("\u2028", "\\u2028") for part in text.split("\n"))
@@ -175,22 +184,25 @@ def test_no_text_of_an_annotation_becomes_a_command_or_a_property(text: str) -> 
 
 @pytest.mark.parametrize("char", ["x", "%", "\n", "\u202e", "\U0001f600", "é"])
 def test_a_message_is_cut_to_what_the_runner_keeps(char: str) -> None:
-    data = command_of(annotation(Annotation("error", "t", char * 5000 + "end")))[2]
+    data = command_of(annotation(Annotation(level="error", title="t", message=char * 5000 + "end")))[2]
     assert len(data.encode("utf-16-le")) // 2 <= workflow.MESSAGE and "…" in data and data.endswith("end")
 
 
 def test_a_message_that_fits_is_whole() -> None:
-    assert command_of(annotation(Annotation("error", "t", "x" * workflow.MESSAGE)))[2] == "x" * workflow.MESSAGE
+    assert command_of(annotation(Annotation(level="error", title="t", message="x" * workflow.MESSAGE)))[2] == "x" * workflow.MESSAGE
 
 
 def test_errors_come_first_and_each_level_keeps_its_order() -> None:
-    given = [Annotation(level, str(number), "x") for number in range(10) for level in reversed(LEVELS)]
+    given = [Annotation(level=level, title=str(number), message="x") for number in range(10) for level in reversed(LEVELS)]
     chosen = select(given)
     assert [item.level for item in chosen] == [level for level in LEVELS for _ in range(10)]
     assert [item.title for item in chosen[:10]] == [str(number) for number in range(10)]
 
 
 def test_the_tenth_of_eleven_says_how_many_are_left_out() -> None:
-    chosen = select([Annotation("warning", str(number), "x") for number in range(11)] + [Annotation("error", "e", "x")])
+    chosen = select(
+        [Annotation(level="warning", title=str(number), message="x") for number in range(11)]
+        + [Annotation(level="error", title="e", message="x")]
+    )
     assert len(chosen) == 11 and chosen[0].title == "e" and [item.title for item in chosen[1:10]] == [str(number) for number in range(9)]
     assert chosen[10].level == "warning" and "2 more warnings" in chosen[10].message

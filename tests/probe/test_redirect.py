@@ -44,7 +44,7 @@ def traced(place: Path, code: Path, source: str = SHOW, *, train: str = "train.p
     subprocess.run(["git", "clone", "-q", code, workspace], check=True)
     for init in workspace.glob("**/odepack/__init__.py"):
         init.write_text(init.read_text().replace("RATE = 0.5", "RATE = 0.25"))
-    original = original_of(Spec(code / "repro.yml", train=Train(run="x")), inspect_checkout(code))
+    original = original_of(Spec(path=code / "repro.yml", train=Train(run="x")), inspect_checkout(code))
     command = f"{place / 'venv' / 'bin' / 'python'} {train}"
     return trace_script(place, {train: source}, command=command, name=name, original=original, observe=observe)
 

@@ -113,7 +113,7 @@ def test_our_links_are_links_and_cannot_be_ended_early() -> None:
 
 @pytest.mark.parametrize("status", [*STATUSES, "inconclusive"])
 def test_every_standing_has_a_mark(status: str) -> None:
-    text = to_markdown(replace(reports.LOCKED, baseline=BaselineFinding(status, "so it is")))
+    text = to_markdown(replace(reports.LOCKED, baseline=BaselineFinding(status=status, message="so it is")))
     assert _rows(text)["Baseline"].startswith(f"{MARKS[status]} **{status}**: so it is")
 
 

@@ -41,7 +41,7 @@ def tell(watch: Watch, text: str) -> None:
     watch.advanced(1, None)
     watch.run_ended(GOOD)
     watch.run_started("default-1", 2, 5, None)
-    watch.diverged(Divergence(1, "gradient", text, process=text))
+    watch.diverged(Divergence(step=1, kind="gradient", name=text, process=text))
     watch.run_ended(bad(text))
     watch.advanced(0, 0.5)  # of a witness run, which is not told of
 
@@ -145,8 +145,8 @@ def test_the_watch_suits_its_stream() -> None:
 
 
 def test_a_divergence_is_one_sentence() -> None:
-    assert sentence(Divergence(-1, "parameter", "fc.weight")) == "before the first step, parameter fc.weight"
-    assert sentence(Divergence(3, "loss", "loss", process="rank1")) == "at step 3, loss of rank1"
+    assert sentence(Divergence(step=-1, kind="parameter", name="fc.weight")) == "before the first step, parameter fc.weight"
+    assert sentence(Divergence(step=3, kind="loss", name="loss", process="rank1")) == "at step 3, loss of rank1"
 
 
 def test_a_stream_that_nobody_reads_does_not_end_the_gate_run() -> None:
@@ -157,11 +157,11 @@ def test_a_stream_that_nobody_reads_does_not_end_the_gate_run() -> None:
     stream = os.fdopen(writing, "w")
     watch = Lines(stream, github=False)
     watch.run_started("deterministic-1", 1, 5, 4)
-    watch.diverged(Divergence(0, "loss", "loss"))
+    watch.diverged(Divergence(step=0, kind="loss", name="loss"))
     with pytest.raises(BrokenPipeError):
         stream.close()  # what was written is still in its buffer
 
 
 def test_a_loss_is_said_once() -> None:
-    assert sentence(Divergence(0, "loss", "loss")) == "at step 0, loss"
-    assert sentence(Divergence(2, "gradient", "fc.weight", "rank1")) == "at step 2, gradient fc.weight of rank1"
+    assert sentence(Divergence(step=0, kind="loss", name="loss")) == "at step 0, loss"
+    assert sentence(Divergence(step=2, kind="gradient", name="fc.weight", process="rank1")) == "at step 2, gradient fc.weight of rank1"

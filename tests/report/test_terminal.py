@@ -228,7 +228,7 @@ def test_long_lists_of_inputs_facts_and_weakenings_are_capped_and_counted() -> N
 
 @pytest.mark.parametrize("status", [*STATUSES, "inconclusive"])
 def test_every_standing_is_said_in_capitals(status: str) -> None:
-    report = replace(reports.LOCKED, baseline=BaselineFinding(status, "so it is"))
+    report = replace(reports.LOCKED, baseline=BaselineFinding(status=status, message="so it is"))
     assert f"{status.upper()}  so it is" in _plain(report)
 
 

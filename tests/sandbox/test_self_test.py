@@ -46,17 +46,17 @@ def breached(exposure: Exposure, scratch: Path, **more: str) -> str:
 
 def test_a_training_that_is_kept_apart_passes(scratch: Path, tmp_path: Path) -> None:
     closed = (closed_file(tmp_path, "token", 0o600), tmp_path / "not-there")
-    prove(OWN, Exposure(closed, unwritable=(tmp_path,), reach=(scratch,), start=(Path("/bin/true"),)), {"PATH": SYSTEM}, scratch)
+    prove(OWN, Exposure(closed=closed, unwritable=(tmp_path,), reach=(scratch,), start=(Path("/bin/true"),)), {"PATH": SYSTEM}, scratch)
 
 
 def test_with_one_user_nothing_is_tried(tmp_path: Path) -> None:
-    prove(SAME, Exposure((closed_file(tmp_path, "token", 0o600),)), {}, tmp_path)
+    prove(SAME, Exposure(closed=(closed_file(tmp_path, "token", 0o600),)), {}, tmp_path)
 
 
 @pytest.mark.parametrize(("mode", "said"), [(0o604, "read"), (0o602, "write to")])
 def test_a_file_that_is_open_is_named(mode: int, said: str, scratch: Path, tmp_path: Path) -> None:
     path = closed_file(tmp_path, "token", mode)
-    assert f"user can {said} {path}" in breached(Exposure((path,)), scratch)
+    assert f"user can {said} {path}" in breached(Exposure(closed=(path,)), scratch)
 
 
 def test_a_folder_that_can_be_listed_or_written_is_named_and_left_as_it_was(scratch: Path, tmp_path: Path) -> None:

@@ -38,7 +38,12 @@ def block(step: int, kind: str, rows: Sequence[Row] | None = None, at: int = 0, 
     """One block whose digests follow from what it is and from the seed."""
     rows = ROWS[kind] if rows is None else tuple(rows)
     return Block(
-        step, kind, at, rows, b"".join(digest(seed, step, kind, at, row[0]) for row in rows), tuple(value.hex() for value in values)
+        step=step,
+        kind=kind,
+        at=at,
+        rows=rows,
+        digests=b"".join(digest(seed, step, kind, at, row[0]) for row in rows),
+        values=tuple(value.hex() for value in values),
     )
 
 
@@ -57,7 +62,7 @@ def training(
         blocks += [block(step, kind, seed=seed, values=(1.0 / (step + 1),) if kind == "loss" else ()) for kind in ORDER]
     marks = [StepMark(step, times[step] if times else 10.0, 0.1, 1 << 20, 0) for step in range(steps)]
     return Trace(
-        Path(f"1-{key}.trace.jsonl"),
+        path=Path(f"1-{key}.trace.jsonl"),
         pid=1,
         key=key,
         facts=dict(facts),
@@ -71,7 +76,7 @@ def training(
 def timed(times: Sequence[float], key: str = "main", peak: int = 1 << 20) -> Trace:
     """One process of which only step times and peak memory matter."""
     return Trace(
-        Path(f"1-{key}.trace.jsonl"),
+        path=Path(f"1-{key}.trace.jsonl"),
         key=key,
         steps=[StepMark(step, ms, 0.0, peak, 0) for step, ms in enumerate(times)],
         settings=[{}],
@@ -112,7 +117,17 @@ def apart(
 ) -> Trace:
     """The trace with one measured distance at its end."""
     rows = {row[0]: row for row in ROWS[kind]}
-    item = Measured(len(trace.steps) - 1, kind, name, rows[name][1], rows[name][2], max_abs, max_ulp, l2, norm)
+    item = Measured(
+        step=len(trace.steps) - 1,
+        kind=kind,
+        name=name,
+        dtype=rows[name][1],
+        shape=rows[name][2],
+        max_abs=max_abs,
+        max_ulp=max_ulp,
+        l2=l2,
+        reference_l2=norm,
+    )
     return replace(trace, distances=[*trace.distances, item])
 
 
@@ -133,14 +148,31 @@ def run(
     left: int = 0,
 ) -> Run:
     """What came of one run; its arm follows from its name."""
-    ended = Ended(0 if outcome in ("finished", "stopped") else 1, None, False, "", 1.5, tuple(tail), left, False)
-    return Run(Plan(name, arm(name.rpartition("-")[0] or name)), outcome, ended, traces, problem, "mend it" if problem else "", reason_id)
+    ended = Ended(
+        exit_code=0 if outcome in ("finished", "stopped") else 1,
+        signal=None,
+        timed_out=False,
+        stopped="",
+        seconds=1.5,
+        tail=tuple(tail),
+        left_running=left,
+        out_of_memory=False,
+    )
+    return Run(
+        plan=Plan(name=name, arm=arm(name.rpartition("-")[0] or name)),
+        outcome=outcome,
+        ended=ended,
+        traces=traces,
+        problem=problem,
+        remedy="mend it" if problem else "",
+        reason_id=reason_id,
+    )
 
 
 def spec(tmp_path: Path = Path("/nowhere"), *, profile: str = "basic", **sections: Any) -> Spec:
     """A spec with these sections, everything else at its default."""
     sections.setdefault("checklist", Checklist(profile))
-    return Spec(tmp_path / "repro.yml", train=Train(run="python train.py"), **sections)
+    return Spec(path=tmp_path / "repro.yml", train=Train(run="python train.py"), **sections)
 
 
 def evidence(**changes: Any) -> Evidence:

@@ -45,7 +45,7 @@ def outcome(seed: int = 42, bits: object = "first", **changes: Any) -> Outcome:
         "artifacts": {"out/final.pt": digest(seed, bits, "artifact")},
         "loss_curve": tuple((step, (1 / (step + 1) + shift).hex()) for step in range(0, 50, 7)),
     }
-    return Outcome(seed, **{**fields, **changes})
+    return Outcome(seed=seed, **{**fields, **changes})
 
 
 def entry(

@@ -203,7 +203,7 @@ LOCKED = replace(
     PASS,
     notes=(),
     config_hash=ADDRESS,
-    baseline=BaselineFinding("unchanged", "same inputs, bitwise identical results", recorded="2026-11-01T09:00:00Z"),
+    baseline=BaselineFinding(status="unchanged", message="same inputs, bitwise identical results", recorded="2026-11-01T09:00:00Z"),
     base=BaseFinding("origin/main", COMMIT, "base"),
 )
 DRIFT = replace(
@@ -215,8 +215,8 @@ DRIFT = replace(
         ),
     ),
     baseline=BaselineFinding(
-        "drift",
-        "same inputs, different results",
+        status="drift",
+        message="same inputs, different results",
         unlike=("losses", "weights", "artifact out/model.pt"),
         loss_gap=3.1e-5,
         outside=("numpy: 2.1.0 -> 2.2.0", "kernel: 6.1.0 -> 6.8.0"),
@@ -227,9 +227,22 @@ DRIFT = replace(
 CHANGED = replace(
     LOCKED,
     baseline=BaselineFinding(
-        "changed", "inputs changed and so did the results", MOVES, ("losses", "weights"), 0.25, recorded="2026-11-01T09:00:00Z"
+        status="changed",
+        message="inputs changed and so did the results",
+        changed_inputs=MOVES,
+        unlike=("losses", "weights"),
+        loss_gap=0.25,
+        recorded="2026-11-01T09:00:00Z",
     ),
-    against=AgainstFinding("origin/main", COMMIT, "changed", "inputs changed and so did the results", MOVES[:1], FIRST, 0.25),
+    against=AgainstFinding(
+        ref="origin/main",
+        commit=COMMIT,
+        status="changed",
+        message="inputs changed and so did the results",
+        changed_inputs=MOVES[:1],
+        first_divergence=FIRST,
+        loss_gap=0.25,
+    ),
 )
 WEAKENED = replace(
     LOCKED,
@@ -245,7 +258,9 @@ WEAKENED = replace(
     ),
 )
 UNPROVEN = replace(
-    LOCKED, config_hash=replace(ADDRESS, self_check=SelfCheck(True, 10, 9)), baseline=BaselineFinding("new-platform", "nothing recorded")
+    LOCKED,
+    config_hash=replace(ADDRESS, self_check=SelfCheck(True, 10, 9)),
+    baseline=BaselineFinding(status="new-platform", message="nothing recorded"),
 )
 ALL = {
     "locked": LOCKED,
@@ -290,8 +305,19 @@ def hostile(text: str = HOSTILE) -> Report:
         config_hash=replace(
             ADDRESS, recipe_inputs={text: text, "list": [text, {text: text}]}, platform_inputs={text: {text: [text, 1.0]}, "x": text}
         ),
-        baseline=BaselineFinding("drift", text, moves, (text, text), 1.0, (text, text), text, text),
-        against=AgainstFinding(text, COMMIT, "changed", text, moves, first, math.inf),
+        baseline=BaselineFinding(
+            status="drift",
+            message=text,
+            changed_inputs=moves,
+            unlike=(text, text),
+            loss_gap=1.0,
+            outside=(text, text),
+            recorded=text,
+            remedy=text,
+        ),
+        against=AgainstFinding(
+            ref=text, commit=COMMIT, status="changed", message=text, changed_inputs=moves, first_divergence=first, loss_gap=math.inf
+        ),
         base=BaseFinding(text, COMMIT, "head", (WeakenedCheck(text, text, text), WeakenedCheck(text, text))),
     )
 
@@ -304,8 +330,17 @@ def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> 
     return replace(
         hostile(long),
         config_hash=replace(ADDRESS, recipe_inputs={f"data/{index}": long[:2_000] for index in range(tensors)}),
-        baseline=BaselineFinding("drift", long, moves, (long,) * tensors, 1.0, (long,) * tensors, long, long),
-        against=AgainstFinding(long, COMMIT, "changed", long, moves),
+        baseline=BaselineFinding(
+            status="drift",
+            message=long,
+            changed_inputs=moves,
+            unlike=(long,) * tensors,
+            loss_gap=1.0,
+            outside=(long,) * tensors,
+            recorded=long,
+            remedy=long,
+        ),
+        against=AgainstFinding(ref=long, commit=COMMIT, status="changed", message=long, changed_inputs=moves),
         base=BaseFinding(long, COMMIT, "head", tuple(WeakenedCheck(long, long, long) for _ in range(tensors))),
         reasons=tuple(Reason(f"made/up-{index}", long, long) for index in range(reasons)),
         comparisons=(SeedResult(42, replace(DIFFERENT, weights=weights, first_divergence=replace(FIRST, name=long))),),

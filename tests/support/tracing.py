@@ -48,9 +48,27 @@ def trace_script(
     for file, text in ({"train.py": source} if isinstance(source, str) else source).items():
         (workspace / file).parent.mkdir(parents=True, exist_ok=True)
         (workspace / file).write_text(textwrap.dedent(text))
-    spec = Spec(tmp_path / "repro.yml", train=Train(run=command, steps=steps, timeout=timeout, env=env or {}), capture=Capture(every=every))
-    plan = Plan(name, arm or arms.deterministic(seed, frozenset(), steps), keep_final, keep_step, tuple(reference), observe)
-    site = Site(place, workspace, workspace, place / "runs", {"PATH": PATH, "LANG": "C.UTF-8"}, tuple(data), original=original, began=began)
+    spec = Spec(
+        path=tmp_path / "repro.yml", train=Train(run=command, steps=steps, timeout=timeout, env=env or {}), capture=Capture(every=every)
+    )
+    plan = Plan(
+        name=name,
+        arm=arm or arms.deterministic(seed, frozenset(), steps),
+        keep_final=keep_final,
+        keep_step=keep_step,
+        reference=tuple(reference),
+        observe=observe,
+    )
+    site = Site(
+        place=place,
+        workspace=workspace,
+        cwd=workspace,
+        traces=place / "runs",
+        outer={"PATH": PATH, "LANG": "C.UTF-8"},
+        data=tuple(data),
+        original=original,
+        began=began,
+    )
     return launch(spec, plan, site, lambda traces: None)
 
 

@@ -62,7 +62,7 @@ def checkout(folder: Path, lock: str, name: str = "requirements.lock", run: str 
     """A checkout with that lock, and its spec."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(lock)
-    return Spec(folder / "repro.yml", train=Train(run=run), env=Env(name, install=True))
+    return Spec(path=folder / "repro.yml", train=Train(run=run), env=Env(name, install=True))
 
 
 def outer(index: Path, path: str = SYSTEM) -> dict[str, str]:

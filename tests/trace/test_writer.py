@@ -77,7 +77,11 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert trace.steps == [StepMark(0, 1.5, 0.25, 1 << 20, 0), StepMark(1, 1.5, 0.25, 1 << 20, 0)]
     assert trace.settings == [{"cudnn.benchmark": False, "MKL_CBWR": None}]
     assert trace.undone == [Undone("cudnn.benchmark", "True", "/w/train.py", 3, 0)]
-    assert trace.distances == [Measured(1, "parameter", "fc.weight", "float32", (2, 8), 0.5, 3, None, 2.0)]
+    assert trace.distances == [
+        Measured(
+            step=1, kind="parameter", name="fc.weight", dtype="float32", shape=(2, 8), max_abs=0.5, max_ulp=3, l2=None, reference_l2=2.0
+        )
+    ]
     assert trace.network == ["192.0.2.1:443"]
     assert trace.opened == [Opened("train.py", True), Opened("/mnt/x.bin", False, "train.py:3", True)]
     assert trace.imports == [Imported("pkg", "/src/pkg/__init__.py"), Imported("ops", "/venv/site-packages/ops.py", "ops")]
