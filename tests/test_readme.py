@@ -52,7 +52,7 @@ def shape(printed: str) -> Iterator[tuple[str, tuple[str | None, ...]]]:
 
 
 def like_the_quickstart() -> Report:
-    """A pass that shows what the quickstart shows; its cost needs more steps, and it declares no lockfile and no image."""
+    """A pass that shows what the quickstart shows; and it declares no lockfile and no image."""
     pair = replace(reports.SAME, by_kind={kind: Tally(20, 0) for kind in KINDS if kind != "batch"})
     passed = [CheckResult(id=f"{category}/made-up", category=category, status="pass", message="") for category in CATEGORIES]
     undeclared = [CheckResult(id=f"env/{name}", category="env", status="skip", message="") for name in ("lockfile", "image-digest")]
@@ -62,7 +62,7 @@ def like_the_quickstart() -> Report:
         base=None,
         comparisons=(SeedResult(42, pair),),
         noise_floor=replace(reports.NOISE, first_divergence=reports.FIRST),
-        cost=replace(reports.COST, steps_needed=650),
+        cost=replace(reports.COST, memory_ci95=(-2.0, -1.0)),
         cost_budget_pct=None,
         checklist=(*passed, *undeclared),
     )
@@ -95,7 +95,7 @@ def test_the_demo_has_the_shape_of_a_report_as_it_is_printed() -> None:
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("  noise floor  ", "  noise  "), ("sha256:", "md5:x"), ("Checklist", "Checks"), (" 650", " many"), ("  hardware ", "  software ")],
+    [("  noise floor  ", "  noise  "), ("sha256:", "md5:x"), ("Checklist", "Checks"), ("12.4%", "much"), ("  hardware ", "  software ")],
 )
 def test_a_demo_of_another_shape_is_seen(old: str, new: str) -> None:
     text = printed(like_the_quickstart())
