@@ -45,6 +45,15 @@ class Unreadable(Exception):
     """A file that cannot be used. The message is a clause that follows its name: `is not UTF-8 text`."""
 
 
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file for this process alone, without waiting. False where it cannot be had."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
 def read_start(path: Path, most: int) -> bytes:
     """The first bytes of a regular file, links followed. Raises NotRegular for anything else, which is not waited for; else OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))

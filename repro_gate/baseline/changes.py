@@ -35,7 +35,7 @@ def tree_lines(hashed: ConfigHash) -> tuple[str, ...]:
 
 
 def diff_lines(moves: Sequence[ChangedInput]) -> tuple[str, ...]:
-    """One line for each input that changed_inputs: `recipe   seeds  [42] -> [7]`; one line that says so where none did."""
+    """One line for each input that changed: `recipe   seeds  [42] -> [7]`; one line that says so where none did."""
     if not moves:
         return ("same config hash: no input differs",)
     count = "1 input differs" if len(moves) == 1 else f"{len(moves)} inputs differ"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ROOTS, ConfigHash, InputValue, SelfCheck, hash_inputs, plain
@@ -31,7 +32,7 @@ def to_json(given: ConfigHash) -> dict[str, Any]:
 
 
 def from_json(document: object) -> ConfigHash:
-    """a config hash that somebody else wrote. Raises UsageError, in one line: malformed, or a hash that its inputs do not give."""
+    """A config hash that somebody else wrote. Raises UsageError, in one line: malformed, or a hash that its inputs do not give."""
     fields = _mapping(document, "config_hash")
     inputs = _mapping(fields.get("inputs"), "config_hash.inputs")
     if set(inputs) != set(ROOTS):
@@ -47,14 +48,7 @@ def from_json(document: object) -> ConfigHash:
                 remedy="it was edited by hand or cut short: make it again with `repro-gate run` (a baseline: `repro-gate baseline`)",
             )
     self_check = _self_check(fields.get("self_check"), len(recipe) + len(platform))
-    return ConfigHash(
-        config_hash=made.config_hash,
-        recipe=made.recipe,
-        platform=made.platform,
-        recipe_inputs=made.recipe_inputs,
-        platform_inputs=made.platform_inputs,
-        self_check=self_check,
-    )
+    return replace(made, self_check=self_check)
 
 
 def inputs_from_json(document: object, where: str) -> dict[str, InputValue]:

@@ -143,29 +143,15 @@ def _finding(other: Other, inputs: tuple[ChangedInput, ...], found: Comparison) 
     ref, commit = other.ref, other.commit
     gap = max((gap for _, gap in found.loss_gaps), default=None)
     names = ", ".join(item.name for item in inputs[:5]) + (f" and {len(inputs) - 5} more" if len(inputs) > 5 else "")
-    if found.identical and not inputs:
-        return AgainstFinding(
-            ref=ref, commit=commit, status="unchanged", message=f"same recipe as {ref}, bitwise identical results", loss_gap=gap
-        )
-    if found.identical:
-        return AgainstFinding(
-            ref=ref,
-            commit=commit,
-            status="no-op",
-            message=f"inputs changed ({names}), results are bitwise identical to those of {ref}",
-            changed_inputs=inputs,
-            first_divergence=None,
-            loss_gap=gap,
-        )
-    first = found.first_divergence
-    why = f"inputs changed ({names})" if inputs else "no input of the recipe changed"
-    at = "" if first is None else f" {place_of(first, found.steps)}"
+    first = None if found.identical else found.first_divergence
+    if not found.identical:
+        why = f"inputs changed ({names})" if inputs else "no input of the recipe changed"
+        at = "" if first is None else f" {place_of(first, found.steps)}"
+        status, message = "changed", f"{why}, results diverge from those of {ref}{at}"
+    elif inputs:
+        status, message = "no-op", f"inputs changed ({names}), results are bitwise identical to those of {ref}"
+    else:
+        status, message = "unchanged", f"same recipe as {ref}, bitwise identical results"
     return AgainstFinding(
-        ref=ref,
-        commit=commit,
-        status="changed",
-        message=f"{why}, results diverge from those of {ref}{at}",
-        changed_inputs=inputs,
-        first_divergence=first,
-        loss_gap=gap,
+        ref=ref, commit=commit, status=status, message=message, changed_inputs=inputs, first_divergence=first, loss_gap=gap
     )

@@ -1,4 +1,4 @@
-"""The base ref: whose spec and baseline judge, and what the change weakens than its base.
+"""The base ref: whose spec and baseline judge, and which checks the change weakens compared with it.
 
 Under `policy: base`, set in the base branch's own `repro.yml` (or asked for with `--policy base`), the base branch's spec and baseline
 judge the change's code, so that a change cannot lower the bar that it has to pass. Else its own spec judges. What it weakens is always

@@ -1,6 +1,6 @@
 """From what was found to the verdict: which reasons speak for `fail`, which for `inconclusive`, and what is worth knowing besides. Pure.
 
-A self_check that training is not reproducible outranks a run that could not be had: where both stand, the verdict is `fail` and both are
+Proof that training is not reproducible outranks a run that could not be had: where both stand, the verdict is `fail` and both are
 said.
 """
 

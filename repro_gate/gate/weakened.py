@@ -1,4 +1,4 @@
-"""What a change weakens than its base does: in `repro.yml`, and in `repro.baseline.yml`. Pure.
+"""Which checks a change weakens compared with its base: in `repro.yml`, and in `repro.baseline.yml`. Pure.
 
 What asks for more, and what asks for something else of the same weight (another seed, a newer image digest), is not listed. Three things
 without a direction are: what is run, its environment, and the bytes of declared data; `python train.py` -> `true` is the simplest cheat.
@@ -38,7 +38,8 @@ class _Less:
 def weakened(
     base: Spec, head: Spec, base_lock: Baseline | None, head_lock: Baseline | None, place_of: PlaceOf | None = None
 ) -> tuple[WeakenedCheck, ...]:
-    """Everything that `head` weakens than `base`: first who judges and how strictly, then the baseline, then what is run and recorded.
+    """Every check that `head` weakens compared with `base`: first who judges and how strictly, then the baseline, then what is
+    run and recorded.
 
     `place_of` gives the place of a key of the change's spec (`repro.yml:12`), or an empty text.
     """

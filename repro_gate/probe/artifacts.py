@@ -19,7 +19,7 @@ import sys
 import zipfile
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
-MAX_INPUTS = 250_000  # of one file
+MAX_LEAVES = 250_000  # of one file
 MAX_DEPTH = 100  # of nested containers
 MAX_NAME = 4096  # characters of one leaf's name
 MAX_CHARACTERS = 64 * 2**20  # of all names and values of one file
@@ -62,8 +62,8 @@ class Contents:
             value = _printable(value[: MAX_VALUE + 1])
             value = value if len(value) <= MAX_VALUE else value[: MAX_VALUE - 1] + "…"
         self.characters += len(name) + len(value or "")
-        if len(self.rows) >= MAX_INPUTS:
-            raise Unreadable("it holds more than {:,} leaves".format(MAX_INPUTS))
+        if len(self.rows) >= MAX_LEAVES:
+            raise Unreadable("it holds more than {:,} leaves".format(MAX_LEAVES))
         if len(name) > MAX_NAME or self.characters > MAX_CHARACTERS:
             raise Unreadable("its names are too long")
         if shape is not None and max(shape, default=0) >= MAX_SIZE:
@@ -346,8 +346,8 @@ def _table(out: Contents, path: str) -> None:
     names: List[str] = []
     rows = csv.reader(io.StringIO(_text(path), newline=""), delimiter="\t" if path.lower().endswith(".tsv") else ",", strict=True)
     for number, row in enumerate(rows, 1):
-        if number > MAX_INPUTS:
-            raise Unreadable("it has more than {:,} rows".format(MAX_INPUTS))
+        if number > MAX_LEAVES:
+            raise Unreadable("it has more than {:,} rows".format(MAX_LEAVES))
         if number == 1 and all(cell.strip() and not _numeric(cell) for cell in row):
             names = [cell if cell not in row[:place] else "%s (column %d)" % (cell, place + 1) for place, cell in enumerate(row[:10_000])]
         out.containers.append("row %d\0%d" % (number, len(row)))

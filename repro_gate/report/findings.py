@@ -138,7 +138,7 @@ class Annotation:
 
 
 def annotations_of(report: Report, spec_path_in_repo: str, root_prefix: str = "") -> tuple[Annotation, ...]:
-    """What is compared with the change, most important first: errors for what fails, warnings for what warns; nothing for what passed.
+    """What was found about the change, most important first: errors for what fails, warnings for what warns; nothing for what passed.
 
     `root_prefix` is the checkout's folder in the repository, empty where they are one. What no line is to blame for stands at the spec.
     """

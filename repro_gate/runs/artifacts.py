@@ -356,7 +356,7 @@ def _take(said: bytes, items: Sequence[Collected], waiting: list[int], known: _A
         elif isinstance(row, _Distance):
             ratio = row.l2 / row.reference_l2 if row.l2 is not None and row.reference_l2 else None
             known.distances[known.asked, row.name] = Distance(row.max_abs, row.max_ulp, row.l2, ratio)
-        elif known.asked in known.found or (isinstance(row, _Leaf) and (row.name in leaves or len(leaves) >= program.MAX_INPUTS)):
+        elif known.asked in known.found or (isinstance(row, _Leaf) and (row.name in leaves or len(leaves) >= program.MAX_LEAVES)):
             return True
         elif isinstance(row, _Leaf):
             leaves[row.name] = Leaf(kind=row.kind, dtype=row.dtype, shape=row.shape, digest=row.digest, value=row.value)

@@ -1,7 +1,5 @@
 """Where a gate run takes place: one temporary folder with the snapshot of the checkout in it, closed off where the training is another
-user.
-
-"""
+user."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ are one user, nothing here does anything.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import resource
 import shutil
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive, held, obeyed
+from repro_gate.files import try_lock
 from repro_gate.sandbox.cleanup import sweep
 from repro_gate.sandbox.identity import Isolation
 from repro_gate.sandbox.permissions import closed, surroundings
@@ -111,7 +111,7 @@ def _alone(isolation: Isolation, tell: Callable[[str], None]) -> Iterator[None]:
     lock = _lock(isolation)
     try:
         deadline, told = time.monotonic() + WAIT_SECONDS, False
-        while not _locked(lock):
+        while not try_lock(lock):
             if time.monotonic() > deadline:
                 raise Inconclusive(
                     f"another gate on this machine trains as user {isolation.uid}, for more than {WAIT_SECONDS / 60:g} minutes",
@@ -146,11 +146,3 @@ def _lock(isolation: Isolation) -> int:
         remedy="let the gate write to /run, or set TMPDIR to a folder that it may write to",
         reason_id="isolation/not-alone",
     )
-
-
-def _locked(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

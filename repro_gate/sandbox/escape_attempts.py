@@ -1,4 +1,4 @@
-"""What a hostile training would try, tried: a program that `proof` starts as the training is started, before any training is.
+"""What a hostile training would try, tried: a program that `self_test` starts as the training is started, before any training is.
 
 Reads what to try as JSON on standard input and prints as JSON what succeeded, and what should have been within reach and is not. Each
 attempt is made through the kernel, nothing is computed from modes. Standard library only, any Python from 3.9 on. No attempt may do harm

@@ -6,7 +6,6 @@ by a lock on a file in it for as long as the gate lives, and given back when it 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import stat
 import tempfile
@@ -15,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive, held
-from repro_gate.files import remove_tree
+from repro_gate.files import remove_tree, try_lock
 from repro_gate.sandbox.identity import Isolation
 from repro_gate.sandbox.ownership import let_in
 
@@ -74,7 +73,7 @@ def _take(place: Path) -> tuple[Path, int] | None:
     except OSError:
         return None
     lock = os.open(place / _HELD, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    if not _locked(lock):
+    if not try_lock(lock):
         os.close(lock)
         return None
     return place, lock
@@ -98,7 +97,7 @@ def _cleared(place: Path) -> bool:
     except OSError:
         return False
     try:
-        return _locked(lock) and _moved_away(place)
+        return try_lock(lock) and _moved_away(place)
     finally:
         os.close(lock)
 
@@ -111,12 +110,4 @@ def _moved_away(place: Path) -> bool:
         return False
     finally:
         remove_tree(away)
-    return True
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
     return True

@@ -1,4 +1,4 @@
-"""The verdict: a self_check that training is not reproducible outranks what could not be known, and nothing unknown passes."""
+"""The verdict: proof that training is not reproducible outranks what could not be known, and nothing unknown passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims about what a change weakens than its base: each thing that is less is named, and nothing that is more or the same."""
+"""Claims about weakened checks: each thing that a change asks for less is named, and nothing that is more or the same."""
 
 from __future__ import annotations
 
