@@ -7,20 +7,17 @@ import contextlib
 import difflib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro_gate import __version__
 from repro_gate._version import DOCS_URL
 from repro_gate.commands.arguments import parser
 from repro_gate.errors import GateError, UsageError, end_cleanly
 from repro_gate.github.workflow import log_guard
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from repro_gate.report.model import Report
+    from repro_gate.report.model import Report, View
     from repro_gate.runs.progress import Watch
 
 _UNTRUSTED = ("run", "baseline", "hash", "compare")  # commands that start what the checkout names: they hold no secret while they do
@@ -114,8 +111,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     from repro_gate.gate.evidence import NEED_TRAINING, check
-    from repro_gate.report.checklist import checklist_json, render_checklist
-    from repro_gate.report.document import to_text
+    from repro_gate.report import checklist
     from repro_gate.spec.loader import load_spec
 
     _writable(options.json)
@@ -123,9 +119,9 @@ def _check(options: argparse.Namespace) -> int:
     with _watch(options) as watch:
         results = check(spec, watch, cached=not options.no_cache)
     if options.json is not None:
-        _write(options.json, to_text(checklist_json(results, options.spec, NEED_TRAINING, tool_version=__version__)))
+        _write(options.json, checklist.as_json(results, options.spec, NEED_TRAINING))
     with log_guard(os.environ):
-        _print(lambda console: render_checklist(results, console, NEED_TRAINING))
+        print(checklist.render(results, NEED_TRAINING, _view()), end="", flush=True)
     return 1 if any(item.status == "fail" for item in results) else 0
 
 
@@ -135,8 +131,7 @@ def _baseline(options: argparse.Namespace) -> int:
 
     with _watch(options) as watch:
         result, path = baseline(Path(options.spec), options.spec, watch, cached=not options.no_cache)
-    with log_guard(os.environ):
-        _render(result.report, options.verbose)
+    _print_report(result.report, options.verbose)
     code = EXIT_CODES[result.report.verdict]
     if path is not None:
         print(_printable(f"wrote {path}: review it and commit it"))
@@ -184,53 +179,30 @@ def _explain(options: argparse.Namespace) -> int:
 
 def _show(report: Report, options: argparse.Namespace) -> None:
     """Files first: a closed pipe must not lose them."""
-    from repro_gate.report.document import dumps
+    from repro_gate.report import document, markdown, sarif
 
-    if options.json is not None:
-        _write(options.json, dumps(report))
-    if options.markdown is not None:
-        from repro_gate.report.markdown import to_markdown
+    for path, render in ((options.json, document.render), (options.markdown, markdown.comment), (options.sarif, sarif.render)):
+        if path is not None:
+            _write(path, render(report))
+    _print_report(report, options.verbose)
 
-        _write(options.markdown, to_markdown(report))
-    if options.sarif is not None:
-        from repro_gate.report.document import to_text
-        from repro_gate.report.sarif import to_sarif
 
-        _write(options.sarif, to_text(to_sarif(report, docs_url=DOCS_URL)))
+def _print_report(report: Report, verbose: bool) -> None:
+    from repro_gate.report import terminal
+
     with log_guard(os.environ):
-        _render(report, options.verbose)
+        print(terminal.render(report, _view(verbose)), end="", flush=True)
 
 
-def _render(report: Report, verbose: bool) -> None:
-    from repro_gate.report.terminal import render
-
-    _print(lambda console: render(report, console, verbose))
-
-
-def _print(show: Callable[[Console], None]) -> None:
-    from repro_gate.report.terminal import unwrapped
-
-    console = _console()
-    if sys.stdout.isatty():
-        show(console)
-    else:
-        unwrapped(console, lambda: show(console))
-
-
-def _console() -> Console:
+def _view(verbose: bool = False) -> View:
     """Standard output; where it is no terminal, a line is as wide as it needs to be."""
-    from rich.console import Console
+    import shutil
 
-    from repro_gate.report.terminal import WIDE
+    from repro_gate.report.model import PLAIN, View
 
-    class Piped(Console):
-        """A closed pipe is the caller's to tell: rich's own way exits 1, which would read as a verdict."""
-
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError
-
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDE
-    return Piped(highlight=False, markup=False, width=width)
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal or "COLUMNS" in os.environ else PLAIN.width
+    return View(width=width, encoding=sys.stdout.encoding or "utf-8", colour=terminal, verbose=verbose)
 
 
 def _watch(options: argparse.Namespace) -> contextlib.AbstractContextManager[Watch]:

@@ -6,7 +6,7 @@ Names of tensors, log lines, paths and check messages are hostile until they hav
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 # Printable by Unicode's book, yet nothing is seen: combining grapheme joiner, Hangul fillers, Khmer inherent vowels, Mongolian and plain
@@ -54,6 +54,16 @@ def clip(text: str, limit: int) -> str:
         return text
     tail = max(limit - 1, 0) // 3
     return text[: max(limit - 1 - tail, 0)] + "…" + (text[-tail:] if tail else "")
+
+
+def and_more(left: int, what: str = "") -> str:
+    """What a list leaves out: `and 1,200 more`, with `what` after it; empty where nothing is left."""
+    return "" if left <= 0 else f"and {left:,} more{what and ' ' + what}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are: `a, b and 7 more`."""
+    return f"{', '.join(names[:most])} {and_more(len(names) - most)}".rstrip()
 
 
 def for_terminal(text: str, limit: int | None = None) -> str:
@@ -163,16 +173,3 @@ def for_workflow_log(line: str) -> str:
 def for_log(line: str, environment: Mapping[str, str]) -> str:
     """A line for standard output or error: on GitHub (by the runner's own variable) one that can be no workflow command."""
     return for_workflow_log(line) if environment.get("GITHUB_ACTIONS") == "true" else line
-
-
-def stop_commands(token: str, lines: Iterable[str]) -> tuple[str, ...]:
-    """`lines` between `::stop-commands::token` and its end, each made safe besides. `token` is fresh and random for each use.
-
-    Raises ValueError for a token under 16 characters, one that is not plain letters and digits, or one that stands in a line.
-    """
-    safe = tuple(for_workflow_log(line) for line in lines)
-    if len(token) < 16 or not (token.isascii() and token.isalnum()):
-        raise ValueError("a stop-commands token needs at least 16 ASCII letters and digits: use secrets.token_hex(16)")
-    if any(token in line for line in safe):
-        raise ValueError("the stop-commands token stands in a line that it should guard against: use a fresh one for each use")
-    return (f"::stop-commands::{token}", *safe, f"::{token}::")

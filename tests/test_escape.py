@@ -216,23 +216,6 @@ def test_a_workflow_property_cannot_start_another_property_or_end_the_command(te
     assert value.replace("%3A", ":").replace("%2C", ",").replace("%25", "%") == escape.for_terminal(text)
 
 
-@given(st.lists(TEXTS))
-@example([HOSTILE, "::error::x", "  ::set-output::y", "a ##[error]b"])
-def test_no_line_of_a_guarded_log_is_a_command_but_our_own_two(lines: list[str]) -> None:
-    token = "0f" * 16
-    out = escape.stop_commands(token, lines)
-    assert (out[0], out[-1]) == (f"::stop-commands::{token}", f"::{token}::")
-    assert len(out) == len(lines) + 2
-    for line in out[1:-1]:
-        assert not line.lstrip().startswith("::") and "##[" not in line and len(line.splitlines()) <= 1
-
-
-@pytest.mark.parametrize(("token", "line"), [("short", "x"), ("a" * 15 + ":", "x"), ("a" * 32, f"::{'a' * 32}::")])
-def test_a_token_that_does_not_guard_is_refused(token: str, line: str) -> None:
-    with pytest.raises(ValueError, match="token"):
-        escape.stop_commands(token, [line])
-
-
 @given(TEXTS)
 @example('"]}; %%{init: {}}%% #quot; end\n')
 def test_mermaid_text_cannot_leave_its_quotes(text: str) -> None:
@@ -261,3 +244,9 @@ def test_a_long_hostile_name_takes_no_long_time(text: str) -> None:
     escape.for_code_span(long)
     escape.for_code_block(long)
     assert time.perf_counter() - begin < 5  # a quadratic step over 200,000 characters takes minutes
+
+
+def test_what_a_list_leaves_out_is_counted_and_nothing_is_said_of_nothing() -> None:
+    assert [escape.and_more(left) for left in (-1, 0, 1, 1_200)] == ["", "", "and 1 more", "and 1,200 more"]
+    assert escape.and_more(2, "inputs") == "and 2 more inputs"
+    assert [escape.listed(("a", "b", "c"), most) for most in (1, 2, 3, 9)] == ["a and 2 more", "a, b and 1 more", "a, b, c", "a, b, c"]

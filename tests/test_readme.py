@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,13 +9,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from rich.console import Console
 
 from repro_gate.checks.interface import CATEGORIES, CheckResult
 from repro_gate.cli import main
 from repro_gate.compare.model import KINDS, Tally
 from repro_gate.report import terminal
-from repro_gate.report.model import Report, SeedResult
+from repro_gate.report.model import Report, SeedResult, View
 from tests.support import reports
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -69,9 +67,7 @@ def like_the_quickstart() -> Report:
 
 
 def printed(report: Report) -> str:
-    stream = io.StringIO()
-    terminal.render(report, Console(file=stream, width=200, color_system=None))
-    return stream.getvalue()
+    return terminal.render(report, View(width=200))
 
 
 def anchors(page: Path) -> set[str]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from repro_gate.baseline.changes import changed_inputs
 from repro_gate.baseline.config_hash import PLATFORM, ChangedInput, ConfigHash, plain
 from repro_gate.baseline.model import FILE_NAME, Baseline, BaselineFinding, Entry, Outcome
+from repro_gate.escape import listed
 from repro_gate.spec.errors import escaped, shortened
 
 _FEW = 3  # names in a sentence; the finding holds them all
@@ -223,8 +224,7 @@ def _config_hash_of(entry: Entry) -> ConfigHash:
 
 def _named(names: Sequence[str]) -> str:
     """The first few, safe to print, and how many more there are."""
-    shown = [shortened(escaped(name)) for name in names[:_FEW]]
-    return ", ".join(shown) + (f" and {len(names) - _FEW} more" if len(names) > _FEW else "")
+    return listed([shortened(escaped(name)) for name in names], _FEW)
 
 
 def _gap(a: float, b: float) -> float:

@@ -16,6 +16,7 @@ from repro_gate.checkout.git import GitFailed, WorkTree, git
 from repro_gate.checkout.inspection import LFS_POINTER, LFS_POINTER_BYTES, is_checkout
 from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.errors import UsageError, obeyed
+from repro_gate.escape import and_more
 from repro_gate.files import copy_file, make_folder, scratch_folder
 
 _SUBMODULE, _FOLDER, _LINK, _EXECUTABLE, _PLAIN = "160000", "040000", "120000", "100755", "100644"
@@ -88,7 +89,7 @@ def export(root: Path, commit: str, destination: Path, leave_out: Sequence[Path]
         out.write()
     except GitFailed as error:
         raise _unreadable(commit, "the tree cannot be written as files", error) from error
-    more = [f"and {len(out.notes) - _MAX_NOTES:,} more of the kind"] if len(out.notes) > _MAX_NOTES else []
+    more = [and_more(len(out.notes) - _MAX_NOTES, "of the kind")] if len(out.notes) > _MAX_NOTES else []
     return Snapshot(destination, root, out.files, out.bytes, (*out.notes[:_MAX_NOTES], *more))
 
 

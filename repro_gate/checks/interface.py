@@ -18,6 +18,7 @@ from repro_gate.compare.model import Comparison, Divergence, Tally
 from repro_gate.compare.traces import processes
 from repro_gate.data.declared import DataFinding
 from repro_gate.data.formats import DataProblem
+from repro_gate.escape import and_more
 from repro_gate.runs.launch import Run
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Trace
@@ -151,7 +152,7 @@ def by_loader(run: Run, seen: Callable[[Trace], Iterable[tuple[int, Seen]]]) -> 
 
 def shortened(items: Sequence[str], most: int = 99) -> tuple[str, ...]:
     """The first items, and how many more there are."""
-    return tuple(items) if len(items) <= most else (*items[:most], f"… and {len(items) - most} more")
+    return tuple(items) if len(items) <= most else (*items[:most], f"… {and_more(len(items) - most)}")
 
 
 def bounded(items: Sequence[str]) -> tuple[str, ...]:

@@ -16,14 +16,14 @@ from repro_gate.escape import for_log, for_terminal
 from repro_gate.github.activity import Activity, decide
 from repro_gate.github.client import Api
 from repro_gate.github.comment import Posted
-from repro_gate.github.publish_phase import links_of, post_report
-from repro_gate.github.redact import known_secrets, redact_document
+from repro_gate.github.publish_phase import post_report, view_of
+from repro_gate.github.redact import known_secrets, redact
 from repro_gate.github.settings import Secret, read_inputs, read_job, read_servers
 from repro_gate.github.workflow import log_guard
 from repro_gate.github.workflow_run import NothingToPost, find_pull
-from repro_gate.report.document import load, report_from
-from repro_gate.report.markdown import to_markdown
-from repro_gate.report.model import Origin, Report
+from repro_gate.report import markdown
+from repro_gate.report.document import load
+from repro_gate.report.model import PLAIN, Origin, Report
 
 _TOKENS = ("INPUT_TOKEN", "GITHUB_TOKEN", "GH_TOKEN")
 
@@ -42,10 +42,10 @@ class Wanted:
 def comment_command(wanted: Wanted, environment: Mapping[str, str]) -> int:
     """Post, and print the outcome on one line. Exit code 3 where it could not be posted; raises GateError for what cannot be used."""
     path = wanted.report / "report.json" if wanted.report.is_dir() else wanted.report
-    report = report_from(redact_document(load(path), known_secrets(environment)))
+    report = redact(load(path), known_secrets(environment))
     if wanted.dry_run:
         with log_guard(environment):
-            print(to_markdown(report), end="")
+            print(markdown.comment(report), end="")
         return 0
     token = next((environment[name] for name in _TOKENS if environment.get(name)), None)
     if token is None:
@@ -70,7 +70,7 @@ def _for_event(wanted: Wanted, report: Report, token: Secret, environment: Mappi
         pull = find_pull(api, decision.workflow_run, job.repository, report.origin)
     except NothingToPost as error:
         return Posted("skipped", error.message)
-    return post_report(api, pull.number, report, when=wanted.when, links=links_of(job, report))
+    return post_report(api, pull.number, report, when=wanted.when, view=view_of(job, report))
 
 
 def _for_person(wanted: Wanted, report: Report, token: Secret, environment: Mapping[str, str]) -> Posted:
@@ -85,4 +85,4 @@ def _for_person(wanted: Wanted, report: Report, token: Secret, environment: Mapp
         if report.subject.commit is None:
             raise UsageError(f"{wanted.report}: names no commit, so nothing shows that it is of this pull request's head")
         report = replace(report, origin=Origin(repository, report.subject.commit, 1, 1))
-    return post_report(api, wanted.pull_request, report, when=wanted.when, links=links_of(None, report))
+    return post_report(api, wanted.pull_request, report, when=wanted.when, view=PLAIN)

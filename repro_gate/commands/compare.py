@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from repro_gate.compare.artifacts import compare_artifacts
 from repro_gate.compare.model import KINDS, Comparison, Divergence, Tally
 from repro_gate.compare.traces import compare_runs, unequal_length
 from repro_gate.errors import UsageError
-from repro_gate.escape import for_log, for_terminal
+from repro_gate.escape import and_more, for_log, for_terminal
 from repro_gate.files import scratch_folder
 from repro_gate.probe.artifacts import METADATA
 from repro_gate.report import wording
 from repro_gate.report.document import comparison_to_json, load
+from repro_gate.report.model import Report
 from repro_gate.report.schema import SCHEMA_ID
 from repro_gate.runs.artifacts import MAX_SECONDS, Interpreter, in_place, read
 from repro_gate.runs.series import as_divergence
@@ -61,12 +60,8 @@ def _traces(a: Path, b: Path) -> Comparison:
     for folder in (a, b):
         if not any(folder.glob("*" + SUFFIX)):
             inner = sorted(path.parent.name for path in folder.glob("*/*" + SUFFIX))
-            raise UsageError(
-                f"{folder}: holds no trace",
-                remedy=f"name one run of it, such as {folder / inner[0]}"
-                if inner
-                else "make traces with `repro-gate run --keep-traces FOLDER`, and name one run's folder in it",
-            )
+            make = "make traces with `repro-gate run --keep-traces FOLDER`, and name one run's folder in it"
+            raise UsageError(f"{folder}: holds no trace", remedy=f"name one run of it, such as {folder / inner[0]}" if inner else make)
         try:
             runs.append(read_folder(folder, None))
         except TraceError as error:
@@ -82,22 +77,22 @@ def _is_report(path: Path) -> bool:
         return f'"{SCHEMA_ID}"'.encode() in file.read(16 * 1024 * 1024)
 
 
-def _reports(a: Mapping[str, Any], b: Mapping[str, Any]) -> Comparison:
+def _reports(a: Report, b: Report) -> Comparison:
     """Two reports by the fingerprints of their first deterministic runs: which step, and which kinds, but not which tensor.
 
     Steps that one report lacks are no differences. Kinds are digested over all steps, so they say nothing where the steps are not the same.
     """
-    first, second = a.get("fingerprint"), b.get("fingerprint")
+    first, second = a.fingerprint, b.fingerprint
     if first is None or second is None:
         raise UsageError("a report without a fingerprint cannot be compared: its runs did not come to an end")
-    left, right = dict(map(tuple, first["by_step"])), dict(map(tuple, second["by_step"]))
+    left, right = dict(first.by_step), dict(second.by_step)
     shared = sorted(left.keys() & right.keys())
     differing = [step for step in shared if left[step] != right[step]]
     equal_length = left.keys() == right.keys()
     by_kind = {
-        kind: Tally(1, int(first["by_kind"].get(kind) != second["by_kind"].get(kind)))
+        kind: Tally(1, int(first.by_kind.get(kind) != second.by_kind.get(kind)))
         for kind in (KINDS if equal_length else ())
-        if kind in first["by_kind"] or kind in second["by_kind"]
+        if kind in first.by_kind or kind in second.by_kind
     }
     kinds = [kind for kind, tally in by_kind.items() if tally.differing]
     found = None
@@ -118,8 +113,8 @@ def _reports(a: Mapping[str, Any], b: Mapping[str, Any]) -> Comparison:
     )
 
 
-def _losses(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[tuple[int, float, float], ...]:
-    left, right = ({row[0]: float(row[1]) for row in ((report.get("determinism") or {}).get("losses") or [])} for report in (a, b))
+def _losses(a: Report, b: Report) -> tuple[tuple[int, float, float], ...]:
+    left, right = ({row[0]: row[1] for row in (report.determinism.comparison.losses if report.determinism else ())} for report in (a, b))
     return tuple((step, left[step], right[step]) for step in sorted(left.keys() & right.keys()))
 
 
@@ -162,9 +157,7 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
 
 def _print(comparison: Comparison) -> None:
     if comparison.identical:
-        _say(
-            f"same: {comparison.tensors} quantities, {comparison.steps} steps" if comparison.steps else f"same: {comparison.tensors} values"
-        )
+        _say(f"same: {comparison.tensors} {f'quantities, {comparison.steps} steps' if comparison.steps else 'values'}")
         return
     first = comparison.first_divergence
     if first is not None and first.kind != "artifact":
@@ -175,8 +168,8 @@ def _print(comparison: Comparison) -> None:
         _say(f"{_plain(wording.spread(comparison))} ({wording.kinds(comparison)})")
     for item in comparison.weights[:_MOST_SHOWN]:
         _say(f"  {for_terminal(item.name, 200)}: {_plain(wording.how_far(item)) or 'digests differ'}")
-    if len(comparison.weights) > _MOST_SHOWN:
-        _say(f"  and {len(comparison.weights) - _MOST_SHOWN} more")
+    if more := and_more(len(comparison.weights) - _MOST_SHOWN):
+        _say(f"  {more}")
 
 
 def _plain(phrase: wording.Phrase) -> str:

@@ -18,7 +18,7 @@ from repro_gate.errors import UsageError, obeyed
 from repro_gate.escape import for_terminal
 from repro_gate.gate.evidence import IMAGE_VARIABLE, declared
 from repro_gate.install.install import environments_root, installed
-from repro_gate.report.document import load
+from repro_gate.report.document import validate
 from repro_gate.report.untrusted_json import read_json
 from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.confinement import confined
@@ -52,7 +52,11 @@ def load_config_hash(path: Path) -> ConfigHash:
     neither, no config hash in it, or a forged one."""
     name = for_terminal(str(path), 200)
     raw = read_json(path)
-    document = raw if isinstance(raw, dict) and isinstance(raw.get("config_hash"), str) else load(path).get("config_hash")
+    if isinstance(raw, dict) and isinstance(raw.get("config_hash"), str):
+        document = raw
+    else:
+        validate(raw, name)
+        document = raw["config_hash"]
     if document is None:
         raise UsageError(
             f"{name}: this report carries no config hash: no run of it came to its end",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from repro_gate.compare.traces import processes
+from repro_gate.escape import listed
 from repro_gate.trace.model import Trace
 
 FIRST_STEPS = 2  # a loss that is finite until later has diverged, which is the training's own affair
@@ -66,5 +67,5 @@ def finite_losses(trace: Trace) -> Mapping[int, bool]:
 
 
 def _named(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    shown = listed(names, 3)
     return f"parameter {shown} is" if len(names) == 1 else f"parameters {shown} are"

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from repro_gate.compare.printed import Late, differing_numbers
 from repro_gate.compare.traces import processes
 from repro_gate.compare.written import Left, differing_files
+from repro_gate.escape import listed
 from repro_gate.spec.errors import escaped, shortened
 from repro_gate.trace.model import Trace
 
@@ -46,10 +47,9 @@ def notices(a: Left, b: Left, seconds: float = _SECONDS) -> dict[str, tuple[str,
     elif files_cut:
         found["unrecorded/files"] = (f"not every file that the runs wrote was compared: {files_cut}", "")
     if numbers:
-        shown = ", ".join(f"`{escaped(name)} {shortened(left)}` against `{shortened(right)}`" for name, left, right in numbers[:_SHOWN])
-        more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
+        shown = listed([f"`{escaped(name)} {shortened(left)}` against `{shortened(right)}`" for name, left, right in numbers], _SHOWN)
         what = "a printed number differs" if len(numbers) == 1 else "printed numbers differ"
-        message = f"{what} between the two deterministic runs: {shown}{more}"
+        message = f"{what} between the two deterministic runs: {shown}"
         found["unrecorded/log"] = (message, "evaluate with a seeded sampler, or call repro_gate.record to compare it")
     elif log_cut:
         found["unrecorded/log"] = (f"not every printed number was compared: {late}", "")
@@ -69,8 +69,7 @@ def _folded(names: Sequence[str]) -> str:
             else f"{os.path.commonpath([os.path.dirname(name) for name in members])}/ ({len(members):,} files)"
             for members in groups.values()
         ]
-    more = f" and {len(entries) - _NAMED} more" if len(entries) > _NAMED else ""
-    return ", ".join(shortened(escaped(entry)) for entry in entries[:_NAMED]) + more
+    return listed([shortened(escaped(entry)) for entry in entries], _NAMED)
 
 
 def differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]:

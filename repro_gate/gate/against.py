@@ -23,6 +23,7 @@ from repro_gate.compare.traces import compare_runs
 from repro_gate.data.declarations import expand_items
 from repro_gate.data.declared import DataFinding, verify_data
 from repro_gate.errors import GateError, UsageError
+from repro_gate.escape import listed
 from repro_gate.gate.config_hash import config_hash_of_series
 from repro_gate.gate.options import Options
 from repro_gate.install.install import installed
@@ -142,7 +143,7 @@ def _require_equal(there: Series, ref: str) -> None:
 def _finding(other: Other, inputs: tuple[ChangedInput, ...], found: Comparison) -> AgainstFinding:
     ref, commit = other.ref, other.commit
     gap = max((gap for _, gap in found.loss_gaps), default=None)
-    names = ", ".join(item.name for item in inputs[:5]) + (f" and {len(inputs) - 5} more" if len(inputs) > 5 else "")
+    names = listed([item.name for item in inputs], 5)
     first = None if found.identical else found.first_divergence
     if not found.identical:
         why = f"inputs changed ({names})" if inputs else "no input of the recipe changed"

@@ -15,6 +15,7 @@ from itertools import chain
 
 from repro_gate.baseline.drift import unlike
 from repro_gate.baseline.model import FILE_NAME, Baseline, Entry
+from repro_gate.escape import listed
 from repro_gate.report.model import WeakenedCheck
 from repro_gate.spec.errors import KeyPath, escaped, shortened
 from repro_gate.spec.model import AllowedFlag, DataItem, Spec
@@ -264,8 +265,7 @@ def _renewed(old: Entry, new: Entry) -> str:
     parts = _no_longer(old, new)
     if not parts:
         return ""
-    named = ", ".join(shortened(escaped(part)) for part in parts[:_MOST_NAMED])
-    named += f" and {len(parts) - _MOST_NAMED} more" if len(parts) > _MOST_NAMED else ""
+    named = listed([shortened(escaped(part)) for part in parts], _MOST_NAMED)
     platform = _short(old.platform)
     if old.config_hash == new.config_hash:
         return f"rewritten: the same config hash {_short(old.config_hash)} now records other results on platform {platform}: {named}"

@@ -70,10 +70,9 @@ def _run(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> in
 
 def _print_error(text: str) -> None:
     """An annotation without a file: the first thing that a person sees of a red step."""
-    from repro_gate.github import workflow
-    from repro_gate.report.findings import Annotation
+    from repro_gate.report.annotations import Annotation, command
 
-    print(workflow.annotation(Annotation(level="error", title="Repro Gate", message=text)), flush=True)
+    print(command(Annotation(level="error", title="Repro Gate", message=text)), flush=True)
 
 
 if __name__ == "__main__":

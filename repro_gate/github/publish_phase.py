@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
@@ -20,15 +20,15 @@ from repro_gate.github.activity import Activity, Decision
 from repro_gate.github.client import Api
 from repro_gate.github.comment import Marker, Posted, key_for, post
 from repro_gate.github.event import PullRequest
-from repro_gate.github.redact import redact_document
+from repro_gate.github.redact import redact
 from repro_gate.github.report_folder import MARKDOWN, PROBLEM, REPORT, SARIF, Problem, find_report, problem_of, read_problem
 from repro_gate.github.settings import Inputs, Job
 from repro_gate.github.workflow_run import NothingToPost, check, find_pull
-from repro_gate.report.document import load, report_from, to_json
-from repro_gate.report.findings import Annotation, annotations_of
-from repro_gate.report.markdown import to_markdown, to_summary
-from repro_gate.report.markdown_table import Links
-from repro_gate.report.model import EXIT_CODES, Report
+from repro_gate.report import markdown, terminal
+from repro_gate.report.annotations import Annotation, command
+from repro_gate.report.annotations import render as render_annotations
+from repro_gate.report.document import load, plain
+from repro_gate.report.model import EXIT_CODES, Report, View
 from repro_gate.report.untrusted_json import ReportError
 
 
@@ -74,7 +74,7 @@ def _found(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) -
             remedy="see the end of the gate's log; a machine that ran out of memory or disk is the usual cause",
             reason_id="action/no-report",
         )
-    report = report_from(redact_document(load(path), known))
+    report = redact(load(path), known)
     if run is not None:
         check(run, job.repository, report.origin)
     elif report.origin is None or (report.origin.run_id, report.origin.run_attempt) != (job.run_id, job.run_attempt):
@@ -87,18 +87,15 @@ def _found(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) -
 
 
 def _publish_report(report: Report, inputs: Inputs, job: Job, decision: Decision, out: TextIO) -> StepResult:
-    links = links_of(job, report)
-    posted = _comment(report, inputs, job, decision, links)
+    view = view_of(job, report)
+    posted = _comment(report, inputs, job, decision, view)
     own = decision.activity is Activity.GATE  # else the report is another run's, and posting is all that this step is for
     _log(report, inputs, posted, out)
     if inputs.summary:
-        _summary(job, to_summary(report, links=links), posted, out)
-    found: list[Annotation] = []
+        _summary(job, markdown.summary(report, view), posted, out)
+    _say_no_comment(posted, decision, out)
     if inputs.annotations and own:
-        preflight = (item for item in report.notes if item.id.startswith("preflight/"))
-        found = [*annotations_of(report, report.subject.spec)]
-        found += [Annotation(level="notice", title=item.id, message=f"{item.message}\n{item.remedy}") for item in preflight]
-    _annotate(found, posted, decision, out)
+        out.write(render_annotations(report, view))
     code = 0
     if own and report.verdict in inputs.fail_on:
         code = EXIT_CODES[report.verdict]
@@ -109,20 +106,18 @@ def _publish_report(report: Report, inputs: Inputs, job: Job, decision: Decision
 
 def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]:
     """The action's outputs by name, as `docs/action.md` lists them. What was not measured is empty."""
-    document = to_json(report)
-    determinism, cost = document["determinism"] or {}, document["cost"] or {}
-    hashed, baseline, diagnosis = document["config_hash"] or {}, document["baseline"] or {}, document["diagnosis"] or {}
-    first = determinism.get("first_divergence")
+    found, cost = report.determinism, report.cost
+    first = None if found is None else found.comparison.first_divergence
     folder, own = Path(inputs.report), inputs.command == "run"
     return {
         "verdict": report.verdict,
-        "identical": _text(determinism.get("identical")),
-        "first_divergence": _text(None if first is None else {key: first[key] for key in ("step", "kind", "name")}),
-        "cause": _text(diagnosis.get("cause")),
-        "determinism_cost_pct": _text(None if cost.get("steps_needed") else cost.get("determinism_cost_pct")),
-        "determinism_cost_ci95": _text(cost.get("ci95")),
-        "config_hash": _text(hashed.get("config_hash")),
-        "baseline": _text(baseline.get("status")),
+        "identical": _json(None if found is None else found.comparison.identical),
+        "first_divergence": _json(None if first is None else {"step": first.step, "kind": first.kind, "name": first.name}),
+        "cause": "",
+        "determinism_cost_pct": _json(None if cost is None or cost.steps_needed else cost.determinism_cost_pct),
+        "determinism_cost_ci95": _json(None if cost is None else cost.ci95),
+        "config_hash": "" if report.config_hash is None else report.config_hash.config_hash,
+        "baseline": "" if report.baseline is None else report.baseline.status,
         "report": str(folder) if not own and folder.suffix == ".json" else str(folder / REPORT),
         "markdown": str(folder / MARKDOWN) if own else "",
         "sarif": str(folder / SARIF) if own else "",
@@ -131,11 +126,12 @@ def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]
     }
 
 
-def _text(value: object) -> str:
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+def _json(value: object) -> str:
+    """Empty for what was not measured; a figure that is no number by its name."""
+    return "" if value is None else json.dumps(plain(value)).strip('"')
 
 
-def _comment(report: Report, inputs: Inputs, job: Job, decision: Decision, links: Links) -> Posted:
+def _comment(report: Report, inputs: Inputs, job: Job, decision: Decision, view: View) -> Posted:
     """Post the comment, where one is wanted and possible. Errors of the API become what `Posted` says."""
     if inputs.comment == "never":
         return Posted("skipped")
@@ -146,7 +142,7 @@ def _comment(report: Report, inputs: Inputs, job: Job, decision: Decision, links
     api = Api(inputs.token, job.repository, api_url=job.api_url, graphql_url=job.graphql_url)
     try:
         pull = _pull(api, report, job, decision)
-        return Posted("skipped") if pull is None else post_report(api, pull.number, report, when=inputs.comment, links=links)
+        return Posted("skipped") if pull is None else post_report(api, pull.number, report, when=inputs.comment, view=view)
     except NothingToPost as error:
         return Posted("skipped", error.message)
     except GateError as error:
@@ -183,12 +179,12 @@ def _pull(api: Api, report: Report, job: Job, decision: Decision) -> PullRequest
     return None
 
 
-def post_report(api: Api, number: int, report: Report, *, when: str, links: Links) -> Posted:
+def post_report(api: Api, number: int, report: Report, *, when: str, view: View) -> Posted:
     """Post a report that names its run under its own marker."""
     assert report.origin is not None  # the caller has checked
     origin = report.origin
     marker = Marker(key_for(report.subject.spec, origin.name), origin.head_sha, origin.run_id, origin.run_attempt, state_of(report))
-    return post(api, number, marker, lambda room: to_markdown(report, room, links=links), when=when, verdict=report.verdict)
+    return post(api, number, marker, lambda room: markdown.comment(report, replace(view, limit=room)), when=when, verdict=report.verdict)
 
 
 def state_of(report: Report) -> str:
@@ -206,45 +202,35 @@ def state_of(report: Report) -> str:
     return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]
 
 
-def links_of(job: Job | None, report: Report) -> Links:
-    """The page of the run that made the report, whose id was compared with the run's; none where no workflow made it."""
-    if job is None or report.origin is None:
-        return Links()
-    return Links(run_url=replace(job, run_id=report.origin.run_id).run_url)
+def view_of(job: Job, report: Report) -> View:
+    """With the page of the run that made the report, whose id was compared with the run's."""
+    return View(server_url=job.server_url, run_url="" if report.origin is None else replace(job, run_id=report.origin.run_id).run_url)
 
 
 def _log(report: Report, inputs: Inputs, posted: Posted, out: TextIO) -> None:
     """The report as a terminal shows it, for whoever opens the step's log, and where else it is to be found."""
-    from rich.console import Console
-
-    from repro_gate.report.terminal import WIDE, render, unwrapped
-
-    console = Console(file=out, width=WIDE, highlight=False, markup=False, color_system=None)
     with workflow.commands_disabled(out):
-        unwrapped(console, lambda: render(report, console))
+        out.write(terminal.render(report, View(encoding=getattr(out, "encoding", None) or "utf-8")))
     where = f"comment {posted.outcome}{f': {posted.url}' if posted.url else ''}"
     where = "no comment was asked for" if inputs.comment == "never" else where
     print(for_workflow_log(f"repro-gate: {report.verdict}; {where}; report: {inputs.report}"), file=out)
 
 
-def _summary(job: Job, markdown: str, posted: Posted, out: TextIO) -> None:
+def _summary(job: Job, text: str, posted: Posted, out: TextIO) -> None:
     if posted.reason:
-        markdown += f"\n> The comment was not posted: {for_markdown(posted.reason)}\n"
-    if not workflow.write_summary(job.summary_file, markdown):
-        print(
-            workflow.annotation(Annotation(level="warning", title="Repro Gate", message="the job summary had no room left for the report")),
-            file=out,
-        )
+        text += f"\n> The comment was not posted: {for_markdown(posted.reason)}\n"
+    if not workflow.write_summary(job.summary_file, text):
+        no_room = Annotation(level="warning", title="Repro Gate", message="the job summary had no room left for the report")
+        print(command(no_room), file=out)
 
 
-def _annotate(found: Iterable[Annotation], posted: Posted, decision: Decision, out: TextIO) -> None:
-    """Print annotations within the runner's limits. That a fork's token cannot write, or a push's cannot ask, is no warning."""
+def _say_no_comment(posted: Posted, decision: Decision, out: TextIO) -> None:
+    """An annotation that says why. That a fork's token cannot write, or a push's cannot ask, is no warning."""
     push = decision.find_by.startswith("commit:")  # whether there is a pull request at all is not known
     expected = posted.outcome == "skipped" or push or (decision.pull is not None and decision.pull.fork)
-    level = "notice" if expected else "warning"
-    said = [Annotation(level=level, title="Repro Gate: no comment", message=posted.reason)] if posted.reason else []
-    for item in workflow.select([*said, *found]):
-        print(workflow.annotation(item), file=out)
+    if posted.reason:
+        said = Annotation(level="notice" if expected else "warning", title="Repro Gate: no comment", message=posted.reason)
+        print(command(said), file=out)
 
 
 def _publish_problem(problem: Problem, inputs: Inputs, job: Job, out: TextIO) -> StepResult:
@@ -252,10 +238,8 @@ def _publish_problem(problem: Problem, inputs: Inputs, job: Job, out: TextIO) ->
     level = "error" if problem.exit_code else "notice"
     file, line = place_of(problem.message)
     remedy = f"\nremedy: {problem.remedy}" if problem.remedy else ""
-    print(
-        workflow.annotation(Annotation(level=level, title="Repro Gate", message=f"{problem.message}{remedy}", file=file, line=line)),
-        file=out,
-    )
+    said = Annotation(level=level, title="Repro Gate", message=f"{problem.message}{remedy}", file=file, line=line)
+    print(command(said), file=out)
     inconclusive = problem.exit_code == Inconclusive.exit_code
     if inputs.summary:
         text = [f"## Repro Gate: {'inconclusive' if inconclusive else 'nothing was gated'}"]

@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from repro_gate._version import DOCS_URL
 from repro_gate.errors import GateError, obeyed
 from repro_gate.gate.options import Options
 from repro_gate.github.activity import Activity, Decision
-from repro_gate.github.redact import redact_document
+from repro_gate.github.redact import redact
 from repro_gate.github.report_folder import MARKDOWN, REPORT, SARIF, Folder, Problem, cache_folder, open_folder, problem_of
 from repro_gate.github.settings import Inputs, Job
-from repro_gate.report.model import Origin, Report
+from repro_gate.report.model import PLAIN, Origin, Report, View
 from repro_gate.report.progress import watching
 from repro_gate.sandbox.selection import choose
 
@@ -37,7 +36,7 @@ def gate_phase(inputs: Inputs, job: Job, decision: Decision, environment: Mappin
         try:
             report = _with_origin(_gated(inputs, job, environment), inputs, job, decision)
             folder.clear()  # of what the training put there, where it runs as the gate's own user
-            write_report(folder, report, known, job.server_url)
+            write_report(folder, report, known, View(server_url=job.server_url))
         except GateError as error:
             folder.write_problem(Problem.of(error).without(known))
         except OSError as error:  # a full disk, a folder that may not be read
@@ -84,14 +83,10 @@ def _with_origin(report: Report, inputs: Inputs, job: Job, decision: Decision) -
     return replace(report, origin=Origin(job.repository, head, job.run_id, job.run_attempt, name))
 
 
-def write_report(folder: Folder, report: Report, known: Sequence[str] = (), server_url: str = "https://github.com") -> None:
-    """report.json, report.md and report.sarif, with every secret that is known taken out of them first."""
-    from repro_gate.report.document import report_from, to_json, to_text
-    from repro_gate.report.markdown import to_summary
-    from repro_gate.report.sarif import to_sarif
+def write_report(folder: Folder, report: Report, known: Sequence[str] = (), view: View = PLAIN) -> None:
+    """report.json, report.md and report.sarif, with every secret that is known taken out of the report first."""
+    from repro_gate.report import document, markdown, sarif
 
-    document = redact_document(to_json(report), known)
-    clean = report_from(document)
-    folder.write(REPORT, to_text(document))
-    folder.write(MARKDOWN, to_summary(clean))
-    folder.write(SARIF, to_text(to_sarif(clean, server_url=server_url, docs_url=DOCS_URL)))
+    clean = redact(report, known)
+    for name, render in ((REPORT, document.render), (MARKDOWN, markdown.summary), (SARIF, sarif.render)):
+        folder.write(name, render(clean, view))

@@ -1,7 +1,7 @@
-"""What GitHub's runner reads from a step: its files (outputs, the job's summary) and the commands in its log (annotations, stop-commands).
+"""What GitHub's runner reads from a step: its files (outputs, the job's summary) and the command that stops commands (stop-commands).
 
-The limits are the runner's own: github.com/actions/runner, `ExecutionContext.cs`, `FileCommandManager.cs`, `ActionCommandManager.cs`. Every
-command of the gate imports this file, so it imports little.
+The limits are the runner's own: github.com/actions/runner, `ExecutionContext.cs`, `FileCommandManager.cs`. Every command of the gate
+imports this file, so it imports little.
 """
 
 from __future__ import annotations
@@ -13,21 +13,14 @@ import re
 import secrets
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from repro_gate.errors import Inconclusive
-from repro_gate.escape import clip, for_terminal, for_workflow_data, for_workflow_property
-
-if TYPE_CHECKING:
-    from repro_gate.report.findings import Annotation
+from repro_gate.escape import for_terminal
 
 SUMMARY_BYTES = 1024 * 1024  # of a step, all that it writes together; a summary over it is left out whole
-ANNOTATIONS = 10  # of each level a step; what comes later stays in the log only
-MESSAGE = 4096  # UTF-16 units of an annotation's message; the runner cuts the rest off
-TITLE = 255  # characters of an annotation's title: `title` of a check run's annotation, REST API
 
 _OUTPUT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
 
@@ -60,39 +53,6 @@ def write_summary(path: Path | None, markdown: str) -> bool:
     return True
 
 
-def annotation(item: Annotation) -> str:
-    """The workflow command that makes `item` an annotation, on one line. Texts are escaped here and are cut to the runner's limits."""
-    properties = {"title": for_terminal(item.title, TITLE)}
-    if item.file is not None:
-        properties["file"] = item.file
-        if item.line is not None and item.line > 0:
-            properties["line"] = str(item.line)
-            if item.end_line is not None and item.end_line >= item.line:
-                properties["endLine"] = str(item.end_line)
-    listed = ",".join(f"{name}={for_workflow_property(value)}" for name, value in properties.items() if value)
-    return f"::{item.level}{' ' if listed else ''}{listed}::{for_workflow_data(_clipped(item.message or item.title))}"
-
-
-def select(annotations: Iterable[Annotation]) -> tuple[Annotation, ...]:
-    """What the runner has room for: at most ANNOTATIONS of each level, errors first, the given order kept within a level.
-
-    Where there are more, the last one of its level says how many were left out.
-    """
-    given = tuple(annotations)
-    chosen: list[Annotation] = []
-    for level in ("error", "warning", "notice"):
-        found = [item for item in given if item.level == level]
-        if len(found) > ANNOTATIONS:
-            left = len(found) - ANNOTATIONS + 1
-            more = f"{left} more {level}s are in the report: GitHub shows {ANNOTATIONS} of each kind a step"
-            found = [
-                *found[: ANNOTATIONS - 1],
-                replace(found[0], title=f"Repro Gate: {left} more", message=more, file=None, line=None, end_line=None),
-            ]
-        chosen += found
-    return tuple(chosen)
-
-
 def _heredoc(name: str, value: str) -> str:
     if _OUTPUT.fullmatch(name) is None:
         raise ValueError(f"{for_terminal(name, 60)}: is not a name for an output")
@@ -100,12 +60,6 @@ def _heredoc(name: str, value: str) -> str:
     while delimiter in value:
         delimiter = f"end-{secrets.token_hex(16)}"
     return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
-
-
-def _clipped(message: str) -> str:
-    """`message` line by line as it will be seen, within MESSAGE. A character outside the basic plane is two UTF-16 units."""
-    shown = "\n".join(for_terminal(line) for line in message.replace("\r\n", "\n").split("\n"))
-    return clip(shown, MESSAGE // 2 if any(ord(char) > 0xFFFF for char in shown[:MESSAGE]) else MESSAGE)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from uv import find_uv_bin
 
 from repro_gate.data.cache import default_cache_path
 from repro_gate.errors import Inconclusive, UsageError, held
-from repro_gate.escape import for_terminal
+from repro_gate.escape import and_more, for_terminal
 from repro_gate.files import Unreadable, read_text, remove_tree
 from repro_gate.install.base import base_of, double_scripts, show_base
 from repro_gate.install.lockfiles import MAX_BYTES, Lock, LockfileError, applies, read_lock, same_version
@@ -92,7 +92,7 @@ def wanted(spec: Spec, root: Path) -> tuple[Lock, dict[str, str]]:
             remedy = f"write a requirements file with {_EXPORT[lock.kind]}, and name it in env.lockfile"
             raise _refused(f"{declared} is a {lock.kind}, and a requirements file is installed from", remedy)
         if lock.faults:
-            more = f" (and {len(lock.faults) - 1} more)" if len(lock.faults) > 1 else ""
+            more = f" ({and_more(len(lock.faults) - 1)})" if len(lock.faults) > 1 else ""
             raise _refused(f"{for_terminal(lock.faults[0], 300)}{more}", _HASHED)
         texts = {name: read_text(root / name, root, MAX_BYTES) for name in lock.files}
     except (LockfileError, Unreadable) as error:

@@ -4,55 +4,51 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from repro_gate import __version__
 from repro_gate.checks.interface import STATUSES, CheckResult
 from repro_gate.report import numbers, wording
-from repro_gate.report.document import plain
-from repro_gate.report.terminal import STATUS_STYLE, evidence, grid, indented, out, remedy, section, text
+from repro_gate.report.document import plain, to_text
+from repro_gate.report.model import PLAIN, View
+from repro_gate.report.terminal import STATUS_STYLE, evidence, grid, indented, printed, remedy, section, text
 
 SCHEMA_ID = "repro-gate/checklist/v1"
 _EVIDENCE_KEPT = 500  # lines of evidence that the JSON holds
 _COUNTED = (("fail", "failed"), ("warn", "warn"), ("waived", "waived"), ("pass", "passed"), ("skip", "skipped"))
 
 
-def render_checklist(results: Sequence[CheckResult], console: Console, need_training: Sequence[str] = ()) -> None:
-    """Print every result by category, the worst first, and one line of counts at the end.
+def render(results: Sequence[CheckResult], need_training: Sequence[str] = (), view: View = PLAIN) -> str:
+    """Every result by category, the worst first, and one line of counts at the end.
 
     `need_training` are the ids of the checks that were not made, since only a training can answer them.
     """
-    encoding = console.encoding
+    parts: list[RenderableType] = []
     for category, passed, made in wording.coverage(results):
         here = [item for item in wording.worst_first(results) if item.category == category and not wording.is_undeclared(item)]
-        waiting = sum(_category(identifier) == category for identifier in need_training)
-        out(console, *section(_title(category, passed, made, waiting), _results(here, encoding) if here else None, encoding))
+        waiting = sum(identifier.partition("/")[0] == category for identifier in need_training)
+        parts += section(_title(category, passed, made, waiting), _results(here) if here else None)
     if wording.undeclared(results):
-        out(console, Text(""), Text(wording.undeclared(results), style="dim"))
-    out(console, Text(""))
-    console.print(_summary(results, len(need_training)), soft_wrap=True, highlight=False)  # one line, so that a log can be searched for it
+        parts += [Text(""), Text(wording.undeclared(results), style="dim")]
+    return printed(view, *parts, Text(""), _summary(results, len(need_training)))
 
 
-def checklist_json(results: Sequence[CheckResult], spec_path: str, need_training: Sequence[str] = (), **facts: object) -> dict[str, Any]:
-    """What `repro-gate check --json` writes: the results with the fields of report.json's `checklist`, and what they add up to.
-
-    `facts` are further fields of the document (`commit`, `tool_version`, …). Plain JSON types only: `document.to_text` writes it.
-    """
+def as_json(results: Sequence[CheckResult], spec_path: str, need_training: Sequence[str] = ()) -> str:
+    """What `repro-gate check --json` writes: the results with the fields of report.json's `checklist`, and what they add up to."""
     statuses = Counter(item.status for item in results)
     document = {
-        **facts,
         "schema": SCHEMA_ID,
+        "tool_version": __version__,
         "spec": spec_path,
         "counts": {status: statuses[status] for status in STATUSES},
         "coverage": [{"category": category, "passed": passed, "made": made} for category, passed, made in wording.coverage(results)],
         "checklist": [{**vars(item), "evidence": item.evidence[:_EVIDENCE_KEPT]} for item in results],
         "need_training": list(need_training),
     }
-    written: dict[str, Any] = plain(document)
-    return written
+    return to_text(plain(document))
 
 
 def _title(category: str, passed: int, made: int, waiting: int) -> str:
@@ -61,21 +57,21 @@ def _title(category: str, passed: int, made: int, waiting: int) -> str:
     return f"{category}: {counted}" + (f", {waiting} more {'needs' if waiting == 1 else 'need'} training" if waiting else "")
 
 
-def _results(results: Sequence[CheckResult], encoding: str) -> Table:
+def _results(results: Sequence[CheckResult]) -> Table:
     table = grid(6, None)
     for item in results:
         status = Text(item.status, style=STATUS_STYLE[item.status])
-        table.add_row(status, text((("name", item.id), ("say", "  "), ("message", item.message)), encoding))
-        for line in _below(item, encoding):
+        table.add_row(status, text((("name", item.id), ("say", "  "), ("message", item.message))))
+        for line in _below(item):
             table.add_row("", indented(line))
     return table
 
 
-def _below(item: CheckResult, encoding: str) -> Iterator[Text]:
+def _below(item: CheckResult) -> Iterator[Text]:
     """The evidence, and what to do where something is to be done."""
-    yield from evidence(item, encoding)
+    yield from evidence(item)
     if item.remedy and item.status in ("warn", "fail"):
-        yield remedy(item.remedy, encoding)
+        yield remedy(item.remedy)
 
 
 def _summary(results: Sequence[CheckResult], waiting: int) -> Text:
@@ -85,8 +81,4 @@ def _summary(results: Sequence[CheckResult], waiting: int) -> Text:
     if waiting:
         counts.append(f"{waiting:,} {'needs' if waiting == 1 else 'need'} training (repro-gate run)")
     style = "bold red" if statuses["fail"] else "bold yellow" if statuses["warn"] else "bold green"
-    return Text(f"checklist: {', '.join(counts)}", style=style)
-
-
-def _category(identifier: str) -> str:
-    return identifier.partition("/")[0]
+    return Text(f"checklist: {', '.join(counts)}", style=style, no_wrap=True)  # one line, so that a log can be searched for it

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, SelfCheck
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
+from repro_gate.escape import and_more
 from repro_gate.report import numbers, wording
 from repro_gate.report.model import BaseFinding, WeakenedCheck
 from repro_gate.report.wording import Phrase
@@ -54,10 +55,11 @@ def move(item: ChangedInput) -> Phrase:
 def baseline_lines(found: BaselineFinding, most: int) -> tuple[Phrase, ...]:
     """What is behind a baseline's status, most telling first; at most `most` inputs and as many facts outside them."""
     unlike: Phrase = (("say", "differs in "), *wording.joined([(("name", part),) for part in found.unlike[:most]]))
-    lines: list[Phrase] = [(*unlike, *_more(len(found.unlike) - most))] if found.unlike else []
+    more = and_more(len(found.unlike) - most)
+    lines: list[Phrase] = [(*unlike, *((("say", f" {more}"),) if more else ()))] if found.unlike else []
     lines += _gap(found.loss_gap)
     lines += [(("say", "outside the inputs: "), ("name", fact)) for fact in found.outside[:most]]
-    lines += _and_more(len(found.outside) - most, "fact")
+    lines += _left(len(found.outside) - most, "fact")
     return (*lines, *_moved(found.changed_inputs, most))
 
 
@@ -100,12 +102,9 @@ def _gap(gap: float | None) -> list[Phrase]:
 
 
 def _moved(moves: Sequence[ChangedInput], most: int) -> list[Phrase]:
-    return [*(move(item) for item in moves[:most]), *_and_more(len(moves) - most, "input", "inputs")]
+    return [*(move(item) for item in moves[:most]), *_left(len(moves) - most, "input")]
 
 
-def _more(left: int) -> Phrase:
-    return (("say", f" and {left:,} more"),) if left > 0 else ()
-
-
-def _and_more(left: int, one: str, many: str = "") -> list[Phrase]:
-    return [(("say", f"and {numbers.count(left, 'more ' + one, 'more ' + (many or one + 's'))}"),)] if left > 0 else []
+def _left(left: int, one: str) -> list[Phrase]:
+    more = and_more(left, one if left == 1 else one + "s")
+    return [(("say", more),)] if more else []

@@ -23,7 +23,7 @@ from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import KINDS, Comparison, Cost, Distance, Divergence, Fingerprint, NoiseFloor, Tally
 from repro_gate.escape import clip, for_terminal
 from repro_gate.report import schema
-from repro_gate.report.model import Amount, Report, SeedResult
+from repro_gate.report.model import PLAIN, Amount, Report, SeedResult, View
 from repro_gate.report.untrusted_json import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, ReportError, read_json
 from repro_gate.spec.model import Tolerance
 
@@ -72,8 +72,8 @@ def comparison_to_json(pair: Comparison) -> dict[str, Any]:
     return written
 
 
-def dumps(report: Report) -> str:
-    """`to_json` as text."""
+def render(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JSON is the same everywhere
+    """The report as the text of `report.json`."""
     return to_text(to_json(report))
 
 
@@ -187,31 +187,26 @@ def _shortened(value: object, characters: int, entries: int, levels: int) -> obj
 # ---- reading
 
 
-def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+def load(path: str | os.PathLike[str]) -> Report:
     """Read an untrusted report.json: as `read_json`, and valid by the schema. Raises ReportError, naming the file and what is wrong."""
-    document = read_json(path)
-    try:
-        validate(document)
-    except ReportError as error:
-        raise ReportError(f"{for_terminal(os.fspath(path), 200)}: {error.message}", remedy=error.remedy) from None
-    assert isinstance(document, dict)  # the schema says so
-    return document
+    return report_from(read_json(path), for_terminal(os.fspath(path), 200))
 
 
-def validate(document: object) -> schema.Document:
-    """A parsed document by its type. Raises ReportError with the JSON pointer of the first problem."""
+def validate(document: object, name: str = "") -> schema.Document:
+    """A parsed document by its type. Raises ReportError with the file's name and the JSON pointer of the first problem."""
     try:
         return msgspec.convert(document, schema.Document, dec_hook=_number)
     except msgspec.ValidationError as error:
         raise ReportError(
-            f"not a report of this version: {_problem(str(error))}", remedy="`repro-gate schema --report` prints what is expected"
+            f"{name}{name and ': '}not a report of this version: {_problem(str(error))}",
+            remedy="`repro-gate schema --report` prints what is expected",
         ) from None
 
 
-def report_from(document: Mapping[str, Any]) -> Report:
+def report_from(document: object, name: str = "") -> Report:
     """The Report that a document tells of: `to_json` of it is the document again, as far as that was not cut short. The config hash is
     carried as it is claimed (`baseline.document.from_json` hashes it again). Raises ReportError where the document is not valid."""
-    given = validate(document)
+    given = validate(document, name)
     found, cost, hashed = given.determinism, given.cost, given.config_hash
     same = ("verdict", "tool_version", "started", "seconds", "subject", "reasons", "notes", "noise_floor", "cost", "checklist", "runs")
     also = ("fingerprint", "baseline", "against", "base", "reproduce", "origin")

@@ -153,3 +153,19 @@ class Report:
     def determinism(self) -> SeedResult | None:
         """The seed that the report is about: the first that diverged, else the first."""
         return next((item for item in self.comparisons if not item.comparison.identical), self.comparisons[0] if self.comparisons else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """Where a report is shown. Every renderer is one function of a Report and a View that returns text, and takes from it what it needs."""
+
+    limit: int | None = None  # of a comment in characters, of a job's summary in bytes; None: what GitHub takes
+    run_url: str = ""  # page of the workflow run
+    server_url: str = "https://github.com"
+    width: int = 2_000  # columns of a terminal; where there is none, more than any text that a report shows
+    encoding: str = "utf-8"  # of the stream that it is printed to
+    colour: bool = False
+    verbose: bool = False  # also what passed over: checks with nothing to look at, and runs that ended well
+
+
+PLAIN = View()

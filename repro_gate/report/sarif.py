@@ -1,6 +1,5 @@
 """The report as SARIF 2.1.0, for GitHub's code scanning: one result for each finding, none where it passes.
-Limits and required fields are those of GitHub's page "SARIF support for code scanning". Messages are plain text without
-links, and what is not seen is spelled out. Pure but for the docs pages of the checks, which become the help of their rules.
+Limits and required fields are those of GitHub's page "SARIF support for code scanning". Messages are plain text without links.
 """
 
 from __future__ import annotations
@@ -12,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from repro_gate._version import DOCS_URL
 from repro_gate.checks import ALL
 from repro_gate.checks.pages import page
 from repro_gate.escape import clip, for_terminal
-from repro_gate.report.findings import WEAKENED_ID, Finding, Place, blames, inside, spec_place
-from repro_gate.report.model import Origin, Report
+from repro_gate.report.document import to_text
+from repro_gate.report.findings import WEAKENED_ID, Finding, Place, findings, inside, spec_place
+from repro_gate.report.model import PLAIN, Report, View
 
 SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"  # the name GitHub's page gives for the schema
 MAX_RESULTS = 5_000  # GitHub shows no more, and refuses a file of more than 25,000
@@ -53,47 +54,34 @@ _REASONS: Mapping[str, _Rule] = {
 }
 
 
-def to_sarif(
-    report: Report,
-    spec_path_in_repo: str | None = None,
-    root_prefix: str = "",
-    *,
-    server_url: str = "https://github.com",
-    docs_url: str | None = None,
-) -> dict[str, Any]:
-    """The document. `spec_path_in_repo` and `root_prefix` as for `blame.blames`; `docs_url` is where `docs/checks` can be read by a person.
-
-    Plain JSON types only. On a pass the list of results is there and empty, so that code scanning closes what it had open.
-    """
-    spec_path = report.subject.spec if spec_path_in_repo is None else spec_path_in_repo
-    found = () if report.verdict == "pass" else blames(report, spec_path, root_prefix)[:MAX_RESULTS]
-    rules = _rules(found, docs_url)
+def render(report: Report, view: View = PLAIN) -> str:
+    """The document as text. On a pass the list of results is there and empty, so that code scanning closes what it had open."""
+    found = () if report.verdict == "pass" else findings(report)[:MAX_RESULTS]
+    rules = _rules(found)
+    driver = {"name": "Repro Gate", "version": _text(report.tool_version, 100) or "unknown", "rules": rules, "informationUri": DOCS_URL}
     run: dict[str, Any] = {
-        "tool": {"driver": _driver(report, rules, docs_url)},
-        "automationDetails": {"id": _category(report, spec_path)},
+        "tool": {"driver": driver},
+        "automationDetails": {"id": _category(report)},
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": report.verdict != "inconclusive"}],
-        "results": _results(found, [rule["id"] for rule in rules], spec_place(spec_path) or _NO_SPEC),
+        "results": _results(found, [rule["id"] for rule in rules], spec_place(report) or _NO_SPEC),
     }
     if report.origin is not None:
-        run["versionControlProvenance"] = [_provenance(report.origin, server_url)]
-    return {"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]}
+        uri = f"{view.server_url}/{report.origin.repository}"
+        source = {"repositoryUri": uri, "revisionId": report.origin.head_sha, "mappedTo": {"uriBaseId": _ROOT}}
+        run["versionControlProvenance"] = [source]
+    return to_text({"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]})
 
 
-def _driver(report: Report, rules: list[dict[str, Any]], docs_url: str | None) -> dict[str, Any]:
-    driver: dict[str, Any] = {"name": "Repro Gate", "version": _text(report.tool_version, 100) or "unknown", "rules": rules}
-    return driver if docs_url is None else {**driver, "informationUri": docs_url}
-
-
-def _rules(found: Sequence[Finding], docs_url: str | None) -> list[dict[str, Any]]:
+def _rules(found: Sequence[Finding]) -> list[dict[str, Any]]:
     """Every check and every known reason, whatever was found: rules should change with the tool, not with what it looks at."""
     rules = {item.id: _Rule(item.title, help=page(item.id) or "") for item in ALL} | dict(_REASONS)
     for item in found:
         rules.setdefault(_rule_id(item.id), _Rule("The gate has nothing to say about this.", item.level))
-    return [_rule(identifier, rule, docs_url) for identifier, rule in rules.items()]
+    return [_rule(identifier, rule) for identifier, rule in rules.items()]
 
 
-def _rule(identifier: str, rule: _Rule, docs_url: str | None) -> dict[str, Any]:
+def _rule(identifier: str, rule: _Rule) -> dict[str, Any]:
     text = rule.help or f"{rule.title} Where it is not so, the report names what was found and what to do."
     made: dict[str, Any] = {
         "id": identifier,
@@ -104,8 +92,8 @@ def _rule(identifier: str, rule: _Rule, docs_url: str | None) -> dict[str, Any]:
         "defaultConfiguration": {"level": rule.level},
         "properties": {"tags": ["reproducibility", identifier.partition("/")[0]], "precision": "very-high", "problem.severity": rule.level},
     }
-    if docs_url is not None and rule.help:
-        made["helpUri"] = f"{docs_url.rstrip('/')}/checks/{identifier}.md"
+    if rule.help:
+        made["helpUri"] = f"{DOCS_URL}/checks/{identifier}.md"
     return made
 
 
@@ -163,13 +151,8 @@ def _text(text: str, limit: int = _TEXT) -> str:
     return re.sub(r"\{(\d+)\}", r"{ \1 }", shown)
 
 
-def _category(report: Report, spec_path: str) -> str:
+def _category(report: Report) -> str:
     """`category/run`: one category for each spec and job, so that two gates do not close each other's alerts."""
     name, run = ("", "") if report.origin is None else (report.origin.name, f"{report.origin.run_id}-{report.origin.run_attempt}")
-    parts = ("repro-gate", inside(spec_path) or "repro.yml", *([quote(clip(name, 100), safe="")] if name else []), run)
+    parts = ("repro-gate", inside(report.subject.spec) or "repro.yml", *([quote(clip(name, 100), safe="")] if name else []), run)
     return "/".join(parts)
-
-
-def _provenance(origin: Origin, server_url: str) -> dict[str, Any]:
-    uri = f"{server_url.rstrip('/')}/{origin.repository}"
-    return {"repositoryUri": uri, "revisionId": origin.head_sha, "mappedTo": {"uriBaseId": _ROOT}}

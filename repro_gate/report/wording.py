@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from repro_gate._version import DOCS_URL
 from repro_gate.checks.interface import CATEGORIES, CheckResult
-from repro_gate.compare.model import STEPS, Comparison, Cost, Divergence, NoiseFloor
+from repro_gate.compare.model import STEPS, Comparison, Cost, Distance, Divergence, NoiseFloor
+from repro_gate.escape import listed
 from repro_gate.report import numbers
 from repro_gate.report.model import Report, RunSummary
 
@@ -40,7 +41,7 @@ _COUNTED = {
 }
 _UNDECLARED = {"env/image-digest": "image", "env/lockfile": "lockfile"}
 _ENDED_WELL = ("finished", "stopped")
-_MORE = re.compile(r"… and ([0-9]{1,9}) more")
+_MORE = re.compile(r"… and ([0-9,]{1,12}) more")
 _WORST_FIRST = ("fail", "warn", "waived", "skip", "pass")
 
 
@@ -93,7 +94,7 @@ def moment(divergence: Divergence, steps: int) -> str:
 def few(evidence: Sequence[str], most: int) -> tuple[tuple[str, ...], int]:
     """The first lines of a check's evidence, and how many more there are; its own last line `… and 7 more` counts as the seven."""
     found = _MORE.fullmatch(evidence[-1]) if evidence else None
-    lines, more = (tuple(evidence), 0) if found is None else (tuple(evidence[:-1]), int(found[1]))
+    lines, more = (tuple(evidence), 0) if found is None else (tuple(evidence[:-1]), int(found[1].replace(",", "")))
     return lines[:most], len(lines) - len(lines[:most]) + more
 
 
@@ -126,7 +127,7 @@ def how_far(divergence: Divergence) -> Phrase:
     if divergence.values is not None:
         first, second = (_decimal(value, divergence.dtype) for value in divergence.values)
         parts.append((("name", first), ("say", " against "), ("name", second)))
-    parts.extend((("figure", text),) for text in distances(divergence))
+    parts.extend((("figure", text),) for text in apart(divergence))
     if divergence.detail:
         parts.append((("message", divergence.detail),))
     return joined(parts)
@@ -143,18 +144,17 @@ def _decimal(value: str, dtype: str | None) -> str:
         return value
 
 
-def distances(divergence: Divergence) -> tuple[str, ...]:
+def distances(divergence: Divergence) -> tuple[str, str, str, str]:
+    """Largest absolute difference, ULP, L2 and relative L2 as text; empty what does not exist."""
+    far = divergence.distance or Distance()
+    small = ["" if value is None else numbers.small(value) for value in (far.max_abs, far.l2, far.relative_l2)]
+    return small[0], "" if far.max_ulp is None else numbers.ulps(far.max_ulp), small[1], small[2]
+
+
+def apart(divergence: Divergence) -> list[str]:
     """The distances that exist, each with its name."""
-    far = divergence.distance
-    if far is None:
-        return ()
-    found = (
-        None if far.max_abs is None else f"max abs {numbers.small(far.max_abs)}",
-        None if far.max_ulp is None else numbers.ulps(far.max_ulp),
-        None if far.l2 is None else f"L2 {numbers.small(far.l2)}",
-        None if far.relative_l2 is None else f"relative L2 {numbers.small(far.relative_l2)}",
-    )
-    return tuple(text for text in found if text is not None)
+    names = ("max abs ", "", "L2 ", "relative L2 ")
+    return [name + text for name, text in zip(names, distances(divergence), strict=True) if text]
 
 
 def spread(comparison: Comparison) -> Phrase:
@@ -181,6 +181,11 @@ def compared(report: Report) -> str:
     if counts.get("artifact"):
         counts["artifact"] = max((run.artifacts for run in report.runs), default=0) or counts["artifact"]
     return ", ".join(numbers.count(counts[kind], *words) for kind, words in _COUNTED.items() if counts.get(kind))
+
+
+def non_finite(report: Report) -> str:
+    """`nan at step 7, inf at step 8`: the losses that are not finite."""
+    return listed([f"{value} at step {step}" for step, value in report.non_finite], 10)
 
 
 def noise(floor: NoiseFloor | None) -> Phrase:

@@ -22,6 +22,7 @@ from repro_gate.compare.unrecorded import differing_modules, notices
 from repro_gate.compare.written import Left
 from repro_gate.data.declared import changed_data, read_data_state, resolve_data
 from repro_gate.errors import Inconclusive, UsageError
+from repro_gate.escape import listed
 from repro_gate.files import copy_file, make_folder, remove_tree
 from repro_gate.machine import other_gpu_processes
 from repro_gate.runs import arms
@@ -225,19 +226,18 @@ class Series:
 
     def _note_modules(self, names: Sequence[str]) -> None:
         if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            shown = ", ".join(shortened(escaped(name)) for name in names[:3])
+            shown = listed([shortened(escaped(name)) for name in names], 3)
             self.unrecorded["unrecorded/modules"] = (
-                f"what no optimizer moves differs between two runs whose training is the same: {shown}{more}",
+                f"what no optimizer moves differs between two runs whose training is the same: {shown}",
                 "an average, a snapshot or a counter: see what it is made from, and seed or order that",
             )
 
     def _note_left(self, run: Run) -> None:
         """Say what a run left outside its own places: it is gone, and what needs it finds nothing in any other clone either."""
-        left, named = run.left, ", ".join(shortened(escaped(path)) for path in run.left.removed[:3])
+        left = run.left
         if left.removed:
-            more = f" and {len(left.removed) - 3} more" if len(left.removed) > 3 else ""
-            self.notes[f"{run.plan.name} left {named}{more} outside its own folders: removed, so that no other run finds it"] = None
+            named = listed([shortened(escaped(path)) for path in left.removed], 3)
+            self.notes[f"{run.plan.name} left {named} outside its own folders: removed, so that no other run finds it"] = None
         if left.unsearched:
             where = shortened(escaped(left.unsearched[0]))
             self.notes[f"what {run.plan.name} left in {where} was not looked for: it holds more than {MOST:,} files of others"] = None

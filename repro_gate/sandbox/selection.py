@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive, UsageError
+from repro_gate.escape import listed
 from repro_gate.sandbox.identity import GID, OWN_USER, SAME_USER, UID, Isolation
 from repro_gate.sandbox.reexec import TAKEN_OUT
 from repro_gate.sandbox.start import setpriv
@@ -88,6 +89,6 @@ def _weaker(environment: Mapping[str, str]) -> tuple[str, ...]:
     note = "training ran as the gate's own user, so it could read what that user can read and signal the gate"
     names = [name for name in environment.get(TAKEN_OUT, "").split(",") if name]
     if names:
-        note += f"; {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''} had been taken out of its environment"
+        note += f"; {listed(names, 5)} had been taken out of its environment"
         note += ", but not out of the processes that started it"
     return (note,)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive
+from repro_gate.escape import and_more
 from repro_gate.sandbox.identity import Isolation
 from repro_gate.sandbox.permissions import closed_to
 from repro_gate.sandbox.start import command, end_all
@@ -55,13 +56,13 @@ def prove(isolation: Isolation, exposure: Exposure, environment: Mapping[str, st
     if succeeded:
         raise Inconclusive(
             f"sandbox self-test failed: the training user can {'; it can '.join(map(str, succeeded[:10]))}"
-            + (f"; and {len(succeeded) - 10} more" if len(succeeded) > 10 else ""),
+            + (f"; {and_more(len(succeeded) - 10)}" if len(succeeded) > 10 else ""),
             remedy="run the image as the workflow's documentation shows, without more capabilities or mounts; nothing was trained",
             reason_id="isolation/breached",
         )
     if missing:
         path, why = map(str, missing[0])
-        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        more = f" ({and_more(len(missing) - 1)})" if len(missing) > 1 else ""
         remedy = "put it where every user can read it; declared data belongs in the checkout or in a folder that is open to all"
         barrier = None if Path(path) in exposure.data else _barrier(isolation, Path(path))
         if barrier is not None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro_gate.errors import UsageError
+from repro_gate.escape import and_more, for_terminal
 
 MAX_PRINTED = 50  # a file with more mistakes than this is not a repro.yml; the rest is counted
 MAX_SHOWN = 60  # characters of a value that stand in a message
@@ -50,7 +51,7 @@ class SpecError(UsageError):
         self.problems = tuple(problems)
         lines = [problem.text(self.source) for problem in self.problems[:MAX_PRINTED]]
         if len(self.problems) > MAX_PRINTED:
-            lines.append(f"{self.source}: … and {len(self.problems) - MAX_PRINTED} more")
+            lines.append(f"{self.source}: … {and_more(len(self.problems) - MAX_PRINTED)}")
         super().__init__("\n".join(lines), remedy=remedy, reason_id="usage/spec")
 
 
@@ -75,4 +76,4 @@ def shortened(text: str) -> str:
 
 def escaped(text: str) -> str:
     """The text with every character that does not print (line breaks, escape codes, text-direction marks, lone surrogates) written out."""
-    return "".join(ch if ch.isprintable() else ch.encode("unicode_escape", "surrogatepass").decode("ascii") for ch in text)
+    return for_terminal(text)

@@ -12,7 +12,7 @@ import pytest
 
 from repro_gate.baseline.config_hash import hash_inputs, self_checked
 from repro_gate.baseline.inputs import code_digest, code_files, platform_inputs, recipe_inputs
-from repro_gate.report.document import dumps
+from repro_gate.report.document import render
 from repro_gate.spec.model import Spec
 from tests.support.reports import PASS
 from tests.support.repositories import write
@@ -29,7 +29,7 @@ def block(language: str) -> str:
 def test_the_program_on_the_page_recomputes_a_reports_address(tmp_path: Path) -> None:
     inputs = {"code": "sha256:ab", "seeds": [42, 2**60], "x": {"\U0001f600": 1.5, "\ufb33": None}, "data/\udcff\\": True}
     made = self_checked(hash_inputs(inputs, {"python": "3.11.9"}))
-    (tmp_path / "report.json").write_text(dumps(replace(PASS, config_hash=made)))
+    (tmp_path / "report.json").write_text(render(replace(PASS, config_hash=made)))
     (tmp_path / "recompute.py").write_text(block("python"))
     done = subprocess.run([sys.executable, "recompute.py", "report.json"], cwd=tmp_path, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == made.config_hash

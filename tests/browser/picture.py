@@ -98,16 +98,16 @@ def _run(html: str, arguments: Sequence[str]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Render the comment of a report.json."""
-    from repro_gate.report.document import load, report_from
-    from repro_gate.report.markdown import to_markdown
-    from repro_gate.report.markdown_table import Links
+    from repro_gate.report.document import load
+    from repro_gate.report.markdown import comment
+    from repro_gate.report.model import View
 
     if len(arguments) not in (2, 3):
         print("usage: python -m tests.browser.picture REPORT_JSON OUT.png [HEIGHT]", file=sys.stderr)
         return 2
-    report = report_from(load(arguments[0]))
-    links = Links(run_url="https://github.com/example/training/actions/runs/1")
-    take(page(to_markdown(report, links=links)), Path(arguments[1]), height=int(arguments[2]) if len(arguments) == 3 else HEIGHT)
+    report = load(arguments[0])
+    view = View(run_url="https://github.com/example/training/actions/runs/1")
+    take(page(comment(report, view)), Path(arguments[1]), height=int(arguments[2]) if len(arguments) == 3 else HEIGHT)
     return 0
 
 

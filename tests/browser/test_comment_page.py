@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from repro_gate.report.markdown import to_markdown, to_summary
-from repro_gate.report.markdown_table import Links
-from repro_gate.report.model import Origin, Report
+from repro_gate.report.markdown import comment, summary
+from repro_gate.report.model import Origin, Report, View
 from tests.browser.picture import HEIGHT, WIDTH, dom, page, take
 from tests.support import reports
 
@@ -89,7 +88,7 @@ _EVIL = (
 
 @pytest.mark.parametrize("evil", _EVIL, ids=range(len(_EVIL)))
 def test_nothing_that_a_report_says_is_an_element_a_link_or_a_mention(evil: str) -> None:
-    found = _found(to_markdown(reports.hostile(evil), links=Links(run_url=_RUN)))
+    found = _found(comment(reports.hostile(evil), View(run_url=_RUN)))
     assert set(found["tags"]) <= _OURS | {"a"} and set(found["attributes"]) <= {"align", "class", "lang", "href"}
     assert found["links"] == [_RUN] and found["title"] == "comment"
     assert [text for text in found["plain"] if _LIVE.search(text)] == []
@@ -102,7 +101,7 @@ def test_the_look_into_the_page_sees_what_is_live() -> None:
 
 
 def test_a_summary_is_as_dead_as_a_comment() -> None:
-    found = _found(to_summary(reports.hostile()))
+    found = _found(summary(reports.hostile()))
     assert set(found["tags"]) <= _OURS and found["links"] == [] and [text for text in found["plain"] if _LIVE.search(text)] == []
 
 
@@ -139,7 +138,7 @@ _SCREENS = {
 @pytest.mark.parametrize("name", _SCREENS)
 def test_the_first_screen_holds_what_a_reviewer_needs(name: str) -> None:
     report, words = _SCREENS[name]
-    found = _found(to_markdown(report, links=Links(run_url=_RUN)))
+    found = _found(comment(report, View(run_url=_RUN)))
     for word in words:
         assert word in found["seen"], (word, found["seen"])
     assert found["width"] <= WIDTH and "Traceback" not in found["seen"] and "xychart" not in found["seen"]
@@ -147,12 +146,12 @@ def test_the_first_screen_holds_what_a_reviewer_needs(name: str) -> None:
 
 @pytest.mark.parametrize("report", [reports.enormous(tensors=100), reports.hostile("w" * 5_000)], ids=["enormous", "one long word"])
 def test_no_name_pushes_the_verdict_or_the_cost_out_of_the_page(report: Report) -> None:
-    seen = _found(to_markdown(report))["seen"]
+    seen = _found(comment(report))["seen"]
     assert "Repro Gate: fail" in seen
 
 
 def test_a_picture_is_made(tmp_path: Path) -> None:
-    take(page(to_markdown(reports.FAIL)), tmp_path / "fail.png")
+    take(page(comment(reports.FAIL)), tmp_path / "fail.png")
     data = (tmp_path / "fail.png").read_bytes()
     assert data.startswith(b"\x89PNG") and int.from_bytes(data[16:20], "big") == WIDTH and int.from_bytes(data[20:24], "big") == HEIGHT
 

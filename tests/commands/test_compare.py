@@ -11,7 +11,7 @@ import pytest
 
 from repro_gate.cli import main
 from repro_gate.compare.model import Fingerprint
-from repro_gate.report.document import dumps
+from repro_gate.report.document import render
 from repro_gate.report.model import Report
 from repro_gate.trace.model import Trace
 from repro_gate.trace.writer import TraceWriter
@@ -41,7 +41,7 @@ def trace(folder: Path, digest: bytes) -> Path:
 
 def report(path: Path, which: Report) -> Path:
     """A report as `run --json` writes it."""
-    path.write_text(dumps(which))
+    path.write_text(render(which))
     return path
 
 

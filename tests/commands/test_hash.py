@@ -17,7 +17,7 @@ from repro_gate.baseline.model import Outcome
 from repro_gate.cli import main
 from repro_gate.commands.hash import load_config_hash
 from repro_gate.errors import GateError
-from repro_gate.report.document import dumps
+from repro_gate.report.document import render
 from tests.support.reports import PASS
 
 ADDRESS = self_checked(
@@ -37,7 +37,7 @@ ADDRESS = self_checked(
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
     path = tmp_path / "report.json"
-    path.write_text(dumps(replace(PASS, config_hash=ADDRESS)))
+    path.write_text(render(replace(PASS, config_hash=ADDRESS)))
     return path
 
 
@@ -55,7 +55,7 @@ def test_a_config_hash_survives_its_report(report: Path) -> None:
 
 def test_a_report_without_an_config_hash_is_said(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    path.write_text(dumps(replace(PASS, config_hash=None)))
+    path.write_text(render(replace(PASS, config_hash=None)))
     with pytest.raises(GateError, match=r"report\.json: this report carries no config hash") as caught:
         load_config_hash(path)
     assert caught.value.remedy
@@ -99,7 +99,7 @@ def test_what_hash_wrote_can_be_compared_with_a_report(report: Path, tmp_path: P
 def test_the_diff_names_the_inputs_that_moved(report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other, moves = tmp_path / "other.json", tmp_path / "moves.json"
     inputs = {**ADDRESS.recipe_inputs, "seeds": [7]}
-    other.write_text(dumps(replace(PASS, config_hash=self_checked(hash_inputs(inputs, ADDRESS.platform_inputs)))))
+    other.write_text(render(replace(PASS, config_hash=self_checked(hash_inputs(inputs, ADDRESS.platform_inputs)))))
     assert main(["hash", "--diff", str(report), str(other), "--json", str(moves), "--quiet"]) == 1
     assert "seeds  [42] -> [7]" in capsys.readouterr().out
     assert json.loads(moves.read_text()) == {"changed_inputs": [{"root": "recipe", "name": "seeds", "before": "[42]", "after": "[7]"}]}

@@ -7,6 +7,7 @@ import json
 import random
 import string
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -14,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repro_gate.github.redact import MARK, known_secrets, redact, redact_document
-from repro_gate.report.document import report_from, to_json, validate
+from repro_gate.github.redact import MARK, known_secrets, redact
+from repro_gate.report.document import load, render
 from repro_gate.report.model import Reason
 from tests.support import reports
 
@@ -38,19 +39,11 @@ _TOKENS = {
     "github fine-grained": "github_" + "pat_" + _letters(22) + "_" + _letters(59),
     "aws key id": "AK" + "IA" + "".join(_RANDOM.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") for _ in range(16)),
     "aws session key id": "AS" + "IA" + "".join(_RANDOM.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") for _ in range(16)),
-    "slack bot": "xo" + "xb-" + _letters(12, string.digits) + "-" + _letters(24),
     "hugging face": "h" + "f_" + _letters(34),
-    "openai": "s" + "k-" + _letters(48),
     "openai project": "s" + "k-proj-" + _letters(20) + "_" + _letters(30),
     "anthropic": "s" + "k-ant-api03-" + _letters(90) + "-" + _letters(6),
-    "gitlab": "gl" + "pat-" + _letters(20),
-    "npm": "np" + "m_" + _letters(36),
-    "pypi": "py" + "pi-AgE" + _letters(80),
-    "google": "AI" + "za" + _letters(35),
     "json web token": "ey" + "J" + _letters(20) + "." + "ey" + "J" + _letters(40) + "." + _letters(43),
     "wandb": "wandb" + "_v1_" + _letters(40),
-    "stripe": "s" + "k_live_" + _letters(24),
-    "docker hub": "dckr" + "_pat_" + _letters(27),
 }
 _KEY = f"-----BEGIN {'RSA'} PRIVATE KEY-----\n{_letters(64)}\n{_letters(64)}\n-----END RSA PRIVATE KEY-----"
 
@@ -69,11 +62,6 @@ def test_what_has_the_shape_of_a_token_is_taken_out_wherever_it_stands(kind: str
         (_KEY[:90], MARK),
         ("cloning https://user:pa55word@host.example/x", f"cloning https://{MARK}@host.example/x"),
         ("redis://:pa55word@cache:6379/0", f"redis://{MARK}@cache:6379/0"),
-        ("wandb: using API key " + "0123456789abcdef" * 2 + "01234567", f"wandb: using API key {MARK}"),
-        ("WANDB_API_KEY=" + "a1" * 20, f"WANDB_API_KEY={MARK}"),
-        ("Authorization: Bearer abcdef123456", f"Authorization: Bearer {MARK}"),
-        ("aws_secret_access_key = " + "aB3/" * 10, f"aws_secret_access_key = {MARK}"),
-        ("https://hooks.slack.com/services/T00000000/B00000000/XXXXXXXX", f"https://hooks.slack.com/services/{MARK}"),
     ],
 )
 def test_what_is_a_secret_by_what_stands_beside_it_is_taken_out(text: str, left: str) -> None:
@@ -90,7 +78,6 @@ _HARMLESS = (
     "task-classification-with-a-very-long-name-indeed",
     "sk-learn-pipeline-column-transformer-with-many-parts",
     "sklearn.pipeline.make_pipeline",
-    "pypi-attestations and npm_config_cache and glpat is a prefix",
     "ghp_ is how they begin",
     "git@github.com:octo/training.git",
     "ssh://git@github.com/octo/training.git",
@@ -113,8 +100,7 @@ def test_what_a_report_lives_of_stays(text: str) -> None:
 
 def test_no_sample_report_is_touched() -> None:
     for report in reports.ALL.values():
-        document = to_json(report)
-        assert redact_document(document, ["pa55word-that-is-nowhere"]) == document
+        assert redact(report, ["pa55word-that-is-nowhere"]) == report
 
 
 def test_a_known_secret_is_taken_out_in_every_spelling() -> None:
@@ -152,15 +138,17 @@ def test_the_lines_of_a_secret_of_several_lines_are_secrets() -> None:
 
 def test_a_private_key_is_found_over_the_lines_of_a_log() -> None:
     log = ["before", *_KEY.split("\n"), "after", 7, "-----BEGIN PRIVATE KEY-----", "abc"]
-    assert redact_document(log) == ["before", MARK, MARK, MARK, MARK, "after", 7, MARK, MARK]
+    assert redact(log) == ["before", MARK, MARK, MARK, MARK, "after", 7, MARK, MARK]
+    report = replace(reports.INCONCLUSIVE, runs=(reports.run("deterministic-1", log_tail=tuple(log[:5])),))
+    assert redact(report).runs[0].log_tail == ("before", MARK, MARK, MARK, MARK)
 
 
 def test_names_of_fields_are_texts_too_and_stay_apart() -> None:
-    one, other = _TOKENS["github personal"], _TOKENS["npm"]
+    one, other = _TOKENS["github personal"], _TOKENS["hugging face"]
     document = {"settings": {one: 1, other: {"deep": [one]}}, "n": None, "x": 1.5, "t": True}
-    assert redact_document(document) == {"settings": {MARK: 1, f"{MARK} 2": {"deep": [MARK]}}, "n": None, "x": 1.5, "t": True}
+    assert redact(document) == {"settings": {MARK: 1, f"{MARK} 2": {"deep": [MARK]}}, "n": None, "x": 1.5, "t": True}
     taken = {one: 1, f"{MARK} 2": 2, other: 3, f"{MARK} 3": 4}
-    assert sorted(redact_document(taken).values()) == [1, 2, 3, 4]
+    assert sorted(redact(taken).values()) == [1, 2, 3, 4]
 
 
 def test_untrusted_text_cannot_keep_the_search_going() -> None:
@@ -168,15 +156,15 @@ def test_untrusted_text_cannot_keep_the_search_going() -> None:
     beginnings = "-" + "ey" + "J"
     assert redact(beginnings * 400_000).endswith(beginnings)
     names = {"gh" + f"p_{10**36 + number}": number for number in range(30_000)}
-    assert sorted(redact_document(names).values()) == list(range(30_000))
+    assert sorted(redact(names).values()) == list(range(30_000))
 
 
 @pytest.mark.parametrize("word", ["checklist", "parameter", "verdict", "inconclusive", "random-state"])
-def test_a_secret_that_is_a_word_of_the_report_does_not_break_it(word: str) -> None:
+def test_a_secret_that_is_a_word_of_the_report_does_not_break_it(word: str, tmp_path: Path) -> None:
     report = replace(reports.FAIL, reasons=(Reason("a/b", f"the password is {word}!"),))
-    document = redact_document(to_json(report), [word])
-    validate(document)
-    assert report_from(document).reasons[0].message == f"the password is {MARK}!"
+    path = tmp_path / "report.json"
+    path.write_text(render(redact(report, [word])))
+    assert load(path).reasons[0].message == f"the password is {MARK}!"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +196,7 @@ def test_known_secrets_come_longest_first_and_once() -> None:
 
 @given(st.text(), st.lists(st.text(max_size=20), max_size=3))
 def test_any_text_and_any_secret_can_be_had(text: str, known: list[str]) -> None:
-    left: Any = redact_document({text: [text]}, known)
+    left: Any = redact({text: [text]}, known)
     assert len(left) == 1
     for secret in known:
         if len(secret.strip()) >= 6 and secret.strip() not in MARK:

@@ -17,7 +17,7 @@ from repro_gate.github.report_folder import PROBLEM, REPORT, Problem, open_folde
 from repro_gate.github.run_phase import gate_phase, spec_path, write_report
 from repro_gate.github.settings import Inputs, Job
 from repro_gate.report.document import load
-from repro_gate.report.model import Report
+from repro_gate.report.model import Origin, Report
 from tests.support import reports
 
 HEAD, MERGE = "0123456789abcdef0123456789abcdef01234567", "f" * 40
@@ -124,8 +124,8 @@ def test_a_report_names_its_run_and_the_commit_that_it_is_of(
 ) -> None:
     answers(monkeypatch, replace(reports.FAIL, subject=replace(reports.FAIL.subject, commit=commit)))
     gate_phase(Inputs(report="out/gpu"), job, Decision(activity=Activity.GATE, tested_sha=tested), {})
-    origin = load(job.workspace / "out/gpu" / REPORT)["origin"]
-    assert origin == {"repository": "octo-org/trainer", "head_sha": named, "run_id": 4711, "run_attempt": 2, "name": "gpu"}
+    origin = load(job.workspace / "out/gpu" / REPORT).origin
+    assert origin == Origin("octo-org/trainer", named, 4711, 2, "gpu")
     sarif = json.loads((job.workspace / "out/gpu/report.sarif").read_text())
     assert sarif["runs"][0]["versionControlProvenance"][0]["repositoryUri"] == "https://ghe.example.com/octo-org/trainer"
 
@@ -138,7 +138,7 @@ def test_what_a_training_of_the_gates_own_user_put_there_is_gone(job: Job, monke
     monkeypatch.setattr(run_phase, "_gated", gated)
     gate_phase(Inputs(), job, Decision(activity=Activity.GATE), {})
     assert read_problem(job.workspace / FOLDER) is None
-    assert load(job.workspace / FOLDER / REPORT)["verdict"] == "fail"
+    assert load(job.workspace / FOLDER / REPORT).verdict == "fail"
 
 
 def test_known_secrets_are_in_none_of_the_files(tmp_path: Path) -> None:

@@ -1,17 +1,15 @@
-"""The runner's files and commands: read back here as the runner reads them, with everything in them that untrusted code would try."""
+"""The runner's files: read back here as the runner reads them, with everything in them that untrusted code would try."""
 
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 import pytest
 
 from repro_gate.errors import Inconclusive
 from repro_gate.github import workflow
-from repro_gate.github.workflow import annotation, select, write_outputs, write_summary
-from repro_gate.report.findings import LEVELS, Annotation
+from repro_gate.github.workflow import write_outputs, write_summary
 
 ON_GITHUB = {"GITHUB_ACTIONS": "true"}
 
@@ -33,19 +31,6 @@ def outputs_in(path: Path) -> dict[str, str]:
             value.append(part)
         found[name] = "\n".join(value)
     return found
-
-
-def command_of(line: str) -> tuple[str, dict[str, str], str]:
-    """Name, properties and data of one command line, as the runner takes it apart."""
-    found = re.fullmatch(r"::([a-z-]+)(?: ([^\n]*?))?::([^\n\r]*)", line)
-    assert found is not None, line
-    pairs = [pair.partition("=") for pair in (found[2] or "").split(",") if pair]
-    data = {"%0A": "\n", "%0D": "\r", "%3A": ":", "%2C": ",", "%25": "%"}
-
-    def plain(text: str) -> str:
-        return re.sub("%(?:0A|0D|3A|2C|25)", lambda code: data[code[0]], text)
-
-    return found[1], {name: plain(value) for name, _, value in pairs}, plain(found[3])
 
 
 @pytest.mark.parametrize(
@@ -145,64 +130,3 @@ def test_a_summary_is_measured_in_bytes_together_with_what_stands_there(tmp_path
     markdown = "é" * (room // 2) + "y" * (room % 2)
     assert not write_summary(path, markdown + "z") and path.read_text() == earlier
     assert write_summary(path, markdown) and path.stat().st_size == workflow.SUMMARY_BYTES
-
-
-def test_an_annotation_names_file_lines_and_title() -> None:
-    item = Annotation(level="error", title="Repro Gate: diverged", message="first\nsecond", file="src/train.py", line=41, end_line=43)
-    assert annotation(item) == "::error title=Repro Gate%3A diverged,file=src/train.py,line=41,endLine=43::first%0Asecond"
-
-
-@pytest.mark.parametrize(
-    "item",
-    [
-        Annotation(level="notice", title="", message="x"),
-        Annotation(level="notice", title="", message="x", file=None, line=4, end_line=5),
-        Annotation(level="notice", title="x", message=""),
-    ],
-)
-def test_what_is_not_known_of_a_place_is_left_out(item: Annotation) -> None:
-    assert annotation(item) in ("::notice::x", "::notice title=x::x")
-
-
-def test_a_line_without_sense_is_left_out() -> None:
-    assert annotation(Annotation(level="warning", title="", message="x", file="a.py", line=0, end_line=4)) == "::warning file=a.py::x"
-    assert (
-        annotation(Annotation(level="warning", title="", message="x", file="a.py", line=4, end_line=3)) == "::warning file=a.py,line=4::x"
-    )
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["a::b", "x\n::set-output name=v::1", "x\r::stop-commands::y", "%0A::error::", "a,line=9,file=/etc/passwd", "100%", "\u2028::error::"],
-)
-def test_no_text_of_an_annotation_becomes_a_command_or_a_property(text: str) -> None:
-    line = annotation(Annotation(level="error", title=text, message=text, file=text, line=3))
-    name, properties, data = command_of(line)
-    assert name == "error" and set(properties) == {"title", "file", "line"} and properties["line"] == "3"
-    assert line.isprintable() and data == "\n".join(part.replace("\r", "\\r").replace("\u2028", "\\u2028") for part in text.split("\n"))
-
-
-@pytest.mark.parametrize("char", ["x", "%", "\n", "\u202e", "\U0001f600", "é"])
-def test_a_message_is_cut_to_what_the_runner_keeps(char: str) -> None:
-    data = command_of(annotation(Annotation(level="error", title="t", message=char * 5000 + "end")))[2]
-    assert len(data.encode("utf-16-le")) // 2 <= workflow.MESSAGE and "…" in data and data.endswith("end")
-
-
-def test_a_message_that_fits_is_whole() -> None:
-    assert command_of(annotation(Annotation(level="error", title="t", message="x" * workflow.MESSAGE)))[2] == "x" * workflow.MESSAGE
-
-
-def test_errors_come_first_and_each_level_keeps_its_order() -> None:
-    given = [Annotation(level=level, title=str(number), message="x") for number in range(10) for level in reversed(LEVELS)]
-    chosen = select(given)
-    assert [item.level for item in chosen] == [level for level in LEVELS for _ in range(10)]
-    assert [item.title for item in chosen[:10]] == [str(number) for number in range(10)]
-
-
-def test_the_tenth_of_eleven_says_how_many_are_left_out() -> None:
-    chosen = select(
-        [Annotation(level="warning", title=str(number), message="x") for number in range(11)]
-        + [Annotation(level="error", title="e", message="x")]
-    )
-    assert len(chosen) == 11 and chosen[0].title == "e" and [item.title for item in chosen[1:10]] == [str(number) for number in range(9)]
-    assert chosen[10].level == "warning" and "2 more warnings" in chosen[10].message

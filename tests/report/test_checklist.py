@@ -5,7 +5,6 @@ The golden file is refreshed as those of `test_terminal` are.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -16,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from rich.console import Console
 
+from repro_gate import __version__
 from repro_gate.checks.interface import STATUSES, CheckResult
 from repro_gate.report import checklist
 from repro_gate.report import document as report_document
-from repro_gate.report.document import to_text
+from repro_gate.report.model import View
 from tests.support import reports
 
 _GOLDEN = Path(__file__).parent / "golden" / "checklist.txt"
@@ -55,12 +54,8 @@ _NEED_TRAINING = ("code/opened-files", "hardware/device", "hardware/same-model")
 def _shown(
     results: tuple[CheckResult, ...], need_training: tuple[str, ...] = (), width: int = 80, encoding: str = "utf-8", colour: bool = False
 ) -> str:
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding=encoding, newline="")
-    console = Console(file=stream, width=width, color_system="truecolor" if colour else None, force_terminal=colour, legacy_windows=False)
-    checklist.render_checklist(results, console, need_training)
-    stream.flush()
-    return raw.getvalue().decode(encoding)
+    text = checklist.render(results, need_training, View(width=width, encoding=encoding, colour=colour))
+    return text.encode(encoding).decode(encoding)
 
 
 def _plain(results: tuple[CheckResult, ...], need_training: tuple[str, ...] = ()) -> str:
@@ -143,14 +138,14 @@ def test_hostile_texts_reach_the_terminal_as_text_only_and_machines_as_json(name
     results = _hostile(name + reports.HOSTILE)
     for char in _shown(results).replace("\n", ""):
         assert char.isprintable(), f"U+{ord(char):04X}"
-    document = json.loads(to_text(checklist.checklist_json(results, name)))
+    document = json.loads(checklist.as_json(results, name))
     assert document["counts"] == dict.fromkeys(STATUSES, 1)
 
 
 def test_the_json_names_its_format_and_holds_every_result() -> None:
-    document = checklist.checklist_json(_RESULTS, "repro.yml", _NEED_TRAINING, tool_version="0.2.0", commit=None)
+    document = json.loads(checklist.as_json(_RESULTS, "repro.yml", _NEED_TRAINING))
     assert (document["schema"], document["spec"]) == ("repro-gate/checklist/v1", "repro.yml")
-    assert (document["tool_version"], document["commit"]) == ("0.2.0", None)
+    assert document["tool_version"] == __version__
     assert document["counts"] == {"pass": 2, "warn": 1, "fail": 1, "skip": 1, "waived": 1}
     assert document["coverage"][0] == {"category": "code", "passed": 1, "made": 4}
     assert [item["id"] for item in document["checklist"]] == [item.id for item in _RESULTS]
@@ -159,10 +154,6 @@ def test_the_json_names_its_format_and_holds_every_result() -> None:
 
 def test_the_results_have_the_form_that_report_json_gives_them() -> None:
     many = (replace(_RESULTS[0], evidence=tuple(map(str, range(500)))), *_RESULTS[1:])
-    document = checklist.checklist_json(many, "repro.yml")
+    document = json.loads(checklist.as_json(many, "repro.yml"))
     report_document.validate(report_document.to_json(reports.PASS) | {"checklist": document["checklist"]})
     assert document["checklist"] == report_document.to_json(replace(reports.PASS, checklist=many))["checklist"]
-
-
-def test_no_fact_of_a_caller_can_stand_in_for_the_format() -> None:
-    assert checklist.checklist_json((), "repro.yml", schema="other", counts={})["schema"] == checklist.SCHEMA_ID

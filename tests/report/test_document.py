@@ -29,7 +29,9 @@ from tests.support import reports
 def _loaded(text: str | bytes, folder: Path) -> dict[str, Any]:
     path = folder / "report.json"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return written.load(path)
+    written.load(path)
+    document: dict[str, Any] = json.loads(path.read_bytes())
+    return document
 
 
 def _at(document: Any, pointer: str) -> tuple[Any, str | int]:
@@ -47,7 +49,7 @@ def test_the_schema_that_is_shipped_is_made_of_the_types() -> None:
 
 @pytest.mark.parametrize("report", [*reports.ALL.values(), reports.hostile()], ids=[*reports.ALL, "hostile"])
 def test_what_is_written_follows_the_shipped_schema(report: Report) -> None:
-    Draft202012Validator(json.loads(schema.schema_text())).validate(json.loads(written.dumps(report)))
+    Draft202012Validator(json.loads(schema.schema_text())).validate(json.loads(written.render(report)))
 
 
 def test_the_schema_explains_every_field() -> None:
@@ -61,7 +63,7 @@ def test_the_schema_explains_every_field() -> None:
 
 @pytest.mark.parametrize("report", [*reports.ALL.values(), reports.hostile()], ids=[*reports.ALL, "hostile"])
 def test_what_is_written_can_be_read_again(report: Report, tmp_path: Path) -> None:
-    assert _loaded(written.dumps(report), tmp_path) == written.to_json(report)
+    assert _loaded(written.render(report), tmp_path) == written.to_json(report)
 
 
 def test_the_fields_that_others_rely_on_are_where_the_design_says() -> None:
@@ -95,25 +97,25 @@ def test_the_first_seed_that_diverged_is_the_one_shown() -> None:
 def test_a_figure_that_is_no_number_becomes_text_and_never_a_nan_token(tmp_path: Path) -> None:
     far = Distance(max_abs=math.inf, l2=math.nan, relative_l2=-math.inf)
     pair = replace(reports.DIFFERENT, first_divergence=replace(reports.FIRST, distance=far))
-    text = written.dumps(replace(reports.FAIL, comparisons=(SeedResult(42, pair),), settings={"x": math.nan, "y": {1: (2, None)}}))
+    text = written.render(replace(reports.FAIL, comparisons=(SeedResult(42, pair),), settings={"x": math.nan, "y": {1: (2, None)}}))
     first = _loaded(text, tmp_path)["determinism"]["first_divergence"]
     assert (first["max_abs"], first["l2"], first["relative_l2"], first["max_ulp"]) == ("inf", "nan", "-inf", None)
 
 
 def test_the_text_is_stable_sorted_and_plain_ascii() -> None:
-    text = written.dumps(reports.hostile("\u202eé\ud800\x1b"))
-    assert text == written.dumps(reports.hostile("\u202eé\ud800\x1b")) and text.endswith("}\n")
+    text = written.render(reports.hostile("\u202eé\ud800\x1b"))
+    assert text == written.render(reports.hostile("\u202eé\ud800\x1b")) and text.endswith("}\n")
     assert text.isascii() and "\x1b" not in text
     assert list(json.loads(text)) == sorted(json.loads(text))
 
 
 @given(st.text())
 def test_any_text_from_the_training_code_makes_a_valid_document(text: str) -> None:
-    written.validate(json.loads(written.dumps(reports.hostile(text))))
+    written.validate(json.loads(written.render(reports.hostile(text))))
 
 
 def test_an_enormous_report_is_still_one_that_we_read(tmp_path: Path) -> None:
-    text = written.dumps(reports.enormous())
+    text = written.render(reports.enormous())
     assert len(text) <= untrusted_json.MAX_BYTES
     found = _loaded(text, tmp_path)
     assert found["verdict"] == "fail" and found["determinism"]["differing"] == 14
@@ -173,7 +175,7 @@ def test_a_missing_field_is_named(name: str) -> None:
 
 def test_a_report_of_the_former_version_is_still_read() -> None:
     found = written.load(Path(__file__).parent / "former" / "report-0.1.json")
-    assert found["verdict"] == "fail" and not {"baseline", "against", "base"} & found.keys()
+    assert found.verdict == "fail" and (found.baseline, found.against, found.base) == (None, None, None)
 
 
 def test_a_config_hash_can_be_hashed_again_from_the_report(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_a_config_hash_can_be_hashed_again_from_the_report(tmp_path: Path) -> No
         "map": {"1": None},
     }
     real = replace(hash_inputs({**inputs, "train/snippet": "x = 1\n" * 9_000}, {"torch": "2.13.0"}), self_check=SelfCheck(True, 9, 9))
-    found = from_json(_loaded(written.dumps(replace(reports.LOCKED, config_hash=real)), tmp_path)["config_hash"])
+    found = from_json(_loaded(written.render(replace(reports.LOCKED, config_hash=real)), tmp_path)["config_hash"])
     assert found == real and found.recipe_inputs["large"] == str(2**70)
 
 
@@ -215,17 +217,17 @@ def test_a_input_that_json_cannot_hold_makes_a_valid_document_all_the_same(tmp_p
         deep = [deep]
     inputs: dict[str, InputValue] = {"deep": deep, "nan": math.nan, "surrogate": "\ud800"}
     report = replace(reports.LOCKED, config_hash=replace(reports.ADDRESS, recipe_inputs=inputs))
-    found = _loaded(written.dumps(report), tmp_path)["config_hash"]["inputs"]["recipe"]
+    found = _loaded(written.render(report), tmp_path)["config_hash"]["inputs"]["recipe"]
     assert found["nan"] == "nan" and found["deep"][0][0] and found["surrogate"] == "\\ud800"
 
 
 def test_a_number_that_python_cannot_write_is_shown_in_another_way(tmp_path: Path) -> None:
     report = replace(reports.PASS, settings={"huge": 10**5_000}, cost=None)
-    assert _loaded(written.dumps(report), tmp_path)["determinism"]["determinism_settings"]["huge"].startswith("0x")
+    assert _loaded(written.render(report), tmp_path)["determinism"]["determinism_settings"]["huge"].startswith("0x")
 
 
 def test_more_inputs_changes_and_weakened_checks_than_the_schema_takes_are_cut(tmp_path: Path) -> None:
-    found = _loaded(written.dumps(reports.enormous(tensors=20_001, name=10, reasons=1)), tmp_path)
+    found = _loaded(written.render(reports.enormous(tensors=20_001, name=10, reasons=1)), tmp_path)
     assert len(found["config_hash"]["inputs"]["recipe"]) == 20_000
     assert [len(found["baseline"][name]) for name in ("changed_inputs", "unlike", "outside")] == [1_000] * 3
     assert len(found["against"]["changed_inputs"]) == len(found["base"]["weakened"]) == 1_000

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repro_gate.checks.interface import CheckResult
-from repro_gate.report.findings import LEVELS, PLACES, Annotation, Place, annotations_of, inside, place_in
+from repro_gate.report.annotations import render
+from repro_gate.report.findings import PLACES, WEAKENED_ID, Finding, Place, findings, inside, place_in
 from repro_gate.report.model import BaseFinding, Reason, Report, WeakenedCheck
 from tests.support import reports
 
@@ -29,49 +30,49 @@ def _with(*checks: CheckResult, reasons: tuple[Reason, ...] = ()) -> Report:
     return replace(reports.FAIL, checklist=checks, reasons=reasons)
 
 
+def _at(spec: str, report: Report) -> Report:
+    return replace(report, subject=replace(report.subject, spec=spec))
+
+
 def test_a_failed_check_is_an_error_on_each_line_that_its_evidence_names() -> None:
-    found = annotations_of(_with(_ENTROPY, reasons=(_REASON,)), "repro.yml")
-    assert [(item.level, item.file, item.line) for item in found] == [("error", "src/train.py", 41), ("error", "src/data.py", 7)]
-    assert found[0].title == "Repro Gate: random-state/os-entropy"
-    assert found[0].message.split("\n") == [_ENTROPY.message, _ENTROPY.evidence[0], "remedy: seed it from the run's seed"]
+    found = findings(_with(_ENTROPY, reasons=(_REASON,)))
+    assert [(item.level, item.place) for item in found] == [("error", Place("src/train.py", 41)), ("error", Place("src/data.py", 7))]
+    assert found[0].id == "random-state/os-entropy"
+    assert (found[0].message, found[0].detail, found[0].remedy) == (_ENTROPY.message, _ENTROPY.evidence[0], _ENTROPY.remedy)
 
 
 def test_a_reason_that_no_line_is_to_blame_for_stands_at_the_spec() -> None:
-    (found,) = annotations_of(_PLAIN, "jobs/repro.yml")
-    assert (found.level, found.file, found.line, found.title) == ("error", "jobs/repro.yml", None, "Repro Gate: determinism/diverged")
+    (found,) = findings(_PLAIN)
+    assert (found.level, found.place, found.id) == ("error", None, "determinism/diverged")
+    assert render(_at("jobs/repro.yml", _PLAIN)).startswith("::error title=Repro Gate%3A determinism/diverged,file=jobs/repro.yml::")
 
 
 def test_a_failed_check_that_is_no_reason_is_an_error_too() -> None:
-    assert [item.level for item in annotations_of(_with(_ENTROPY), "repro.yml")] == ["error", "error"]
+    assert [item.level for item in findings(_with(_ENTROPY))] == ["error", "error"]
 
 
 def test_what_passed_is_skipped_or_was_waived_is_not_annotated() -> None:
     quiet = tuple(replace(_ENTROPY, status=status) for status in ("pass", "skip", "waived"))
-    assert annotations_of(_with(*quiet), "repro.yml") == ()
-    assert annotations_of(replace(reports.PASS, checklist=()), "repro.yml") == ()
+    assert findings(_with(*quiet)) == findings(replace(reports.PASS, checklist=())) == ()
 
 
 def test_errors_come_before_what_is_weakened_and_warnings_last() -> None:
     base = BaseFinding("origin/main", reports.COMMIT, "head", (WeakenedCheck("determinism.allow", "more is allowed", "repro.yml:12"),))
     warns = replace(_ENTROPY, id="env/lockfile", status="warn", evidence=())
-    found = annotations_of(replace(_with(warns, _ENTROPY, reasons=reports.FAIL.reasons[:1]), base=base), "jobs/repro.yml")
-    assert [(item.level, item.file, item.line) for item in found] == [
-        ("error", "jobs/repro.yml", None),
-        ("error", "src/train.py", 41),
-        ("error", "src/data.py", 7),
-        ("warning", "jobs/repro.yml", 12),
-        ("warning", "jobs/repro.yml", None),
+    found = findings(_at("jobs/repro.yml", replace(_with(warns, _ENTROPY, reasons=reports.FAIL.reasons[:1]), base=base)))
+    assert [(item.level, item.place) for item in found] == [
+        ("error", None),
+        ("error", Place("src/train.py", 41)),
+        ("error", Place("src/data.py", 7)),
+        ("warning", Place("jobs/repro.yml", 12)),
+        ("warning", None),
     ]
-    assert found[3].title == "Repro Gate: weakened checks" and found[3].message.startswith("determinism.allow: more is allowed")
-
-
-def test_the_folder_of_the_checkout_goes_before_its_paths() -> None:
-    assert annotations_of(_with(_ENTROPY), "sub/repro.yml", "sub")[0].file == "sub/src/train.py"
+    assert found[3].id == WEAKENED_ID and found[3].message.startswith("determinism.allow: more is allowed")
 
 
 def test_one_check_names_a_bounded_number_of_lines() -> None:
     many = replace(_ENTROPY, evidence=tuple(f"a.py:{line}: x" for line in range(1, 500)))
-    assert len(annotations_of(_with(many), "repro.yml")) == PLACES
+    assert len(findings(_with(many))) == PLACES
 
 
 @pytest.mark.parametrize(
@@ -116,14 +117,13 @@ def test_no_place_lies_outside_the_checkout(evidence: str, prefix: str) -> None:
 @pytest.mark.parametrize("path", ["", ".", "..", "/repro.yml", "../repro.yml", "a/../..", "a\\b.yml", "a\x1b.yml", "a" * 500])
 def test_a_spec_outside_the_checkout_is_no_place(path: str) -> None:
     assert inside(path) is None
-    assert annotations_of(_PLAIN, path)[0].file is None
+    assert "file=" not in render(_at(path, _PLAIN))
 
 
 @pytest.mark.parametrize(
     "report", [*reports.ALL.values(), reports.hostile(), reports.enormous(tensors=50)], ids=[*reports.ALL, "hostile", "large"]
 )
-def test_any_report_gives_annotations_of_a_bounded_size(report: Report) -> None:
-    found = annotations_of(report, report.subject.spec)
-    for item in found:
-        assert isinstance(item, Annotation) and item.level in LEVELS and len(item.title) <= 120 and len(item.message) <= 2_500
-    assert len(set(found)) == len(found)
+def test_any_report_gives_findings_of_a_bounded_number_and_annotations_of_a_bounded_size(report: Report) -> None:
+    found = findings(report)
+    assert all(isinstance(item, Finding) and item.level in ("error", "warning") for item in found) and len(set(found)) == len(found)
+    assert all(line.isprintable() and len(line) < 10_000 for line in render(report).splitlines())

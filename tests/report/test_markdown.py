@@ -15,8 +15,8 @@ from markdown_it.token import Token
 
 from repro_gate.compare.model import Comparison
 from repro_gate.report import chart, markdown
-from repro_gate.report.markdown_table import Form, ample
-from repro_gate.report.model import Report, SeedResult
+from repro_gate.report.markdown_details import AMPLE, FORMS
+from repro_gate.report.model import PLAIN, Report, SeedResult, View
 from tests.support import reports
 
 _OWN_TAGS = re.compile(r"</?(?:details|summary|sub|code)>|<br>")
@@ -54,7 +54,7 @@ def _unfolded(text: str) -> str:
 
 
 def test_a_fail_tells_what_parts_why_and_how_to_see_it_again() -> None:
-    text = markdown.to_markdown(reports.FAIL)
+    text = markdown.comment(reports.FAIL)
     for words in (
         "**step 3**, gradient of `blocks.3.attn.weight`",
         "**3 ULP**",
@@ -73,12 +73,12 @@ def test_a_fail_tells_what_parts_why_and_how_to_see_it_again() -> None:
 
 
 def test_a_pass_draws_no_chart_and_accuses_nobody() -> None:
-    text = markdown.to_markdown(reports.PASS)
+    text = markdown.comment(reports.PASS)
     assert "mermaid" not in text and "What differs and how far" not in text and "❌" not in text
 
 
 def test_nothing_measured_says_so_and_shows_no_empty_section() -> None:
-    text = markdown.to_markdown(reports.NOTHING)
+    text = markdown.comment(reports.NOTHING)
     assert text.count("not measured") == 2
     for words in (
         "**Why**",
@@ -97,13 +97,13 @@ def test_nothing_measured_says_so_and_shows_no_empty_section() -> None:
 
 
 def test_the_log_of_a_crash_is_there_and_folded() -> None:
-    text = markdown.to_markdown(reports.INCONCLUSIVE)
+    text = markdown.comment(reports.INCONCLUSIVE)
     assert text.index("<details><summary>End of a log") < text.index("ValueError: boom") < text.rindex("</details>")
 
 
 @pytest.mark.parametrize("report", [*reports.ALL.values(), reports.hostile()], ids=[*reports.ALL, "hostile"])
 def test_every_fold_is_closed_and_every_table_is_a_table(report: Report) -> None:
-    text = markdown.to_markdown(report)
+    text = markdown.comment(report)
     tags = [tag for token in _tokens(text) if token.type in ("html_block", "html_inline") for tag in _OWN_TAGS.findall(token.content)]
     assert tags.count("<details>") == tags.count("</details>") == tags.count("<summary>") == tags.count("</summary>")
     shown = "".join(token.content for token in _tokens(text) if token.type == "text")
@@ -115,14 +115,14 @@ def test_every_fold_is_closed_and_every_table_is_a_table(report: Report) -> None
 @given(st.text(max_size=60))
 def test_no_hostile_name_becomes_an_element(name: str) -> None:
     for hostile in (name, name + reports.HOSTILE, reports.HOSTILE + name):
-        for token in _tokens(markdown.to_markdown(reports.hostile(hostile))):
+        for token in _tokens(markdown.comment(reports.hostile(hostile))):
             assert token.type not in ("link_open", "image", "s_open", "blockquote_open", "em_open", "hr", "code_block"), token
             if token.type in ("html_block", "html_inline"):
                 assert _OWN_HTML.fullmatch(token.content), token.content
 
 
 def test_hostile_text_never_reaches_what_github_makes_live() -> None:
-    plain = "".join(token.content for token in _tokens(markdown.to_markdown(reports.hostile())) if token.type == "text")
+    plain = "".join(token.content for token in _tokens(markdown.comment(reports.hostile())) if token.type == "text")
     for live in ("@octocat", "#1", "GH-2", "https://", "www.", ":tada:", "deadbeef", "$x$"):
         assert live not in plain
 
@@ -136,7 +136,7 @@ def test_a_forgotten_filter_in_a_template_is_still_safe() -> None:
 @pytest.mark.parametrize("limit", [65_536, 60_000, 20_000, 5_000, 1_000, 100, 30, 4, 0])
 def test_the_limit_always_holds_and_the_verdict_goes_last(limit: int) -> None:
     for report in (reports.hostile(), *reports.ALL.values()):
-        text = markdown.to_markdown(report, limit)
+        text = markdown.comment(report, View(limit=limit))
         assert len(text) <= limit
         assert report.verdict[:limit] in text
 
@@ -144,12 +144,12 @@ def test_the_limit_always_holds_and_the_verdict_goes_last(limit: int) -> None:
 @pytest.mark.parametrize("limit", [65_536, 20_000, 5_000, 1_500])
 def test_no_form_is_too_short_to_say_that_less_is_asked(limit: int) -> None:
     for report in (reports.WEAKENED, reports.hostile(), reports.enormous(tensors=50, name=10_000)):
-        text = markdown.to_markdown(report, limit)
+        text = markdown.comment(report, View(limit=limit))
         assert "⚠️" in text and "Weakened checks" in _unfolded(text) and len(text) <= limit
 
 
 def test_where_no_form_fits_the_number_of_weakened_checks_is_still_said() -> None:
-    assert markdown.to_markdown(reports.WEAKENED, 160).splitlines()[2] == "⚠️ **Weakened checks:** 3 weakened checks."
+    assert markdown.comment(reports.WEAKENED, View(limit=160)).splitlines()[2] == "⚠️ **Weakened checks:** 3 weakened checks."
 
 
 def _folded(text: str, title: str) -> str:
@@ -158,8 +158,8 @@ def _folded(text: str, title: str) -> str:
 
 
 def test_drift_and_changed_inputs_are_told_in_full_behind_the_lock() -> None:
-    drift = _folded(markdown.to_markdown(reports.DRIFT), "Against the baseline")
-    text = markdown.to_markdown(reports.CHANGED)
+    drift = _folded(markdown.comment(reports.DRIFT), "Against the baseline")
+    text = markdown.comment(reports.CHANGED)
     changed = _folded(text, "Against the baseline") + _folded(text, "Against another ref")
     for words in ("- outside the inputs: `numpy: 2.1.0 -> 2.2.0`", "- **Remedy:** bring", "- losses up to **3.1e-05** apart"):
         assert words in drift, words
@@ -168,7 +168,7 @@ def test_drift_and_changed_inputs_are_told_in_full_behind_the_lock() -> None:
 
 
 def test_the_config_hash_and_its_inputs_are_folded_and_whole() -> None:
-    text = markdown.to_markdown(reports.LOCKED)
+    text = markdown.comment(reports.LOCKED)
     folded = text[text.index("<details><summary>Config hash") :]
     for words in (
         reports.ADDRESS.config_hash,
@@ -178,29 +178,29 @@ def test_the_config_hash_and_its_inputs_are_folded_and_whole() -> None:
     ):
         assert words in folded, words
     assert reports.ADDRESS.config_hash not in _unfolded(text)
-    assert "- ⚠️ only 9 of 10 inputs affect it" in markdown.to_markdown(reports.UNPROVEN)
+    assert "- ⚠️ only 9 of 10 inputs affect it" in markdown.comment(reports.UNPROVEN)
 
 
 def test_a_value_that_python_cannot_write_is_no_stack_trace() -> None:
     bottomless: list[Any] = []
     bottomless.append(bottomless)
     inputs = {"huge": 10**5_000, "bottomless": bottomless}
-    text = markdown.to_markdown(replace(reports.LOCKED, config_hash=replace(reports.ADDRESS, recipe_inputs=inputs)))
+    text = markdown.comment(replace(reports.LOCKED, config_hash=replace(reports.ADDRESS, recipe_inputs=inputs)))
     assert text.count("too large to show") == 2
 
 
 def test_ten_thousand_tensors_with_huge_names_and_five_hundred_reasons_fit() -> None:
-    text = markdown.to_markdown(reports.enormous())
+    text = markdown.comment(reports.enormous())
     assert len(text) <= markdown.LIMIT
     assert "fail" in text.splitlines()[0] and "12.4% slower" in _unfolded(text)
     assert "`made/up-0`" in text and "more, all in the JSON report" in text
 
 
 def test_shorter_forms_drop_the_least_useful_part_first() -> None:
-    whole = markdown.to_markdown(reports.FAIL)
-    sizes = [len(markdown._rendered(reports.FAIL, form, markdown.Links(), shortened=form != Form())) for form in markdown.forms()]
+    whole = markdown.comment(reports.FAIL)
+    sizes = [len(markdown._rendered(reports.FAIL, PLAIN, form, shortened=form != FORMS[0])) for form in FORMS]
     assert sizes[1:] == sorted(sizes[1:], reverse=True) and sizes[-1] < sizes[0] / 2  # `Shortened` itself takes a few characters
-    shorter = markdown.to_markdown(reports.FAIL, sizes[3])
+    shorter = markdown.comment(reports.FAIL, View(limit=sizes[3]))
     for words in ("determinism/diverged", "blocks.3.attn.weight", "See it again"):
         assert words in shorter
     assert "Shortened" in shorter and "Shortened" not in whole
@@ -209,21 +209,21 @@ def test_shorter_forms_drop_the_least_useful_part_first() -> None:
 @pytest.mark.parametrize("limit", [1_000_000, 65_536, 5_000, 300, 6, 0])
 def test_a_summary_is_measured_in_bytes(limit: int) -> None:
     for report in (reports.hostile("ü" * 3_000), reports.enormous(tensors=50, name=10_000), reports.WEAKENED):
-        text = markdown.to_summary(report, limit)
+        text = markdown.summary(report, View(limit=limit))
         assert len(text.encode()) <= limit and report.verdict[:limit] in text
 
 
 def test_a_summary_shows_more_rows_than_a_comment_and_shows_them_unfolded() -> None:
     many = replace(reports.FAIL, comparisons=(SeedResult(42, replace(reports.DIFFERENT, weights=reports.WEIGHTS * 30)),))
-    comment, summary = markdown.to_markdown(many), markdown.to_summary(many)
-    assert (comment.count("`head.bias`"), summary.count("`head.bias`")) == (10, 30)
+    comment, summary = markdown.comment(many), markdown.summary(many)
+    assert (comment.count("`head.bias`"), summary.count("`head.bias`")) == (12, 30)
     assert "<details>" not in summary and summary.count("<details open>") == comment.count("<details>") > 3
-    assert "Shortened" not in summary and "Shortened" in markdown.to_summary(many, len(summary) - 1)
-    assert ample() not in markdown.forms()
+    assert "Shortened" not in summary and "Shortened" in markdown.summary(many, View(limit=len(summary) - 1))
+    assert AMPLE not in FORMS
 
 
 def test_a_command_is_shown_whole_or_not_at_all() -> None:
-    assert "See it again" not in markdown.to_markdown(replace(reports.FAIL, reproduce="x" * 5_000))
+    assert "See it again" not in markdown.comment(replace(reports.FAIL, reproduce="x" * 5_000))
 
 
 def test_the_loss_chart_is_logarithmic_where_gaps_span_decades() -> None:

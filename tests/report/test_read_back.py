@@ -14,12 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from repro_gate.compare.model import Comparison, Distance, Fingerprint
+from repro_gate.report import annotations as annotation_lines
 from repro_gate.report import document as written
+from repro_gate.report import markdown, sarif, terminal
 from repro_gate.report.document import report_from, to_json
-from repro_gate.report.findings import annotations_of
-from repro_gate.report.markdown import to_markdown, to_summary
 from repro_gate.report.model import Origin, Report, SeedResult
-from repro_gate.report.sarif import to_sarif
 from repro_gate.report.untrusted_json import ReportError
 from repro_gate.spec.model import Tolerance
 from tests.support import reports
@@ -41,7 +40,7 @@ _ALL = {**reports.ALL, "whole": _WHOLE, "hostile": reports.hostile()}
 
 def _stored(report: Report) -> dict[str, Any]:
     """Through the file: keys come back sorted."""
-    document: dict[str, Any] = json.loads(written.dumps(report))
+    document: dict[str, Any] = json.loads(written.render(report))
     written.validate(document)
     return document
 
@@ -51,7 +50,7 @@ def test_a_report_that_was_written_is_read_back_and_looks_the_same(name: str) ->
     report, document = _ALL[name], _stored(_ALL[name])
     again = report_from(document)
     assert to_json(again) == document
-    assert to_markdown(again) == to_markdown(report)
+    assert markdown.comment(again) == markdown.comment(report)
 
 
 def test_every_part_arrives_as_it_was() -> None:
@@ -115,13 +114,13 @@ def test_any_report_is_read_back_and_looks_the_same(name: str, text: str, pair: 
     document = _stored(report)
     again = report_from(document)
     assert to_json(again) == document
-    assert to_markdown(again) == to_markdown(report)
+    assert markdown.comment(again) == markdown.comment(report)
 
 
 def test_a_report_of_an_older_version_is_read() -> None:
-    report = report_from(written.load(_FORMER))
+    report = written.load(_FORMER)
     assert (report.verdict, report.origin, report.baseline) == ("fail", None, None)
-    assert "blocks.3.attn.weight" in to_markdown(report)
+    assert "blocks.3.attn.weight" in markdown.comment(report)
 
 
 def test_only_what_the_schema_requires_is_enough() -> None:
@@ -134,7 +133,7 @@ def test_only_what_the_schema_requires_is_enough() -> None:
     document["subject"] = {"spec": "repro.yml", "command": "true", "commit": None}
     document["noise_floor"] = {"loss_gap": None, "weight_l2": None}
     written.validate(document)
-    assert "**step 3**, the `loss`" in to_markdown(report_from(document))
+    assert "**step 3**, the `loss`" in markdown.comment(report_from(document))
 
 
 def test_the_details_are_of_the_seed_that_the_document_is_about() -> None:
@@ -209,9 +208,9 @@ def test_a_mangled_document_raises_report_error_or_every_renderer_shows_it(chang
         report = report_from(document)
     except ReportError:
         return
-    assert to_markdown(report) and to_summary(report) and to_sarif(report)
-    annotations_of(report, report.subject.spec)
-    written.dumps(report)
+    for render in (markdown.comment, markdown.summary, terminal.render, sarif.render, written.render):
+        assert render(report)
+    annotation_lines.render(report)
 
 
 @pytest.mark.parametrize("document", [{}, {"verdict": []}, {**_DOCUMENT, "runs": [None]}, {**_DOCUMENT, "cost": {"ci95": 1}}])

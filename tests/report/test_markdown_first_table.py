@@ -1,7 +1,7 @@
-"""Claims about `report.markdown_table`: without a click a reviewer knows what diverged, where, why, and what determinism costs.
+"""Claims about `report.markdown`'s first table: without a click a reviewer knows what diverged, where, why, and what determinism costs.
 
 The golden files are comments as they are posted. To refresh them after a wanted change, then read the difference:
-`REPRO_GATE_GOLDEN=write pytest tests/report/test_markdown_table.py`.
+`REPRO_GATE_GOLDEN=write pytest tests/report/test_markdown_first_table.py`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from repro_gate.baseline.model import STATUSES, BaselineFinding
-from repro_gate.report.markdown import to_markdown
-from repro_gate.report.markdown_table import MARKS, Links
-from repro_gate.report.model import Origin, Reason, Report, SeedResult, WeakenedCheck
+from repro_gate.report.markdown import comment
+from repro_gate.report.markdown_details import MARKS
+from repro_gate.report.model import Origin, Reason, Report, SeedResult, View, WeakenedCheck
 from tests.support import reports
 
 _GOLDEN = Path(__file__).parent / "golden"
@@ -30,7 +30,7 @@ _ENTROPY = Reason(
 
 
 def _comment(name: str) -> str:
-    return to_markdown(reports.ALL[name], links=Links(run_url=_RUN))
+    return comment(reports.ALL[name], View(run_url=_RUN))
 
 
 def _rows(text: str) -> dict[str, str]:
@@ -56,13 +56,13 @@ def test_the_comment_reads_as_the_golden_file(name: str) -> None:
 
 @pytest.mark.parametrize("name", reports.ALL)
 def test_the_verdict_the_cost_the_baseline_and_the_commit_are_always_seen(name: str) -> None:
-    text = to_markdown(reports.ALL[name])
+    text = comment(reports.ALL[name])
     assert text.startswith(f"## {MARKS[reports.ALL[name].verdict]} Repro Gate: {reports.ALL[name].verdict}, ")
     assert {"Determinism cost", "Noise floor", "Baseline", "Commit"} <= set(_rows(text))
 
 
 def test_a_fail_says_step_tensor_and_distance_first_then_why_then_the_price() -> None:
-    rows = _rows(to_markdown(replace(reports.FAIL, reasons=(*reports.FAIL.reasons[:1], _ENTROPY))))
+    rows = _rows(comment(replace(reports.FAIL, reasons=(*reports.FAIL.reasons[:1], _ENTROPY))))
     assert list(rows)[:4] == ["First to differ", "How far", "Why", "What to do"]
     assert rows["First to differ"] == "**step 3**, gradient of `blocks.3.attn.weight`"
     assert rows["How far"] == "`float32 [64, 32]`, **max abs 1.2e-07**, **3 ULP** · **14 of 202** tensors differ, in 47 of 50 steps"
@@ -72,53 +72,52 @@ def test_a_fail_says_step_tensor_and_distance_first_then_why_then_the_price() ->
 
 
 def test_where_no_check_found_a_cause_that_is_said_and_not_the_headline_again() -> None:
-    rows = _rows(to_markdown(replace(reports.FAIL, reasons=reports.FAIL.reasons[:1])))
+    rows = _rows(comment(replace(reports.FAIL, reasons=reports.FAIL.reasons[:1])))
     assert rows["Why"] == "no check found a cause"
     assert rows["What to do"].startswith("See what feeds")
 
 
 def test_a_pass_says_the_price_first_and_has_no_row_of_a_difference() -> None:
-    rows = _rows(to_markdown(reports.PASS))
+    rows = _rows(comment(reports.PASS))
     assert next(iter(rows)) == "Determinism cost" and list(rows)[-1] == "Commit"
     assert not {"First to differ", "How far", "Why", "What to do"} & set(rows)
 
 
 def test_only_the_first_reasons_are_seen_and_the_rest_is_counted() -> None:
     reasons = tuple(Reason(f"made/up-{index}", f"reason number {index}") for index in range(9))
-    text = to_markdown(replace(reports.FAIL, reasons=reasons))
+    text = comment(replace(reports.FAIL, reasons=reasons))
     assert _rows(text)["Why"] == "reason number 0<br>reason number 1<br>reason number 2<br>and 6 more reasons"
     assert all(f"`made/up-{index}` reason number {index}" in text for index in range(9))
 
 
 def test_the_checklist_is_one_row_with_a_mark_for_each_category() -> None:
-    assert _rows(to_markdown(reports.FAIL))["Checklist"] == (
+    assert _rows(comment(reports.FAIL))["Checklist"] == (
         "⚠️ code **0**/1 · ❌ data **0**/1 · ✅ env **1**/2 · ✅ random-state **1**/1 · ✅ hardware **1**/1"
     )
-    assert "⚠️ hardware nothing checked" in to_markdown(replace(reports.PASS, checklist=reports.CHECKLIST[:2]))
+    assert "⚠️ hardware nothing checked" in comment(replace(reports.PASS, checklist=reports.CHECKLIST[:2]))
 
 
 def test_the_head_that_was_pushed_is_named_and_the_merge_that_was_tested() -> None:
     head = Origin("octo/training", "f" * 40, 7, 1)
-    assert _rows(to_markdown(replace(reports.LOCKED, origin=head)))["Commit"].startswith("`ffffffffffff` · tested as `0123456789ab`")
+    assert _rows(comment(replace(reports.LOCKED, origin=head)))["Commit"].startswith("`ffffffffffff` · tested as `0123456789ab`")
     same = replace(head, head_sha=reports.SUBJECT.commit or "")
-    assert "tested as" not in to_markdown(replace(reports.LOCKED, origin=same))
+    assert "tested as" not in comment(replace(reports.LOCKED, origin=same))
 
 
-def test_our_links_are_links_and_cannot_be_ended_early() -> None:
-    text = to_markdown(reports.PASS, links=Links(run_url=_RUN, report_url="https://h/a b>(c)<d>\n[x](y)"))
-    assert f"[workflow run](<{_RUN}>)" in _rows(text)["Commit"]
-    assert "[Full report](<https://h/a%20b%3E%28c%29%3Cd%3E%0A%5Bx%5D%28y%29>)" in text.splitlines()[-1]
-    assert "](<" not in to_markdown(reports.PASS)
+def test_our_link_is_a_link_and_cannot_be_ended_early() -> None:
+    text = comment(reports.PASS, View(run_url="https://h/a b>(c)<d>\n[x](y)"))
+    assert "[workflow run](<https://h/a%20b%3E%28c%29%3Cd%3E%0A%5Bx%5D%28y%29>)" in text
+    assert "](<" not in comment(reports.PASS)
 
 
 @pytest.mark.parametrize("status", [*STATUSES, "inconclusive"])
 def test_every_standing_has_a_mark(status: str) -> None:
-    text = to_markdown(replace(reports.LOCKED, baseline=BaselineFinding(status=status, message="so it is")))
+    text = comment(replace(reports.LOCKED, baseline=BaselineFinding(status=status, message="so it is")))
     assert _rows(text)["Baseline"].startswith(f"{MARKS[status]} **{status}**: so it is")
 
 
 def test_the_baseline_the_ref_and_the_base_stand_in_the_table() -> None:
-    rows = _rows(to_markdown(reports.CHANGED))
+    rows = _rows(comment(reports.CHANGED))
     assert rows["Baseline"].startswith(
         "⚠️ **changed**: inputs changed and so did the results (recorded `2026-11-01T09:00:00Z`)<br>differs in"
     )
@@ -127,27 +126,27 @@ def test_the_baseline_the_ref_and_the_base_stand_in_the_table() -> None:
 
 
 def test_what_a_change_weakens_is_seen_without_a_click() -> None:
-    text = _unfolded(to_markdown(reports.WEAKENED))
+    text = _unfolded(comment(reports.WEAKENED))
     assert "### ⚠️ Weakened checks" in text and "- `repro.yml:12` `determinism.allow`: `cudnn.benchmark` is left on now" in text
     assert "- `repro.baseline.yml`: the entry of platform" in text and "the spec of this change judged." in text
-    assert "Weakened checks" not in to_markdown(reports.LOCKED)
+    assert "Weakened checks" not in comment(reports.LOCKED)
 
 
 def test_of_many_weakened_checks_the_first_are_seen_and_the_rest_is_folded() -> None:
     assert reports.WEAKENED.base is not None
     many = tuple(WeakenedCheck(f"key.{index}", "less now") for index in range(40))
-    text = to_markdown(replace(reports.WEAKENED, base=replace(reports.WEAKENED.base, weakened=many)))
+    text = comment(replace(reports.WEAKENED, base=replace(reports.WEAKENED.base, weakened=many)))
     assert _unfolded(text).count("less now") == 5 and text.count("less now") == 25 and "and 15 more, all in the JSON report" in text
 
 
 def test_seeds_and_losses_that_are_no_numbers_are_rows() -> None:
     pair = (SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT))
-    rows = _rows(to_markdown(replace(reports.FAIL, comparisons=pair, non_finite=((7, "nan"),))))
+    rows = _rows(comment(replace(reports.FAIL, comparisons=pair, non_finite=((7, "nan"),))))
     assert rows["Seeds"] == "1 same, 2 **differs**" and rows["Losses that are not finite"] == "⚠️ nan at step 7"
 
 
 @pytest.mark.parametrize("report", [*reports.ALL.values(), reports.hostile(), reports.enormous(tensors=50)])
 def test_the_table_is_a_table_whatever_stands_in_it_and_the_rest_is_folded(report: Report) -> None:
-    text = to_markdown(report)
+    text = comment(report)
     _rows(text)
     assert len(_unfolded(text)) < 12_000  # of Markdown: each of a row's texts is clipped

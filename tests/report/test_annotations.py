@@ -1,0 +1,86 @@
+"""Claims about `report.annotations`: each finding is one workflow command, no text in it is another, and GitHub shows all of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from repro_gate.checks.interface import CheckResult
+from repro_gate.report.annotations import MESSAGE, MOST, Annotation, command, render
+from repro_gate.report.model import Reason, Report
+from tests.support import reports
+
+
+def command_of(line: str) -> tuple[str, dict[str, str], str]:
+    """Name, properties and data of one command line, as the runner takes it apart."""
+    found = re.fullmatch(r"::([a-z-]+)(?: ([^\n]*?))?::([^\n\r]*)", line)
+    assert found is not None, line
+    pairs = [pair.partition("=") for pair in (found[2] or "").split(",") if pair]
+    data = {"%0A": "\n", "%0D": "\r", "%3A": ":", "%2C": ",", "%25": "%"}
+
+    def plain(text: str) -> str:
+        return re.sub("%(?:0A|0D|3A|2C|25)", lambda code: data[code[0]], text)
+
+    return found[1], {name: plain(value) for name, _, value in pairs}, plain(found[3])
+
+
+def test_an_annotation_names_file_lines_and_title() -> None:
+    item = Annotation(level="error", title="Repro Gate: diverged", message="first\nsecond", file="src/train.py", line=41)
+    assert command(item) == "::error title=Repro Gate%3A diverged,file=src/train.py,line=41::first%0Asecond"
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        Annotation(level="notice", title="", message="x"),
+        Annotation(level="notice", title="", message="x", file=None, line=4),
+        Annotation(level="notice", title="x", message=""),
+    ],
+)
+def test_what_is_not_known_of_a_place_is_left_out(item: Annotation) -> None:
+    assert command(item) in ("::notice::x", "::notice title=x::x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a::b", "x\n::set-output name=v::1", "x\r::stop-commands::y", "%0A::error::", "a,line=9,file=/etc/passwd", "100%", "\u2028::error::"],
+)
+def test_no_text_of_an_annotation_becomes_a_command_or_a_property(text: str) -> None:
+    line = command(Annotation(level="error", title=text, message=text, file=text, line=3))
+    name, properties, data = command_of(line)
+    assert name == "error" and set(properties) == {"title", "file", "line"} and properties["line"] == "3"
+    assert line.isprintable() and data == "\n".join(part.replace("\r", "\\r").replace("\u2028", "\\u2028") for part in text.split("\n"))
+
+
+@pytest.mark.parametrize("char", ["x", "%", "\n", "\u202e", "\U0001f600", "é"])
+def test_a_message_is_cut_to_what_the_runner_keeps(char: str) -> None:
+    data = command_of(command(Annotation(level="error", title="t", message=char * 5000 + "end")))[2]
+    assert len(data.encode("utf-16-le")) // 2 <= MESSAGE and "…" in data and data.endswith("end")
+
+
+def test_a_message_that_fits_is_whole() -> None:
+    assert command_of(command(Annotation(level="error", title="t", message="x" * MESSAGE)))[2] == "x" * MESSAGE
+
+
+def _found(*levels: str) -> Report:
+    checks = [CheckResult(id=f"code/c-{number}", category="code", status=level, message="x") for number, level in enumerate(levels)]
+    return replace(reports.PASS, checklist=tuple(checks), notes=())
+
+
+def test_errors_come_first_and_each_level_keeps_its_order() -> None:
+    lines = render(_found(*["warn", "fail"] * 9)).splitlines()
+    assert [line[2:9] for line in lines] == ["error t"] * 9 + ["warning"] * 9
+    assert ["c-1," in lines[0], "c-17," in lines[8], "c-0," in lines[9]] == [True] * 3
+
+
+def test_the_last_of_too_many_says_how_many_are_left_out() -> None:
+    lines = render(_found(*["warn"] * 11, "fail")).splitlines()
+    assert len(lines) == 1 + MOST and lines[0].startswith("::error") and "c-7," in lines[MOST - 1]
+    assert lines[MOST].startswith("::warning") and "3 more warnings" in lines[MOST]
+
+
+def test_what_the_gate_saw_before_its_runs_is_a_notice() -> None:
+    report = replace(reports.PASS, checklist=(), notes=(Reason("preflight/disk", "little is left", "free some"), Reason("other/x", "y")))
+    assert render(report) == "::notice title=preflight/disk::little is left%0Afree some\n"
