@@ -13,8 +13,9 @@ from msgspec import Meta, field
 
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
+from repro_gate.github.api_errors import NOT_FOUND, UNAUTHORIZED, ApiError, Uncertain
 from repro_gate.github.event import Malformed, Number, PullRequest, Word, decode, is_commit, is_repository
-from repro_gate.github.retry import NOT_FOUND, UNAUTHORIZED, ApiError, Call, Limits, Uncertain
+from repro_gate.github.retry import Call, Limits
 from repro_gate.github.settings import Secret, graphql_beside
 from repro_gate.github.transport import Transport, same_origin, server
 

@@ -23,10 +23,10 @@ from msgspec import Meta, field
 
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
+from repro_gate.github.api_errors import ApiError, Uncertain
 from repro_gate.github.client import Api, Comment
 from repro_gate.github.event import Commit, Malformed, Number, PullRequest
 from repro_gate.github.event import decode as decode_json
-from repro_gate.github.retry import ApiError, Uncertain
 from repro_gate.github.settings import COMMENT_WHEN
 
 LIMIT = 65_536  # characters of a comment; GitHub answers "Body is too long (maximum is 65536 characters)"

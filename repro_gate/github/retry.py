@@ -1,63 +1,37 @@
-"""How a request to GitHub's API waits and is tried again: `GitHubRetry`, a `urllib3.Retry`. Where it gives up, an `ApiError` says why.
+"""How a request to GitHub's API waits and is tried again: `GitHubRetry`, a `urllib3.Retry`. Where it gives up, an ApiError says why.
 
 The waits are those of "Rate limits for the REST API" and "Best practices for using the REST API" (docs.github.com/rest). Durations are in
-seconds, times are UTC epoch seconds. The token stands in no error.
+seconds, times are UTC epoch seconds.
 """
 
 from __future__ import annotations
 
 import random
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from types import TracebackType
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
-import msgspec
 from urllib3.exceptions import ConnectTimeoutError, DecodeError, HTTPError, MaxRetryError, NewConnectionError, ProxyError, ReadTimeoutError
 from urllib3.util import Retry
 
-from repro_gate.errors import GateError
-from repro_gate.escape import clip, for_terminal
+from repro_gate.escape import for_terminal
+from repro_gate.github.api_errors import FORBIDDEN, TOO_MANY, ApiError, Uncertain, json_of, lacks_permission, message_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
     from urllib3.connectionpool import ConnectionPool
     from urllib3.response import BaseHTTPResponse
 
-UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TOO_MANY = 401, 403, 404, 429
 SECONDARY = 60.0  # "wait for at least one minute before retrying", and double it each time
 BETWEEN_WRITES = 1.0  # "wait at least one second between each request" that writes
 _LONGEST = 10 * 24 * 3600  # no header may ask for more: its number would pass what a clock holds
 _MOST_LIMITED = 8  # refusals of one request for a rate limit, however short each wait is
 _CHUNK = 64 * 1024  # bytes
 _RANDOM = random.SystemRandom()
-
-# What GitHub says to a token that lacks a permission, in lower case: an installation's (GITHUB_TOKEN), a fine-grained and a classic one.
-_LACKS_PERMISSION = (
-    "resource not accessible by integration",
-    "resource not accessible by personal access token",
-    "must have admin rights",
-)
-
-
-class ApiError(GateError):
-    """GitHub could not be asked, or refused. `status` is the HTTP status, None where no whole answer came; `read_only`: the token may not
-    write here, as a fork's never may."""
-
-    exit_code = 3
-
-    def __init__(
-        self, message: str, *, remedy: str = "", reason_id: str = "github/api", status: int | None = None, read_only: bool = False
-    ) -> None:
-        super().__init__(message, remedy=remedy, reason_id=reason_id)
-        self.status, self.read_only = status, read_only
-
-
-class Uncertain(ApiError):
-    """A write that must not be repeated may or may not have been made: its whole answer never came. Look before trying again."""
 
 
 @dataclass(frozen=True)
@@ -144,16 +118,15 @@ class GitHubRetry(Retry):
         elif response is not None and is_limited(response.status, response.headers, self.body, graphql=self._call.graphql):
             self._after_limit(response)
         elif response is not None and response.status >= 500:
-            self._after_failure(f"GitHub answered {response.status}", status=response.status, asked=retry_after(response.headers))
-        else:
-            raise MaxRetryError(_pool, url or "")  # type: ignore[arg-type]  # urllib3 returns the answer then
-        if self.failure is not None:
+            self._after_failure(f"GitHub answered {response.status}", status=response.status, asked=retry_after(response.headers) or 0.0)
+        if self.failure is not None or not self._pause:  # without a pause the answer is final: urllib3 returns it
             raise MaxRetryError(_pool, url or "", error)  # type: ignore[arg-type]
         return self
 
     def sleep(self, response: BaseHTTPResponse | None = None) -> None:  # noqa: ARG002
         """Wait for as long as `increment` found right."""
         self._pace.wait(self._pause)
+        self._pause = 0.0
 
     def _read(self, response: BaseHTTPResponse) -> Exception | None:
         """Read the body, unpacked, within the limit. Returns what went wrong."""
@@ -162,14 +135,14 @@ class GitHubRetry(Retry):
             for chunk in response.stream(_CHUNK, decode_content=True):
                 body += chunk
                 if len(body) > self._limits.body:
-                    return _TooLarge(f"the answer is larger than {self._limits.body:,} bytes")
+                    return OverflowError(f"the answer is larger than {self._limits.body:,} bytes")
         except HTTPError as error:
             return error
         self.body = bytes(body)
         return None
 
     def _after_failure(
-        self, reason: str, arrived: bool = True, passing: bool = True, *, status: int | None = None, asked: float | None = None
+        self, reason: str, arrived: bool = True, passing: bool = True, *, status: int | None = None, asked: float = 0.0
     ) -> None:
         """Wait 1, 2, 4, … seconds, half of it by chance so that jobs do not come back together, and `asked` seconds at least.
 
@@ -178,38 +151,31 @@ class GitHubRetry(Retry):
         self._failures += 1
         times = f" ({self._failures} tries)" if self._failures > 1 else ""
         if self._call.once and arrived:
-            self.failure = Uncertain(
-                f"{self._call}: {reason}: it may or may not have been done",
-                remedy="run the job again: it looks for what is there first",
-                reason_id="github/uncertain",
-                status=status,
-            )
+            remedy = "run the job again: it looks for what is there first"
+            message = f"{self._call}: {reason}: it may or may not have been done"
+            self.failure = Uncertain(message, remedy=remedy, reason_id="github/uncertain", status=status)
             return
         if status is None:
-            remedy = (
-                f"see that this machine reaches {origin_of(urlsplit(self._call.url))}: "
-                "proxy (HTTPS_PROXY, NO_PROXY), certificates (REQUESTS_CA_BUNDLE), GITHUB_API_URL"
+            parts = urlsplit(self._call.url)
+            remedy = f"see that this machine reaches {parts.scheme}://{parts.netloc}: proxy (HTTPS_PROXY, NO_PROXY), certificates "
+            failure = ApiError(
+                f"{self._call}: {reason}{times}", remedy=f"{remedy}(REQUESTS_CA_BUNDLE), GITHUB_API_URL", reason_id="github/unreachable"
             )
-            failure = ApiError(f"{self._call}: {reason}{times}", remedy=remedy, reason_id="github/unreachable")
         else:
             remedy = "GitHub has trouble (www.githubstatus.com): run the job again later"
             failure = ApiError(f"{reason} to {self._call}{times}", remedy=remedy, reason_id="github/trouble", status=status)
         backoff = 2.0 ** (self._failures - 1) * (0.5 + 0.5 * _RANDOM.random())
         last = not passing or self._failures >= self._limits.tries
-        self._pause_or_fail(failure, max(backoff, asked or 0.0, BETWEEN_WRITES if self._call.write else 0.0), last=last)
+        self._pause_or_fail(failure, max(backoff, asked, BETWEEN_WRITES if self._call.write else 0.0), last=last)
 
     def _after_limit(self, response: BaseHTTPResponse) -> None:
         """GitHub refused for a rate limit, which means that it did nothing."""
         self._limited += 1
         seconds = limit_pause(response.headers, self._pace.now(), self._limited - 1)
         again = datetime.fromtimestamp(self._pace.now() + seconds, timezone.utc)
-        failure = ApiError(
-            f"GitHub's rate limit: {self._call} was answered {response.status}; "
-            f"it can go on in {seconds:.0f} s, at {again:%Y-%m-%d %H:%M:%S} UTC",
-            remedy="run the job again after that, or have fewer jobs share the token",
-            reason_id="github/rate-limit",
-            status=response.status,
-        )
+        said = f"{self._call} was answered {response.status}; it can go on in {seconds:.0f} s, at {again:%Y-%m-%d %H:%M:%S} UTC"
+        remedy = "run the job again after that, or have fewer jobs share the token"
+        failure = ApiError(f"GitHub's rate limit: {said}", remedy=remedy, reason_id="github/rate-limit", status=response.status)
         self._pause_or_fail(failure, seconds, last=self._limited > _MOST_LIMITED)
 
     def _pause_or_fail(self, failure: ApiError, seconds: float, *, last: bool) -> None:
@@ -218,41 +184,31 @@ class GitHubRetry(Retry):
             self.failure = failure
 
 
-class _TooLarge(Exception):
-    """An answer of more bytes than the limit."""
-
-
 def _meaning(error: Exception, limits: Limits) -> tuple[str, bool, bool]:
     """What an error of urllib3 means: the reason as a clause, whether GitHub may have had the request, whether trying again may help."""
-    chain = _chain(error)
-    system = next((item.strerror for item in reversed(chain) if isinstance(item, OSError) and isinstance(item.strerror, str)), "")
-    words = f": {for_terminal(system, 200)}" if system else ""
-    if isinstance(error, _TooLarge):
-        return str(error), True, False
-    if isinstance(error, DecodeError):
-        return "the answer could not be unpacked", True, False
-    for item in chain:
+    inner = list(_inside(error))
+    if isinstance(error, OverflowError | DecodeError):
+        return str(error) if isinstance(error, OverflowError) else "the answer could not be unpacked", True, False
+    for item in inner:
         if isinstance(item, ssl.SSLCertVerificationError):
             return f"its certificate is not trusted: {for_terminal(item.verify_message, 200)}", False, False
-    if any(isinstance(item, NewConnectionError | ProxyError) for item in chain):
+    system = next((item.strerror for item in inner if isinstance(item, OSError) and isinstance(item.strerror, str)), "")
+    words = f": {for_terminal(system, 200)}" if system else ""
+    if any(isinstance(item, NewConnectionError | ProxyError) for item in inner):
         return f"no connection could be made{words}", False, True
-    if any(isinstance(item, ConnectTimeoutError) for item in chain):
+    if any(isinstance(item, ConnectTimeoutError) for item in inner):
         return f"no connection within {limits.connect:g} s", False, True
-    if any(isinstance(item, ReadTimeoutError) for item in chain):
+    if any(isinstance(item, ReadTimeoutError) for item in inner):
         return f"no answer within {limits.read:g} s", True, True
     return f"the connection was cut before the whole answer had come{words}", True, True
 
 
-def _chain(error: BaseException) -> list[BaseException]:
+def _inside(error: object, depth: int = 8) -> Iterator[BaseException]:
     """`error` and every error inside it: urllib3 wraps the system's in arguments and causes."""
-    found: list[BaseException] = []
-    waiting: list[object] = [error]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, BaseException) and not any(item is other for other in found):
-            found.append(item)
-            waiting += [*item.args, getattr(item, "original_error", None), item.__cause__, item.__context__]
-    return found
+    if isinstance(error, BaseException) and depth:
+        yield error
+        for item in (*error.args, getattr(error, "original_error", None), error.__cause__, error.__context__):
+            yield from _inside(item, depth - 1)
 
 
 def is_limited(status: int, headers: Mapping[str, str], body: bytes, *, graphql: bool = False) -> bool:
@@ -262,11 +218,9 @@ def is_limited(status: int, headers: Mapping[str, str], body: bytes, *, graphql:
         errors = document.get("errors") if isinstance(document, dict) else None
         kinds = [item.get("type") for item in errors if isinstance(item, dict)] if isinstance(errors, list) else []
         return "RATE_LIMITED" in kinds or "RATE_LIMIT" in kinds  # GitHub has used both
-    if status != FORBIDDEN:
-        return status == TOO_MANY
     message = message_of(body)
-    if lacks_permission(status, message):
-        return False
+    if status != FORBIDDEN or lacks_permission(status, message):
+        return status == TOO_MANY
     spent = headers.get("x-ratelimit-remaining") == "0"
     return "retry-after" in headers or spent or any(words in message.lower() for words in ("rate limit", "abuse detection"))
 
@@ -289,33 +243,3 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 def _number(text: str | None) -> float | None:
     return float(text) if text is not None and text.isascii() and text.isdecimal() and len(text) <= 15 else None
-
-
-def lacks_permission(status: int, message: str) -> bool:
-    """Whether GitHub says that the token itself may not, which waiting does not change."""
-    return status in {FORBIDDEN, NOT_FOUND} and any(text in message.lower() for text in _LACKS_PERMISSION)
-
-
-def message_of(body: bytes) -> str:
-    """GitHub's `message` from the body of an error, with what `errors` adds to it; empty for a body that is not GitHub's JSON."""
-    document = json_of(body)
-    if not isinstance(document, dict) or not isinstance(document.get("message"), str):
-        return ""
-    errors = document.get("errors")
-    items = errors[:3] if isinstance(errors, list) else []
-    details = [item if isinstance(item, str) else item.get("message") or item.get("code") for item in items if isinstance(item, str | dict)]
-    return clip("; ".join([document["message"], *(detail for detail in details if isinstance(detail, str))]), 3000)
-
-
-def json_of(body: bytes) -> object:
-    """The document in `body`; `...` where it is not JSON (null is JSON)."""
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ...
-
-
-def origin_of(parts: SplitResult) -> str:
-    """Scheme, host and port, with the port that the scheme stands for. Raises ValueError for a port that is not a number."""
-    port = parts.port or {"https": 443, "http": 80}.get(parts.scheme, 0)
-    return f"{parts.scheme}://{parts.hostname}:{port}"

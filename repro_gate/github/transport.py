@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 import requests
 import urllib3
@@ -18,20 +18,8 @@ from requests.auth import AuthBase
 from repro_gate import __version__
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
-from repro_gate.github.retry import (
-    FORBIDDEN,
-    NOT_FOUND,
-    UNAUTHORIZED,
-    ApiError,
-    Call,
-    GitHubRetry,
-    Limits,
-    Pace,
-    Uncertain,
-    lacks_permission,
-    message_of,
-    origin_of,
-)
+from repro_gate.github.api_errors import ApiError, Uncertain, message_of, refused
+from repro_gate.github.retry import Call, GitHubRetry, Limits, Pace
 from repro_gate.github.settings import Secret, is_url
 
 HEADERS = {
@@ -42,13 +30,6 @@ HEADERS = {
 _REDIRECTS = frozenset({301, 302, 307, 308})  # GitHub: repeat the same request at the new place
 _MOST_REDIRECTS = 3
 _LOOPBACK = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}")
-_MESSAGE = 300  # characters of GitHub's own message that are shown
-_CLOSED = {  # reasons for a 403 that no permission solves
-    "locked": "unlock the conversation of the pull request",
-    "archived": "the repository is archived: nothing can be written there",
-    "saml": "let the organization authorize the token for single sign-on",
-}
-_PERMISSION = re.compile(r"([a-z_]+)=(read|write|admin)")
 
 
 @dataclass(frozen=True)
@@ -153,7 +134,7 @@ def same_origin(asked: str, target: str, request: str) -> str:
     """`target`, where it lies on the origin of `asked`. Raises ApiError for `request` where it does not: the token is for one origin."""
     try:
         parts = urlsplit(target)
-        same = origin_of(parts) == origin_of(urlsplit(asked)) and not parts.username and parts.password is None
+        same = _origin(parts) == _origin(urlsplit(asked)) and not parts.username and parts.password is None
     except ValueError:  # a port that is not a number
         same = False
     if not same:
@@ -165,40 +146,6 @@ def same_origin(asked: str, target: str, request: str) -> str:
     return target
 
 
-def refused(method: str, path: str, status: int, message: str, accepted: str | None) -> ApiError:
-    """The error for a 4xx. `message` is GitHub's, `accepted` the header `x-accepted-github-permissions` where it came."""
-    text = f"GitHub answered {status} to {method} {path}" + (f": {for_terminal(message, _MESSAGE)}" if message else "")
-    if status == UNAUTHORIZED:
-        remedy = "the token is wrong or has expired: pass `token: ${{ github.token }}`, or renew the secret that holds it"
-        return ApiError(text, remedy=remedy, reason_id="github/unauthorized", status=status)
-    lacking = lacks_permission(status, message)
-    closed = next((remedy for word, remedy in _CLOSED.items() if word in message.lower()), "")
-    if status == FORBIDDEN and closed and not lacking:
-        return ApiError(text, remedy=closed, reason_id="github/closed", status=status)
-    if lacking or status == FORBIDDEN:
-        write = method != "GET"
-        line = permission_line(accepted) or f"permissions: {{pull-requests: {'write' if write else 'read'}}}"
-        fork = (
-            "; for a pull request from a fork or from Dependabot GitHub keeps the token read-only "
-            "whatever the workflow says: post from a `workflow_run` workflow with `command: comment`"
-        )
-        remedy = f"give the job `{line}`{fork if write else ''}"
-        return ApiError(text, remedy=remedy, reason_id="github/permission", status=status, read_only=lacking and write)
-    remedy = "see that the number is right and that the token may read this repository" if status == NOT_FOUND else ""
-    return ApiError(text, remedy=remedy, status=status)
-
-
-def permission_line(accepted: str | None) -> str:
-    """The line for the workflow from `x-accepted-github-permissions`; empty where the header names nothing that a workflow can give.
-
-    The header holds sets of permissions, `;` between sets, `,` inside one; any one set will do, and one with `pull_requests` is preferred.
-    """
-    sets = []
-    for part in (accepted or "").split(";"):
-        pairs = [_PERMISSION.fullmatch(item.strip()) for item in part.split(",")]
-        # Every token has `metadata: read`, and a workflow has no word for it.
-        named = {found[1].replace("_", "-"): found[2] for found in pairs if found and found[1] != "metadata"}
-        if named and all(pairs):
-            sets.append(named)
-    chosen = next((named for named in sets if "pull-requests" in named), sets[0] if sets else None)
-    return "" if chosen is None else "permissions: {" + ", ".join(f"{name}: {level}" for name, level in chosen.items()) + "}"
+def _origin(parts: SplitResult) -> tuple[str, str | None, int]:
+    """Scheme, host and port, with the port that the scheme stands for. Raises ValueError for a port that is not a number."""
+    return parts.scheme, parts.hostname, parts.port or {"https": 443, "http": 80}.get(parts.scheme, 0)

@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import requests
 
+from repro_gate.github.api_errors import ApiError
 from repro_gate.github.client import Api
-from repro_gate.github.retry import ApiError
 from repro_gate.github.settings import Secret
 from tests.support.github.answers import a_comment, a_pull, plain
 from tests.support.github.flaky_server import Reply, flaky_server

@@ -11,8 +11,8 @@ import pytest
 
 from repro_gate import __version__
 from repro_gate.errors import UsageError
+from repro_gate.github.api_errors import ApiError, Uncertain
 from repro_gate.github.client import MOST_PAGES, Api
-from repro_gate.github.retry import ApiError, Uncertain
 from repro_gate.github.settings import Secret
 from tests.support.github.api_calls import ANSWERED, CALLS, COMMENT, NAMES, PAGED, PULL, REPOSITORY, SHA, THE_PULL, TOKEN, Clock, client
 from tests.support.github.flaky_server import FlakyServer, Reply, flaky_server

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
+from repro_gate.github.api_errors import ApiError, Uncertain
 from repro_gate.github.client import Api
-from repro_gate.github.retry import ApiError, Uncertain
 from repro_gate.github.settings import Secret
 from tests.support.github.api_calls import CALLS, NAMES, REPEATABLE, REPOSITORY, START, TOKEN, Clock, client
 from tests.support.github.flaky_server import FlakyServer, Reply, flaky_server

@@ -8,19 +8,8 @@ import ssl
 import pytest
 from urllib3.exceptions import DecodeError, MaxRetryError, ProtocolError, SSLError
 
-from repro_gate.github.retry import (
-    ApiError,
-    Call,
-    GitHubRetry,
-    Limits,
-    Pace,
-    Uncertain,
-    is_limited,
-    limit_pause,
-    message_of,
-    retry_after,
-)
-from repro_gate.github.transport import permission_line, refused
+from repro_gate.github.api_errors import ApiError, Uncertain, message_of, permission_line, refused
+from repro_gate.github.retry import Call, GitHubRetry, Limits, Pace, is_limited, limit_pause, retry_after
 from tests.support.github.api_calls import Clock
 
 PATH = "/repos/o/r/issues/7/comments"

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from repro_gate.errors import UsageError
+from repro_gate.github.api_errors import ApiError
 from repro_gate.github.event import Listed, PullRequest, Repository, WorkflowRun
-from repro_gate.github.retry import ApiError
 from repro_gate.github.workflow_run import NothingToPost, find_pull
 from repro_gate.report.model import Origin
 from tests.support.github.answers import a_pull, a_run, plain

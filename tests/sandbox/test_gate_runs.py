@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from repro_gate.report.document import load
+from repro_gate.report.untrusted_json import read_json
 from repro_gate.sandbox.identity import UID
 from repro_gate.sandbox.start import processes_of
 from tests.support.starting import OWN, SYSTEM, attempt, needs_own_user, python
@@ -92,7 +92,7 @@ def gate(checkout: Path, level: str, **environment: str) -> Mapping[str, Any]:
         timeout=280,
         check=False,
     )
-    return load(out) if out.exists() else {"verdict": "error", "code": done.returncode, "message": done.stderr}
+    return read_json(out) if out.exists() else {"verdict": "error", "code": done.returncode, "message": done.stderr}
 
 
 def logs(report: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repro_gate.report.document import load
+from repro_gate.report.untrusted_json import read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -67,7 +67,7 @@ def gate(folder: Path, *arguments: str, out: Path, timeout: float = 900, **more:
         timeout=timeout,
         check=False,
     )
-    report = load(target) if target.exists() else {}
+    report = read_json(target) if target.exists() else {}
     return Gated(done.returncode, report, done.stdout, done.stderr)
 
 

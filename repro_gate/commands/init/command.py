@@ -12,10 +12,10 @@ from pathlib import Path
 
 from repro_gate.checks.env import compare_with_lock
 from repro_gate.commands.init.draft import draft_spec
-from repro_gate.commands.init.script_command import TrainingScript
+from repro_gate.commands.init.scripts import TrainingScript, training_scripts
 from repro_gate.commands.init.survey import walk
-from repro_gate.commands.init.training_script import training_scripts
 from repro_gate.errors import UsageError
+from repro_gate.escape import listed
 from repro_gate.install.lockfiles import LockfileError, read_lock
 
 _INSTALLED = (
@@ -51,10 +51,11 @@ def init(folder: Path, script: Path | None, *, to_stdout: bool, force: bool) -> 
 
 def _inside(folder: Path, script: Path) -> str:
     """The path of `--script` below the checkout; it may be given from the checkout or from where the command is run."""
+    top = Path(os.path.normpath(folder.absolute()))
     for path in (folder / script, script):
         found = Path(os.path.normpath(path.absolute()))
-        if found.is_file() and found.suffix == ".py" and found.is_relative_to(Path(os.path.normpath(folder.absolute()))):
-            return found.relative_to(Path(os.path.normpath(folder.absolute()))).as_posix()
+        if found.is_file() and found.suffix == ".py" and found.is_relative_to(top):
+            return found.relative_to(top).as_posix()
     raise UsageError(f"--script {script}: is not a Python file in {folder}", remedy="name one, or write another command under `train.run`")
 
 
@@ -83,15 +84,10 @@ def _doubt(folder: Path, lockfile: str) -> str | None:
     if found is None:
         return None
     version, packages = found
-    held = compare_with_lock({name: frozenset({number}) for name, number in packages.items()}, lock, frozenset(), version)
-    if held.differing:
-        more = f", and {len(held.differing) - 1} more" if len(held.differing) > 1 else ""
-        return f"`python` here was not set up from it (installed {held.differing[0]}{more})"
-    if not held.equal:
-        return "`python` here was not set up from it: nothing that it pins is installed"
-    if any(line.startswith("torch ") for line in held.absent):
-        return "`python` here was not set up from it: torch is installed, and not in it"
-    return None
+    compared = compare_with_lock({name: frozenset({number}) for name, number in packages.items()}, lock, frozenset(), version)
+    if compared.differing:
+        return f"`python` here was not set up from it (installed {listed(compared.differing, 1)})"
+    return None if compared.equal else "`python` here was not set up from it: nothing that it pins is installed"
 
 
 @cache

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from repro_gate.commands.init import survey
 from repro_gate.commands.init.draft import draft_spec, yaml_text
-from repro_gate.commands.init.training_script import training_scripts
+from repro_gate.commands.init.scripts import training_scripts
 from repro_gate.spec.document import parse
 from repro_gate.spec.loader import load_spec
 from repro_gate.spec.model import Spec
@@ -174,11 +174,6 @@ def test_only_large_data_inputs_the_section_commented_out(tmp_path: Path) -> Non
     text, spec = drafted(tmp_path)
     assert spec.data == () and "# data:\n" in text and "data/big.npy" in text
     assert time.monotonic() - start < 2
-
-
-def test_a_dockerfile_is_named(tmp_path: Path) -> None:
-    put(tmp_path, {"docker/Dockerfile": "FROM x"})
-    assert "# docker/Dockerfile lies here" in drafted(tmp_path)[0]
 
 
 def test_environments_and_caches_are_not_entered(tmp_path: Path) -> None:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.commands.init.script_command import TrainingScript
+from repro_gate.commands.init.scripts import TrainingScript, training_scripts
 from repro_gate.commands.init.survey import training_reads, walk
-from repro_gate.commands.init.training_script import training_scripts
 
 LOOP = "import torch\nfor x in loader:\n    loss(x).backward()\n    optimizer.step()\n"
 LIBRARY = "import torch\nclass Trainer:\n    def fit(self):\n        loss.backward()\n        self.optimizer.step()\n"
@@ -51,14 +50,6 @@ PYKAN = {
     "kan/MLP.py": LIBRARY,
     "hello.ipynb": "{}",
     "setup.py": "setup()\n",
-}
-TORCHTITAN = {
-    "README.md": "MODULE=llama3 ./run_train.sh\n",
-    "run_train.sh": 'NGPU=${NGPU:-"8"}\ntorchrun --nproc_per_node=${NGPU} -m titan.train "$@"\n',
-    "titan/__init__.py": "",
-    "titan/train.py": "import torch\nfrom titan.trainer import Trainer\ndef main():\n    Trainer().train()\n" + MAIN,
-    "titan/trainer.py": LIBRARY,
-    "titan/experiments/forge/example_train.py": FUNCTION + "Trainer()\nmodel.train()\n" + MAIN,
 }
 ACCELERATE = {
     "README.md": "```bash\naccelerate launch examples/nlp_example.py\n```\n",
@@ -136,19 +127,13 @@ IMAGENET = {
     "p.add_argument('-a', '--arch')\np.add_argument('--dummy', action='store_true')\n"
     "dist.init_process_group()\n" + FUNCTION + MAIN,
 }
-DCGAN = {
-    "main.py": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--dataset', required=True, help='cifar10 | lsun | fake')\n"
-    "p.add_argument('--dataroot', required=False, help='path to dataset')\np.add_argument('--manualSeed', type=int, help='manual seed')\n"
-    + LOOP,
-}
 MONOREPO = {
     "vae/main.py": SEED + "datasets.MNIST('../data', download=True)\n" + FUNCTION + MAIN,
     "vae/README.md": "```bash\npip install -r requirements.txt\npython main.py\n```\n",
 }
 LAYOUTS: dict[str, tuple[dict[str, str], str, str, dict[str, str]]] = {
     "nanoGPT": (NANOGPT, "python train.py config/train_tiny.py --device=cpu --compile=False --eval_iters=20", ".", {}),
-    "minGPT": (MINGPT, "python projects/adder/adder.py --system.seed={seed}", ".", {"PYTHONPATH": "."}),
-    "torchtitan": (TORCHTITAN, "NGPU=1 bash run_train.sh", ".", {}),
+    "minGPT": (MINGPT, "python projects/adder/adder.py", ".", {"PYTHONPATH": "."}),
     "accelerate": (ACCELERATE, "python examples/nlp_example.py", ".", {"PYTHONPATH": "src"}),
     "opacus": (OPACUS, "python mnist.py --device=cpu -n=15 --lr=.25", "examples", {"PYTHONPATH": ".."}),
     "TCN": (TCN, "python add_test.py --seed {seed}", "TCN/adding_problem", {}),
@@ -158,7 +143,6 @@ LAYOUTS: dict[str, tuple[dict[str, str], str, str, dict[str, str]]] = {
     "torchdiffeq": (DIFFEQ, "python ode_demo.py", "examples", {"PYTHONPATH": ".."}),
     "time_sequence_prediction": (TIME_SERIES, "python generate_wave.py && python train.py", ".", {}),
     "imagenet": (IMAGENET, "python main.py -a resnet18 --dummy --seed {seed}", ".", {}),
-    "dcgan": (DCGAN, "python main.py --dataset fake --manualSeed {seed}", ".", {}),
     "examples": (MONOREPO, "python main.py --seed {seed}", "vae", {}),
 }
 
@@ -189,13 +173,11 @@ def test_a_data_folder_without_a_default_has_to_be_filled_in(tmp_path: Path) -> 
         ("p.add_argument('--manualSeed', type=int)", "--manualSeed {seed}", None),
         ("p.add_argument('--random-seed', default=3)", "--random-seed {seed}", 3),
         ("@click.command()\n@click.option('--seed', default=4)\ndef main(seed): pass", "--seed {seed}", 4),
-        ("flags.DEFINE_integer('seed', 5, 'the seed')", "--seed {seed}", 5),
         ("class Args:\n    seed: int = 6\nargs = tyro.cli(Args)", "--seed {seed}", 6),
         ("class Args:\n    seed: int = 6\nargs = simple_parsing.parse(Args)", "--seed {seed}", 6),
         ("class A:\n    seed: int = 7\nparser = HfArgumentParser((A, B))", "--seed {seed}", 7),
         ("parser = HfArgumentParser(TrainingArguments)", "--seed {seed}", None),
         ("def train(a, seed: int = 8, *, b=1): pass\nfire.Fire(train)", "--seed {seed}", 8),
-        ("@app.command()\ndef train(*, random_seed: int = 9): pass", "--random-seed {seed}", 9),
         ("class Inner:\n    seed: int = 6\nclass Args:\n    inner: Inner\nargs = tyro.cli(Args)", "", None),
     ],
 )
@@ -204,19 +186,13 @@ def test_a_seed_option_is_spelled_as_its_parser_takes_it(source: str, run: str, 
     assert (best.run, best.default_seed) == (f"python train.py {run}".strip(), default)
 
 
-def test_a_seed_of_hydra_is_an_override(tmp_path: Path) -> None:
-    source = "@hydra.main(config_path='conf', config_name='base')\ndef main(c):\n    loss.backward()\nmain()\n"
-    best = scripts(tmp_path, {"train.py": source, "conf/base.yaml": "model:\n  dim: 4\ntrain:\n  seed: 12  # as ever\n"})[0]
-    assert (best.run, best.default_seed) == ("python train.py train.seed={seed}", 12)
-
-
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        ("torch.manual_seed(1337 + offset)", "train.py seeds itself with 1337 (train.py:2); the gate's seed does not reach it"),
-        ("seed_everything(42)", "train.py seeds itself with 42 (train.py:2)"),
-        ("SEED = 3; np.random.seed(SEED)", "train.py seeds itself with 3 (train.py:2)"),
-        ("set_seed(read())", "train.py seeds itself (train.py:2)"),
+        ("torch.manual_seed(1337 + offset)", "it seeds itself with 1337 (train.py:2); the gate's seed does not reach it"),
+        ("seed_everything(42)", "it seeds itself with 42 (train.py:2)"),
+        ("np.random.seed(SEED)", "it seeds itself (train.py:2)"),
+        ("set_seed(read())", "it seeds itself (train.py:2)"),
         ("pass", "does not seed itself: the gate seeds Python, NumPy and torch from outside"),
     ],
 )

@@ -23,7 +23,7 @@ _OTHER = re.compile(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Shown:
     """A command of a README: the script's path in the checkout, the folder that the command starts in, and the words after the script."""
 
@@ -42,27 +42,18 @@ class Readmes:
     texts: dict[str, str]
     shared_names: frozenset[str]  # of scripts: such a name alone does not say which is meant
 
-    def of(self, script: str) -> list[Shown]:
-        """The commands that start this script."""
-        return [shown for shown in self.commands if shown.script == script]
-
     def points(self, script: str) -> tuple[int, int]:
         """How much speaks for a script, most in the README at the root: points, and the place where it is first named."""
         points, first = 0, 2 * AT_ROOT
         for readme, text in self.texts.items():
-            folder = PurePosixPath(readme).parent
-            if folder.as_posix() == ".":
-                name = PurePosixPath(script).name
-                named, weight = name if name not in self.shared_names else script, 25
-            elif PurePosixPath(script).parent == folder:
-                named, weight = PurePosixPath(script).name, 8
-            else:
-                continue
-            if named in text and (match := re.search(rf"(?<![\w.-]){re.escape(named)}", text)):
+            folder, name = PurePosixPath(readme).parent, PurePosixPath(script).name
+            weight = 25 if folder.as_posix() == "." else 8 if PurePosixPath(script).parent == folder else 0
+            named = script if weight == 25 and name in self.shared_names else name
+            if weight and (match := re.search(rf"(?<![\w.-]){re.escape(named)}", text)):
                 shown = [number for number, item in enumerate(self.commands) if (item.readme, item.script) == (readme, script)]
                 points += weight * (2 if shown else 1)
                 place = shown[0] if shown else AT_ROOT // 2 + match.start()  # what it runs goes before what it only speaks of
-                first = min(first, place + (0 if weight > 8 else AT_ROOT))
+                first = min(first, place + (0 if weight == 25 else AT_ROOT))
         return min(points, 40), first
 
 
@@ -72,12 +63,11 @@ def readmes(root: Path, tree: Tree) -> Readmes:
     texts = {path: head(root / path).decode("utf-8", "replace") for path in sorted(found, key=lambda path: path.count("/"))[:_MAX_READMES]}
     paths = {file.path for file in tree.files}
     names = Counter(PurePosixPath(path).name for path in paths)
-    shared = frozenset(name for name, number in names.items() if number > 1)
-    return Readmes(tuple(shown for readme, text in texts.items() for shown in _commands(readme, text, paths)), texts, shared)
+    commands = tuple(shown for readme, text in texts.items() for shown in _commands(readme, text, paths))
+    return Readmes(commands, texts, frozenset(name for name, number in names.items() if number > 1))
 
 
 def _commands(readme: str, text: str, paths: set[str]) -> Iterator[Shown]:
-    own = PurePosixPath(readme).parent.as_posix()
     joined = text.replace("\\\n", " ")
     for match in _COMMAND.finditer(joined):
         line = max(joined.rfind("\n", 0, match.start()) + 1, match.start() - 200)
@@ -88,8 +78,7 @@ def _commands(readme: str, text: str, paths: set[str]) -> Iterator[Shown]:
             continue
         one_process = match[1].startswith("python") or (match[1].startswith("accelerate") and not match[2])
         plain = one_process and not any(_OTHER.search(word) or not word.isprintable() for word in words)
-        for folder in dict.fromkeys((".", own)):
-            script = below(folder, match[3])
-            if script in paths:
-                yield Shown(readme, str(script), folder, tuple(words), plain)
+        for folder in dict.fromkeys((".", PurePosixPath(readme).parent.as_posix())):
+            if (script := below(folder, match[3])) in paths:
+                yield Shown(readme=readme, script=str(script), folder=folder, words=tuple(words), plain=plain)
                 break
