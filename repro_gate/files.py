@@ -81,25 +81,31 @@ def is_inside(path: Path, folder: Path) -> bool:
     return real == top or real.startswith(top.rstrip(os.sep) + os.sep)
 
 
-def read_text(path: Path, within: Path, most: int) -> str:
-    """The UTF-8 text of `path`. Raises Unreadable where it is not there, not inside `within`, git's own, no regular file or over
-    `most` bytes."""
+def read_whole(path: Path, most: int) -> bytes:
+    """A regular file, links followed. Raises Unreadable where it is not there, is no regular file, or is over `most` bytes."""
     try:
-        if why := leads_out(path, within):
-            raise Unreadable(why)
         content = read_start(path, most + 1)
     except FileNotFoundError:
         raise Unreadable("is not there") from None
     except NotRegular:
         raise Unreadable("is not a regular file") from None
     except (OSError, ValueError) as error:
-        raise Unreadable(f"cannot be read: {error}") from None
+        raise Unreadable(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(content) > most:
         raise Unreadable(f"is larger than {most} bytes")
+    return content
+
+
+def read_text(path: Path, within: Path, most: int) -> str:
+    """The UTF-8 text of `path`. Raises Unreadable as `read_whole` does, and where it is not inside `within` or git's own."""
     try:
-        return content.decode("utf-8-sig")
+        if why := leads_out(path, within):
+            raise Unreadable(why)
+        return read_whole(path, most).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Unreadable(f"is not UTF-8 text (byte {error.start})") from None
+    except ValueError as error:  # a path that can be none
+        raise Unreadable(f"cannot be read: {error}") from None
 
 
 def parse_toml(text: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ Exit code 0 where both are the same, 1 where they differ, 2 where one of them ca
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from repro_gate.escape import and_more, for_log, for_terminal
 from repro_gate.files import scratch_folder
 from repro_gate.probe.artifacts import METADATA
 from repro_gate.report import wording
-from repro_gate.report.document import comparison_to_json, load
+from repro_gate.report.document import comparison_text, load
 from repro_gate.report.model import Report
 from repro_gate.report.schema import SCHEMA_ID
 from repro_gate.runs.artifacts import MAX_SECONDS, Interpreter, in_place, read
@@ -48,7 +47,7 @@ def compare_paths(a: Path, b: Path, python: str, out: Path | None) -> int:
         comparison = _files(a, b, python)
     if out is not None:
         try:
-            out.write_text(json.dumps(comparison_to_json(comparison), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+            out.write_text(comparison_text(comparison), encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{out}: cannot be written: {error.strerror}", remedy="name a file in a folder that exists") from None
     _print(comparison)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -16,6 +15,7 @@ from msgspec import Meta, field
 
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
+from repro_gate.files import Unreadable, read_whole
 
 MAX_BYTES = 25 * 1024 * 1024  # GitHub delivers no larger payload: docs.github.com, "Webhook events and payloads", Payload cap
 
@@ -174,19 +174,12 @@ def read_event(path: Path | None) -> bytes | None:
     """The payload at `path`; None where there is no such file. Raises UsageError for what is not a regular file or over MAX_BYTES."""
     if path is None:
         return None
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))  # a named pipe must not hang the reader
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _unusable(f"the file {os.fspath(path)} is not a regular file")
-            data = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except OSError as error:
-        raise _unusable(f"the file {os.fspath(path)} cannot be read: {error.strerror}") from None
-    if len(data) > MAX_BYTES:
-        raise _unusable(f"the file {os.fspath(path)} is larger than {MAX_BYTES // 1024 // 1024} MiB")
-    return data
+    try:
+        return read_whole(path, MAX_BYTES)
+    except Unreadable as error:
+        raise _unusable(f"the file {os.fspath(path)} {error}") from None
 
 
 def payload_of(data: bytes | None, event_name: str, kind: type[_Found]) -> _Found:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from msgspec import Meta
 
 from repro_gate.errors import GateError, UsageError, held
 from repro_gate.escape import for_terminal
-from repro_gate.files import read_start
+from repro_gate.files import Unreadable, read_whole
 from repro_gate.github.event import Malformed, decode
 from repro_gate.github.redact import redact
 from repro_gate.report.untrusted_json import ReportError
@@ -189,16 +188,13 @@ def find_report(workspace: Path, name: str, *, one_file: bool = False) -> Path:
 def read_problem(folder: Path) -> Problem | None:
     """The problem that an earlier step left; None where there is none. Raises ReportError for one that the gate did not write."""
     path = folder / PROBLEM
-    try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            raise ReportError(f"{_shown(path)}: is not a regular file")
-        data = read_start(path, _PROBLEM_BYTES + 1)
-        if len(data) <= _PROBLEM_BYTES:
-            return decode(data, Problem)
-        reason = "too large"
-    except OSError:
+    if not os.path.lexists(path):
         return None
-    except Malformed as error:
+    try:
+        if path.is_symlink():
+            raise Unreadable("is a link")
+        return decode(read_whole(path, _PROBLEM_BYTES), Problem)
+    except (Unreadable, Malformed) as error:
         reason = str(error)
     raise ReportError(f"{_shown(path)}: not a problem that the gate wrote: {reason}")
 

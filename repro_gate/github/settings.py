@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
 
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
@@ -22,6 +21,8 @@ FAIL_ON = ("fail", "inconclusive")
 COMMANDS = ("run", "comment")
 GITHUB, GITHUB_API = "https://github.com", "https://api.github.com"
 
+_INSIDE = "expected a path inside the workspace"
+_OWN_FOLDER = "expected a folder of its own inside the workspace"
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}  # YAML 1.2 core: `yes` is a text
 _REF = re.compile(r"[^\s-][^\s]*")
 _OVERRIDE = re.compile(r"[^\s=]+\s*=.*")
@@ -100,90 +101,96 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
     given = {name.removeprefix("INPUT_").lower(): value.strip() for name, value in environment.items() if name.startswith("INPUT_")}
     text = {name: value for name, value in given.items() if value}
     default = Inputs()
-    command = _one_of("command", text, COMMANDS, "comment") or default.command
-    working_directory = _inside("working_directory", text.get("working_directory", default.working_directory), "training")
-    report = _inside("report", text.get("report", default.report), default.report)
+    folder = posixpath.normpath(_one(text, "working_directory", _is_inside, _INSIDE, "training") or default.working_directory)
+    command = _one_of(text, "command", COMMANDS, "comment") or default.command
+    report_fits, report_is = (_is_inside, _INSIDE) if command == "comment" else (_is_own_folder, _OWN_FOLDER)
+    above = f"{_INSIDE} (it is relative to `working_directory`, `{for_terminal(folder, 100)}`)"
+    spec = _one(text, "spec", lambda value: _is_relative(value) and _is_inside(posixpath.join(folder, value)), above, "repro.yml")
+    verdicts = _one(text, "fail_on", _are_verdicts, "expected `fail` and `inconclusive`, or `never` alone", '"fail, inconclusive"')
+    cache = _one(
+        text, "cache", lambda value: _is_seen(value) and (value[0] == "/" or _is_own_folder(value)), _OWN_FOLDER, ".repro-gate-cache"
+    )
+    number = _one(text, "pull_request", _is_number, "expected a pull request's number", "${{ github.event.pull_request.number }}")
     return Inputs(
         command=command,
-        spec=_spec(text.get("spec", default.spec), working_directory),
-        working_directory=working_directory,
+        spec=posixpath.normpath(spec or default.spec),
+        working_directory=folder,
         token=_token(text.get("token", "")),
-        comment=_one_of("comment", text, COMMENT_WHEN, "on-failure") or default.comment,
-        fail_on=_fail_on(text["fail_on"]) if "fail_on" in text else default.fail_on,
-        report=report if command == "comment" else _of_its_own("report", report, default.report),
-        policy=_one_of("policy", text, ("head", "base"), "base"),
-        base=_ref("base", text),
-        against=_ref("against", text),
+        comment=_one_of(text, "comment", COMMENT_WHEN, "on-failure") or default.comment,
+        fail_on=default.fail_on if verdicts is None else _words(verdicts) - {"never"},
+        report=posixpath.normpath(_one(text, "report", report_fits, report_is, default.report) or default.report),
+        policy=_one_of(text, "policy", ("head", "base"), "base"),
+        base=_one(text, "base", _is_ref, "expected a branch, a tag or a commit", "origin/main"),
+        against=_one(text, "against", _is_ref, "expected a branch, a tag or a commit", "origin/main"),
         overrides=_overrides(text.get("set", "")),
-        pull_request=_pull_request(text["pull_request"]) if "pull_request" in text else None,
-        allow_forks=_boolean("allow_forks", text, default.allow_forks),
-        annotations=_boolean("annotations", text, default.annotations),
-        summary=_boolean("summary", text, default.summary),
-        cache=_cache(text["cache"]) if "cache" in text else None,
+        pull_request=None if number is None else int(number),
+        allow_forks=_boolean(text, "allow_forks", default.allow_forks),
+        annotations=_boolean(text, "annotations", default.annotations),
+        summary=_boolean(text, "summary", default.summary),
+        cache=None if cache is None else posixpath.normpath(cache),
     )
 
 
-def _one_of(name: str, text: Mapping[str, str], allowed: tuple[str, ...], example: str) -> str | None:
+def _one(text: Mapping[str, str], name: str, fits: Callable[[str], bool], expected: str, example: str) -> str | None:
+    """The input `name`; None where it was not given. Raises UsageError where it does not fit."""
     value = text.get(name)
-    if value is not None and value not in allowed:
-        _refuse(name, value, f"expected one of {', '.join(f'`{item}`' for item in allowed)}", example)
+    if value is not None and not fits(value):
+        message = f"{name}: `{for_terminal(value, 100)}`: {expected}"
+        raise UsageError(message, remedy=f"`with: {{{name}: {example}}}`", reason_id="action/input")
     return value
 
 
-def _boolean(name: str, text: Mapping[str, str], default: bool) -> bool:
-    value = text.get(name)
-    if value is not None and value not in _BOOLEANS:
-        _refuse(name, value, "expected `true` or `false`", '"true"')
+def _one_of(text: Mapping[str, str], name: str, allowed: tuple[str, ...], example: str) -> str | None:
+    return _one(text, name, allowed.__contains__, f"expected one of {', '.join(f'`{item}`' for item in allowed)}", example)
+
+
+def _boolean(text: Mapping[str, str], name: str, default: bool) -> bool:
+    value = _one(text, name, _BOOLEANS.__contains__, "expected `true` or `false`", '"true"')
     return default if value is None else _BOOLEANS[value]
 
 
-def _ref(name: str, text: Mapping[str, str]) -> str | None:
-    value = text.get(name)
-    if value is not None and _REF.fullmatch(_printable(name, value, "origin/main")) is None:
-        _refuse(name, value, "expected a branch, a tag or a commit", "origin/main")
-    return value
+def _words(value: str) -> frozenset[str]:
+    return frozenset(value.replace(",", " ").split())
 
 
-def _fail_on(value: str) -> frozenset[str]:
-    """Verdicts between commas or blanks, or `never` alone: no verdict turns the step red."""
-    words = frozenset(value.replace(",", " ").split())
-    if words == {"never"}:
-        return frozenset()
-    if not words or not words <= set(FAIL_ON):
-        _refuse("fail_on", value, f"expected {' and '.join(f'`{word}`' for word in FAIL_ON)}, or `never` alone", '"fail, inconclusive"')
-    return words
+def _are_verdicts(value: str) -> bool:
+    words = _words(value)
+    return words == {"never"} or (bool(words) and words <= set(FAIL_ON))
 
 
-def _spec(value: str, working_directory: str) -> str:
-    """A file or folder relative to `working_directory` that may lie above it, though not above the workspace."""
-    path = _relative("spec", value, "repro.yml")
-    if _leads_out(posixpath.join(working_directory, path)):
-        where = f"`{for_terminal(working_directory, 100)}`"
-        _refuse("spec", value, f"leads out of the workspace (it is relative to `working_directory`, {where})", "repro.yml")
-    return path
+def _is_ref(value: str) -> bool:
+    return _is_seen(value) and _REF.fullmatch(value) is not None
 
 
-def _cache(value: str) -> str:
-    """A folder inside the workspace, or an absolute path: what `actions/cache` keeps may lie anywhere."""
-    if value.startswith("/"):
-        return posixpath.normpath(_printable("cache", value, "/tmp/repro-gate-cache"))  # noqa: S108  an example, and not opened
-    return _of_its_own("cache", _inside("cache", value, ".repro-gate-cache"), ".repro-gate-cache")
+def _is_seen(value: str) -> bool:
+    return for_terminal(value) == value and len(value) <= 1024
+
+
+def _is_relative(value: str) -> bool:
+    return _is_seen(value) and not value.startswith("/")
+
+
+def _is_inside(value: str) -> bool:
+    return _is_relative(value) and posixpath.normpath(value).split("/")[0] != ".."
+
+
+def _is_own_folder(value: str) -> bool:
+    """A folder that is filled, hidden from git and given to another owner: neither the checkout nor its `.git`."""
+    path = posixpath.normpath(value)
+    return _is_inside(value) and path != "." and ".git" not in path.lower().split("/")
+
+
+def _is_cache(value: str) -> bool:
+    """Such a folder, or an absolute path: what `actions/cache` keeps may lie anywhere."""
+    return _is_seen(value) and (value.startswith("/") or _is_own_folder(value))
 
 
 def _overrides(value: str) -> tuple[str, ...]:
     """One `key=value` a line, as `--set` takes it; blank lines and lines that begin with `#` are left out."""
-    lines = (line.strip() for line in value.splitlines())
-    kept = tuple(line for line in lines if line and not line.startswith("#"))
-    for line in kept:
-        if _OVERRIDE.fullmatch(line) is None:
-            _refuse("set", line, "expected `key=value`, one a line", "train.steps=20")
-    return kept
-
-
-def _pull_request(value: str) -> int:
-    if not _is_number(value) or len(value) > 9:
-        _refuse("pull_request", value, "expected a pull request's number", "${{ github.event.pull_request.number }}")
-    return int(value)
+    lines = [line for line in map(str.strip, value.splitlines()) if line and not line.startswith("#")]
+    for line in lines:
+        _one({"set": line}, "set", lambda text: bool(_OVERRIDE.fullmatch(text)), "expected `key=value`, one a line", "train.steps=20")
+    return tuple(lines)
 
 
 def _token(value: str) -> Secret | None:
@@ -194,40 +201,6 @@ def _token(value: str) -> Secret | None:
             reason_id="action/input",
         )
     return Secret(value) if value else None
-
-
-def _inside(name: str, value: str, example: str) -> str:
-    path = _relative(name, value, example)
-    if _leads_out(path):
-        _refuse(name, value, "leads out of the workspace", example)
-    return path
-
-
-def _of_its_own(name: str, path: str, example: str) -> str:
-    """A folder that is filled, hidden from git and given to another owner: neither the checkout nor its `.git`."""
-    if path == "." or ".git" in path.lower().split("/"):
-        _refuse(name, path, "expected a folder of its own in the workspace", example)
-    return path
-
-
-def _relative(name: str, value: str, example: str) -> str:
-    if value.startswith("/"):
-        _refuse(name, value, "expected a path relative to the workspace", example)
-    return posixpath.normpath(_printable(name, value, example))
-
-
-def _printable(name: str, value: str, example: str) -> str:
-    if for_terminal(value) != value or len(value) > 1024:
-        _refuse(name, value, "expected at most 1,024 characters, all of which can be seen", example)
-    return value
-
-
-def _leads_out(path: str) -> bool:
-    return posixpath.normpath(path).split("/")[0] == ".."
-
-
-def _refuse(name: str, value: str, why: str, example: str) -> NoReturn:
-    raise UsageError(f"{name}: `{for_terminal(value, 100)}`: {why}", remedy=f"`with: {{{name}: {example}}}`", reason_id="action/input")
 
 
 def read_job(environment: Mapping[str, str]) -> Job:

@@ -31,23 +31,16 @@ _CHARACTERS = 8_192  # of one text
 # (characters of one text, entries of one list or mapping, levels), the next only where the document would pass MAX_BYTES. No smaller than
 # what the format itself needs: a digest has 71 characters, the document 21 fields, the deepest fixed field 7 levels.
 _SHORTER = ((1_024, 1_000, MAX_DEPTH), (71, 100, 12), (71, 24, 8))
-_WORDS = {
-    "`str`": "text",
-    "`int`": "a whole number",
-    "`float`": "a number",
-    "`bool`": "true or false",
-    "`array`": "a list",
-    "`object`": "an object",
-    "`null`": "null",
-    ", got ": ", found ",
-    " | ": " or ",
-}
+_WORDS = {  # msgspec's, and ours
+    "`str`": "text", "`int`": "a whole number", "`float`": "a number", "`bool`": "true or false", "`array`": "a list",
+    "`object`": "an object", "`null`": "null", ", got ": ", found ", " | ": " or ",
+}  # fmt: skip
 
 
 # ---- writing
 
 
-def to_json(report: Report) -> dict[str, Any]:
+def to_json(report: Report) -> Any:
     """The document of `schema.Document`. A part that was not measured is None; NaN and infinities are the texts `nan`, `inf` and `-inf`.
 
     Lists keep their first entries up to the limits of the schema; the totals beside them always count everything.
@@ -60,16 +53,15 @@ def to_json(report: Report) -> dict[str, Any]:
         "cost": None if cost is None else {**vars(cost), "max_percent": report.cost_budget_pct},
         "config_hash": None,
     }
-    written: dict[str, Any] = _by_type(_info(schema.Document), given, _CHARACTERS)
+    written = _by_type(_info(schema.Document), given, _CHARACTERS)
     if hashed is not None:  # not clipped where a reader takes it whole, so that whoever reads it can hash it again
         written["config_hash"] = _by_type(_info(schema.ConfigHashRow), hash_document.to_json(hashed), hash_document.MAX_VALUE)
     return written
 
 
-def comparison_to_json(pair: Comparison) -> dict[str, Any]:
+def comparison_text(pair: Comparison) -> str:
     """One comparison by itself, as `repro-gate compare --json` writes it."""
-    written: dict[str, Any] = _by_type(_info(schema.ComparisonRow), pair, _CHARACTERS)
-    return written
+    return to_text(_by_type(_info(schema.ComparisonRow), pair, _CHARACTERS))
 
 
 def render(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JSON is the same everywhere
@@ -80,10 +72,9 @@ def render(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JSON is 
 def to_text(document: Mapping[str, Any]) -> str:
     """A plain document as text: keys sorted, two spaces, ASCII (so that `cat` is safe), no NaN token, never longer than MAX_BYTES."""
     text = _written(document)
-    for characters, entries, levels in _SHORTER:
-        if len(text) <= MAX_BYTES:  # ASCII: characters are bytes
-            break
-        text = _written(_shortened(document, characters, entries, levels))
+    for limits in _SHORTER:
+        if len(text) > MAX_BYTES:  # ASCII: characters are bytes
+            text = _written(_shortened(document, *limits))
     return text
 
 
@@ -219,15 +210,13 @@ def report_from(document: object, name: str = "") -> Report:
         parts["non_finite"] = tuple((row.step, row.value) for row in found.non_finite)
         parts["tolerance"] = _record(found.tolerance)
     if hashed is not None:
-        recipe, platform = dict(hashed.inputs.recipe), dict(hashed.inputs.platform)
-        check = _record(hashed.self_check)
         parts["config_hash"] = ConfigHash(
             config_hash=hashed.config_hash,
             recipe=hashed.recipe,
             platform=hashed.platform,
-            recipe_inputs=recipe,
-            platform_inputs=platform,
-            self_check=check,
+            recipe_inputs=dict(hashed.inputs.recipe),
+            platform_inputs=dict(hashed.inputs.platform),
+            self_check=_record(hashed.self_check),
         )
     return Report(**parts, cost_budget_pct=None if cost is None else cost.max_percent)
 

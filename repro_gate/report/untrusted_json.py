@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from repro_gate.errors import GateError
 from repro_gate.escape import clip, for_terminal
-from repro_gate.files import NotRegular, read_start
+from repro_gate.files import Unreadable, read_whole
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 64
@@ -32,10 +32,11 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     """
     name = for_terminal(os.fspath(path), 200)
     try:
-        document = json.loads(
-            _read(Path(path), name), object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_integer
-        )
+        text = read_whole(Path(path), MAX_BYTES).decode("utf-8")
+        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_integer)
         _check_depth(document)
+    except Unreadable as error:
+        raise ReportError(f"{name}: {error}", remedy=f"check that {name} is there and readable") from None
     except ReportError as error:
         raise ReportError(f"{name}: {error.message}", remedy=error.remedy) from None
     except RecursionError:
@@ -45,19 +46,6 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     except ValueError as error:
         raise ReportError(f"{name}: not JSON: {for_terminal(str(error), 200)}") from None
     return document
-
-
-def _read(path: Path, name: str) -> str:
-    try:
-        data = read_start(path, MAX_BYTES + 1)
-    except NotRegular:
-        raise ReportError("not a regular file") from None
-    except OSError as error:
-        reason = error.strerror or "unknown error"
-        raise ReportError(f"cannot be read: {reason}", remedy=f"check that {name} is there and readable") from None
-    if len(data) > MAX_BYTES:
-        raise ReportError(f"larger than {MAX_BYTES // 1024 // 1024} MiB")
-    return data.decode("utf-8")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def test_a_problem_of_somebody_elses_making_is_refused(tmp_path: Path, text: str
 def test_a_problem_behind_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").write_text(json.dumps({"message": "", "remedy": "", "exit_code": 0, "reason_id": ""}))
     (tmp_path / PROBLEM).symlink_to(tmp_path / "real")
-    with pytest.raises(ReportError, match="not a regular file"):
+    with pytest.raises(ReportError, match="is a link"):
         read_problem(tmp_path)
 
 
