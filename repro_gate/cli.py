@@ -25,19 +25,19 @@ _UNTRUSTED = ("run", "baseline", "hash", "compare")  # commands that start what 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    if "_ARGCOMPLETE" in os.environ and arguments is None:  # the shell asks what could come next
-        import importlib
-
-        with contextlib.suppress(ImportError):
-            importlib.import_module("argcomplete").autocomplete(parser())
     end_cleanly()
-    options = parser().parse_args(arguments)
-    if arguments is None and options.command in _UNTRUSTED:
-        from repro_gate.sandbox.reexec import handed_over, start_anew
-
-        start_anew(os.environ)
-        handed_over()
     try:
+        if "_ARGCOMPLETE" in os.environ and arguments is None:  # the shell asks what could come next
+            import importlib
+
+            with contextlib.suppress(ImportError):
+                importlib.import_module("argcomplete").autocomplete(parser())
+        options = parser().parse_args(arguments)
+        if arguments is None and options.command in _UNTRUSTED:
+            from repro_gate.sandbox.reexec import handed_over, start_anew
+
+            start_anew(os.environ)
+            handed_over()
         return _COMMANDS[options.command](options)
     except GateError as error:
         print(f"repro-gate: {_printable(error.diagnostics())}", file=sys.stderr)

@@ -76,7 +76,7 @@ _, whole = one(None, ())
 assert not left(), "left by a gate run that was not interrupted"
 codes = {}
 for moment in range(moments):
-    wait = (moment + random.random()) / moments * whole
+    wait = 0.01 + (moment + random.random()) / moments * (whole - 0.01)
     numbers = [random.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)) for _ in range(random.choice((1, 1, 3)))]
     code, seconds = one(wait, numbers)
     codes[code] = codes.get(code, 0) + 1

@@ -23,70 +23,61 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"repro-gate {__version__}")
-    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    commands = top.add_subparsers(metavar="COMMAND", required=True, dest="command")
     _add_run(commands)
-    _add_check(commands)
-    _add_lock(commands)
-    _add_hash(commands)
-    compare = commands.add_parser("compare", help="compare two reports, folders of traces or checkpoints")
-    compare.add_argument("a", metavar="A", type=Path)
-    compare.add_argument("b", metavar="B", type=Path)
-    compare.add_argument("--json", metavar="FILE", type=Path, help="write the differences as JSON")
-    compare.add_argument(
-        "--python",
-        metavar="PYTHON",
-        default="python3",
-        help="interpreter with torch, to measure how far tensors of two checkpoints are apart",
+    check = commands.add_parser("check", help="the checks that need no training, in a moment")
+    _add_spec(check)
+    check.add_argument("--json", metavar="FILE", type=Path, help="write the results as JSON")
+    _add_quiet(check)
+    baseline = commands.add_parser("baseline", help="gate the training and record its config hash and its results in repro.baseline.yml")
+    _add_spec(baseline)
+    _add_quiet(baseline, verbose=True)
+    show = commands.add_parser("hash", help="print the config hash and its inputs, or the inputs in which two differ")
+    show.add_argument(
+        "target", metavar="SPEC", nargs="?", default="repro.yml", help="a spec or its folder, a report.json, or a repro.baseline.yml"
     )
-    compare.set_defaults(command="compare")
+    show.add_argument("--diff", metavar=("A", "B"), nargs=2, help="two of these: name the inputs that changed")
+    show.add_argument("--json", metavar="FILE", type=Path, help="write the config hash (with --diff: the inputs that changed) as JSON")
+    _add_quiet(show)
+    compare = commands.add_parser("compare", help="compare two reports, folders of traces or checkpoints")
+    for name in ("a", "b"):
+        compare.add_argument(name, metavar=name.upper(), type=Path)
+    compare.add_argument("--json", metavar="FILE", type=Path, help="write the differences as JSON")
+    measure = "interpreter with torch, to measure how far tensors of two checkpoints are apart"
+    compare.add_argument("--python", metavar="PYTHON", default="python3", help=measure)
     _add_comment(commands)
     explain = commands.add_parser("explain", help="print what a check or a reason of a report is about, why, and how to mend it")
     explain.add_argument("id", metavar="ID", nargs="?", help="such as data/checksums or run/crashed; left out: list the checks")
-    explain.set_defaults(command="explain")
     init = commands.add_parser("init", help="write a commented repro.yml for this checkout")
     init.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=Path("."))
     init.add_argument("--stdout", action="store_true", help="print it instead of writing FOLDER/repro.yml")
-    init.add_argument(
-        "--script", metavar="PATH", type=Path, help="the script that trains; without it, the likeliest is taken, or asked for"
-    )
+    likeliest = "the script that trains; without it, the likeliest is taken, or asked for"
+    init.add_argument("--script", metavar="PATH", type=Path, help=likeliest)
     init.add_argument("--force", action="store_true", help="write it anew where there is one")
-    init.set_defaults(command="init")
     schema = commands.add_parser("schema", help="print the JSON Schema of repro.yml (or, with --report, of report.json)")
     schema.add_argument("--report", action="store_true", help="the schema of report.json")
-    schema.set_defaults(command="schema")
     return top
 
 
 def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    run = commands.add_parser(
-        "run", help="gate the training that a repro.yml declares", epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    formatter, about = argparse.RawDescriptionHelpFormatter, "gate the training that a repro.yml declares"
+    run = commands.add_parser("run", help=about, epilog=EPILOG, formatter_class=formatter)
     _add_spec(run)
     run.add_argument("--json", metavar="FILE", type=Path, help="write report.json")
     run.add_argument("--markdown", metavar="FILE", type=Path, help="write the Markdown of the PR comment")
     run.add_argument("--sarif", metavar="FILE", type=Path, help="write what is wrong as SARIF 2.1.0, for code scanning and editors")
     run.add_argument("--seed", metavar="N", type=int, help="random-state.seed instead of the spec's")
     run.add_argument("--steps", metavar="N", type=int, help="train.steps instead of the spec's")
-    run.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        dest="overrides",
-        help="any key of the spec, the value as YAML; may be given often",
-    )
+    any_key = "any key of the spec, the value as YAML; may be given often"
+    run.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="overrides", help=any_key)
     run.add_argument("--against", metavar="REF", help="gate that ref's checkout too, and say whether this one changes its bits")
-    run.add_argument(
-        "--base", metavar="REF", help="the ref that this change is to be merged into: the report lists the checks that the change weakens"
-    )
-    run.add_argument(
-        "--policy", choices=("head", "base"), help="whose spec judges; without it, what the base's own spec says under `policy`"
-    )
+    base = "the ref that this change is to be merged into: the report lists the checks that the change weakens"
+    run.add_argument("--base", metavar="REF", help=base)
+    judge = "whose spec judges; without it, what the base's own spec says under `policy`"
+    run.add_argument("--policy", choices=("head", "base"), help=judge)
     run.add_argument("--fail-fast", action="store_true", help="stop at the first divergence; noise floor and cost are then not measured")
     run.add_argument("--keep-traces", metavar="FOLDER", type=Path, help="keep the traces of all runs there, for `repro-gate compare`")
-    _add_verbose(run)
-    _add_quiet(run)
-    run.set_defaults(command="run")
+    _add_quiet(run, verbose=True)
 
 
 def _add_comment(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -96,53 +87,21 @@ def _add_comment(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="In a workflow_run job, for the run that the event names; elsewhere, with --repository and --pull-request. "
         "The token comes from GITHUB_TOKEN or GH_TOKEN.",
     )
-    comment.add_argument("report", metavar="REPORT", type=Path, help="report.json, or the folder that holds it; read as an untrusted")
-    comment.add_argument(
-        "--when", choices=("always", "on-failure", "on-change"), default="always", help="always, on failure, or when the finding changed"
-    )
+    comment.add_argument("report", metavar="REPORT", type=Path, help="report.json, or the folder that holds it; nothing in it is believed")
+    when = "always, on failure, or when the finding changed"
+    comment.add_argument("--when", choices=("always", "on-failure", "on-change"), default="always", help=when)
     comment.add_argument("--repository", metavar="OWNER/NAME", help="the repository of the pull request")
     comment.add_argument("--pull-request", metavar="N", type=int, help="the pull request, whose head must be the commit of the report")
     comment.add_argument("--dry-run", action="store_true", help="print the Markdown and post nothing")
-    comment.set_defaults(command="comment")
-
-
-def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    check = commands.add_parser("check", help="the checks that need no training, in a moment")
-    _add_spec(check)
-    check.add_argument("--json", metavar="FILE", type=Path, help="write the results as JSON")
-    _add_quiet(check)
-    check.set_defaults(command="check")
-
-
-def _add_lock(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    baseline = commands.add_parser("baseline", help="gate the training and record its config hash and its results in repro.baseline.yml")
-    _add_spec(baseline)
-    _add_verbose(baseline)
-    _add_quiet(baseline)
-    baseline.set_defaults(command="baseline")
-
-
-def _add_hash(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    show = commands.add_parser("hash", help="print the config hash and its inputs, or the inputs in which two differ")
-    show.add_argument(
-        "target", metavar="SPEC", nargs="?", default="repro.yml", help="a spec or its folder, a report.json, or a repro.baseline.yml"
-    )
-    show.add_argument("--diff", metavar=("A", "B"), nargs=2, help="two of these: name the inputs that changed")
-    show.add_argument("--json", metavar="FILE", type=Path, help="write the config hash (with --diff: the inputs that changed) as JSON")
-    _add_quiet(show)
-    show.set_defaults(command="hash")
 
 
 def _add_spec(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "spec", metavar="SPEC", nargs="?", default="repro.yml", help="repro.yml, or the folder that holds it (default: repro.yml)"
-    )
+    where = "repro.yml, or the folder that holds it (default: repro.yml)"
+    command.add_argument("spec", metavar="SPEC", nargs="?", default="repro.yml", help=where)
 
 
-def _add_verbose(command: argparse.ArgumentParser) -> None:
-    command.add_argument("-v", "--verbose", action="store_true", help="also the checks with nothing to look at, and every run")
-
-
-def _add_quiet(command: argparse.ArgumentParser) -> None:
+def _add_quiet(command: argparse.ArgumentParser, *, verbose: bool = False) -> None:
+    if verbose:
+        command.add_argument("-v", "--verbose", action="store_true", help="also the checks with nothing to look at, and every run")
     command.add_argument("--no-cache", action="store_true", help="hash all declared data anew, whatever is known of it")
     command.add_argument("--quiet", action="store_true", help="no progress, only the answer")

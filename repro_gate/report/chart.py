@@ -1,4 +1,4 @@
-"""The Mermaid chart of the comment: loss gap by step, or differing tensors by step, or nothing where there is nothing to show.
+"""The Mermaid chart of the comment: loss gap by step, or nothing where there is nothing to show.
 Every word and number in the chart is ours. Mermaid's xychart reads plain decimals only (no exponents), so
 small values are scaled, and the scale stands in the axis title. Pure functions.
 """
@@ -28,21 +28,13 @@ class _Points:
 
 
 def chart(comparison: Comparison) -> str | None:
-    """A Mermaid diagram without its fence: loss gaps where losses part, else differing tensors; None where neither says anything."""
-    gaps = _gaps(comparison.losses)
-    if len(gaps) > 1 and any(gap > 0 for _, gap in gaps):
-        return _loss_chart(gaps, "Loss gap by step")
-    counts = _counts(comparison)
-    if len(counts) > 1 and any(count > 0 for _, count in counts):
-        points = _points(counts, 0.0)
-        return _diagram("Differing tensors by step", "bar", points, "differing tensors", (0.0, max(points.values)))
-    return None
+    """A Mermaid diagram, without its fence, of how far the losses of two runs are apart; None where they are not."""
+    return _loss_chart(comparison.losses, "Loss gap by step")
 
 
 def noise_chart(floor: NoiseFloor | None) -> str | None:
     """A Mermaid diagram of how far two runs without the flags drift apart; None where they do not, or no loss was seen."""
-    gaps = _gaps(floor.losses) if floor is not None else ()
-    return _loss_chart(gaps, "Loss gap by step without the flags") if len(gaps) > 1 and any(gap > 0 for _, gap in gaps) else None
+    return None if floor is None else _loss_chart(floor.losses, "Loss gap by step without the flags")
 
 
 def _gaps(losses: Sequence[tuple[int, float, float]]) -> Series:
@@ -60,44 +52,35 @@ def _magnitude(value: float) -> float:
     return math.inf if math.isnan(value) else abs(value)
 
 
-def _counts(comparison: Comparison) -> Series:
-    """(step, differing tensors) where something differs, and both ends of the run."""
-    by_step = {step: float(count) for step, count in comparison.by_step}
-    if not by_step:
-        return ()
-    for end in (min(0, *by_step), max(comparison.steps - 1, *by_step)):
-        by_step.setdefault(end, 0.0)
-    return tuple(sorted(by_step.items()))
-
-
-def _points(series: Series, missing: float | None = None) -> _Points:
-    """The series in at most POINTS points, the maximum of each. A point without a value is `missing`, or repeats the one before it."""
+def _points(series: Series) -> _Points:
+    """The series in at most POINTS points, the maximum of each. A point without a value repeats the one before it."""
     first, last = series[0][0], series[-1][0]
     width = max(-(-(last - first + 1) // POINTS), 1)
     values: list[float | None] = [None] * max((last - first) // width + 1, 2)
     for step, value in series:
         index = (step - first) // width
-        seen = values[index]
-        values[index] = value if seen is None else max(seen, value)
+        values[index] = max(values[index] or 0.0, value)
     filled: list[float] = []
     for entry in values:
-        before = filled[-1] if filled and missing is None else missing or 0.0
-        filled.append(before if entry is None else entry)
+        filled.append(filled[-1] if entry is None else entry)
     return _Points(first, width, tuple(filled))
 
 
-def _loss_chart(gaps: Series, title: str) -> str:
+def _loss_chart(losses: Sequence[tuple[int, float, float]], title: str) -> str | None:
+    gaps = _gaps(losses)
+    if len(gaps) < 2 or not any(gap > 0 for _, gap in gaps):
+        return None
     points = _points(gaps)
     positive = [value for value in points.values if value > 0]
     if max(positive) / min(positive) < _DECADES:
         exponent = math.floor(math.log10(max(positive)))
         scaled = replace(points, values=tuple(_scaled(value, exponent) for value in points.values))
         axis = "loss gap" if exponent == 0 else f"loss gap, in units of 10 to the power of {exponent}"
-        return _diagram(title, "line", scaled, axis, (0.0, max(scaled.values)))
+        return _diagram(title, scaled, axis, (0.0, max(scaled.values)))
     floor = math.floor(math.log10(min(positive))) - 1
     logs = tuple(math.log10(value) if value > 0 else float(floor) for value in points.values)
     title += ", log10" + (f" (no gap is drawn at {floor})" if 0.0 in points.values else "")
-    return _diagram(title, "line", replace(points, values=logs), "log10 of the loss gap", (float(floor), float(math.ceil(max(logs)))))
+    return _diagram(title, replace(points, values=logs), "log10 of the loss gap", (float(floor), float(math.ceil(max(logs)))))
 
 
 def _scaled(value: float, exponent: int) -> float:
@@ -105,7 +88,7 @@ def _scaled(value: float, exponent: int) -> float:
     return value / 10.0**exponent if exponent > -300 else value * 1e300 / 10.0 ** (exponent + 300)
 
 
-def _diagram(title: str, mark: str, points: _Points, axis: str, bounds: tuple[float, float]) -> str:
+def _diagram(title: str, points: _Points, axis: str, bounds: tuple[float, float]) -> str:
     """`x-axis` spans a whole number of points, so that Mermaid, which adds up the width of one, meets the last."""
     low, high = bounds if bounds[0] < bounds[1] else (bounds[0], bounds[0] + 1)
     return "\n".join(
@@ -114,7 +97,7 @@ def _diagram(title: str, mark: str, points: _Points, axis: str, bounds: tuple[fl
             f'    title "{for_mermaid(title)}"',
             f'    x-axis "step" {points.first} --> {points.first + points.width * (len(points.values) - 1)}',
             f'    y-axis "{for_mermaid(axis)}" {_decimal(low)} --> {_decimal(high)}',
-            f"    {mark} [{', '.join(_decimal(value) for value in points.values)}]",
+            f"    line [{', '.join(_decimal(value) for value in points.values)}]",
         )
     )
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from repro_gate.compare.model import Divergence
 from repro_gate.escape import for_encoding, for_terminal, for_workflow_log
 from repro_gate.report.numbers import duration
+from repro_gate.report.wording import moment
 from repro_gate.runs.progress import Silent, Watch
 
 if TYPE_CHECKING:
@@ -81,8 +82,7 @@ class Lines:
     def close(self) -> None:
         """Close the group where one is open; the runner obeys commands again."""
         if self._token:
-            self._line(f"::{self._token}::")
-            self._line("::endgroup::")
+            self._line(f"::{self._token}::\n::endgroup::")
             self._token = ""
 
     def _foreign(self, text: str) -> None:
@@ -100,7 +100,7 @@ class Display:
     def __init__(self, console: Any) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-        self._progress = Progress(
+        self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
@@ -116,65 +116,54 @@ class Display:
         self._place = (0, 0)  # which run of how many
         self._known: int | None = None  # steps of a run to its end, once one has shown how many they are
 
-    def start(self) -> None:
-        """Take the terminal's last line."""
-        self._progress.start()
-
-    def stop(self) -> None:
-        """Give it back."""
-        self._progress.stop()
-
     def verifying(self, done: int, total: int) -> None:
         """A bar of its own, in MiB, as long as it takes."""
         if self._hashing is None and done < total:
-            self._hashing = self._progress.add_task("verifying data, MiB", total=total // MIB, loss="")
+            self._hashing = self.bar.add_task("verifying data, MiB", total=total // MIB, loss="")
         if self._hashing is not None:
-            self._progress.update(self._hashing, completed=done // MIB)
+            self.bar.update(self._hashing, completed=done // MIB)
             if done >= total:
-                self._progress.remove_task(self._hashing)
+                self.bar.remove_task(self._hashing)
                 self._hashing = None
 
     def said(self, text: str) -> None:
         """Above the bar."""
-        from rich.text import Text
-
-        self._progress.console.print(Text(text, style="dim"))
+        self._print(text, "dim")
 
     def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
         """Begin anew for this run."""
         self._place = (number, total)
-        self._task = self._progress.add_task(f"run {number}/{total} {name}", total=steps or self._known, loss="")
+        self._task = self.bar.add_task(f"run {number}/{total} {name}", total=steps or self._known, loss="")
 
     def advanced(self, step: int, loss: float | None) -> None:
         """Move the bar."""
         if self._task is None:  # a run that is not told of, such as a witness
             return
-        self._progress.update(self._task, completed=step + 1, loss="" if loss is None else f"loss {loss:.5g}")
+        self.bar.update(self._task, completed=step + 1, loss="" if loss is None else f"loss {loss:.5g}")
 
     def diverged(self, divergence: Divergence) -> None:
         """At once, above the bar."""
-        from rich.text import Text
-
-        self._progress.console.print(Text(f"diverged: {sentence(divergence)}", style="bold red"))
+        self._print(f"diverged: {sentence(divergence)}", "bold red")
 
     def run_ended(self, run: Run) -> None:
         """Keep a line of what came of it."""
-        from rich.text import Text
-
         if run.outcome == "finished" and run.plan.arm.steps is None:
             self._known = run.steps
-        self._progress.remove_task(self._task)
+        self.bar.remove_task(self._task)
         self._task = None
-        self._progress.console.print(
-            Text(f"{'ok ' if run.good else 'bad'} {run.plan.name}: {ended(run)}", style="dim" if run.good else "red")
-        )
+        self._print(f"{'ok ' if run.good else 'bad'} {run.plan.name}: {ended(run)}", "dim" if run.good else "red")
         if remaining(run, *self._place):
             self.said(remaining(run, *self._place))
+
+    def _print(self, text: str, style: str) -> None:
+        from rich.text import Text
+
+        self.bar.console.print(Text(text, style=style))
 
 
 def sentence(divergence: Divergence) -> str:
     """Where two runs diverge, in one line that is safe to print."""
-    place = "before the first step" if divergence.step < 0 else f"at step {divergence.step}"
+    place = moment(divergence, divergence.step + 1)
     process = "" if divergence.process == "main" else f" of {for_terminal(divergence.process, 60)}"
     name = "" if divergence.name == divergence.kind else f" {for_terminal(divergence.name, 200)}"
     return f"{place}, {divergence.kind}{name}{process}"
@@ -208,8 +197,5 @@ def watching(stream: TextIO, *, terminal: bool, github: bool, quiet: bool) -> It
         from rich.console import Console
 
         display = Display(Console(file=stream, highlight=False, markup=False))
-        display.start()
-        try:
+        with display.bar:
             yield display
-        finally:
-            display.stop()

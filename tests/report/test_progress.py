@@ -123,11 +123,11 @@ def test_progress_is_said_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_display_shows_each_run_and_obeys_no_markup(terminal: bool) -> None:
     stream = io.StringIO()
     display = Display(Console(file=stream, force_terminal=terminal, width=200, highlight=False, markup=False, color_system=None))
-    display.start()
+    display.bar.start()
     try:
         tell(display, "[red]markup[/red] \x1b]0;t\x07")
     finally:
-        display.stop()
+        display.bar.stop()
     assert "ok  deterministic-1: finished after 3 steps" in stream.getvalue()
     assert "diverged: at step 1, gradient [red]markup[/red]" in stream.getvalue()
     assert "bad default-1: crashed" in stream.getvalue()
