@@ -68,7 +68,7 @@ class Folder:
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
             file.flush()
-            _give(handle, self._owner)
+            _chown(handle, self._owner)
 
     def write_problem(self, problem: Problem) -> None:
         """What stands in for a report."""
@@ -113,12 +113,12 @@ def cache_folder(cache: Path | None, workspace: Path) -> Iterator[None]:
     theirs = os.geteuid() == 0 and owner.st_uid != 0
     with held():
         if theirs:
-            _give_tree(cache, 0, 0)
+            _chown_tree(cache, 0, 0)
         try:
             yield
         finally:
             if theirs:
-                _give_tree(cache, owner.st_uid, owner.st_gid)
+                _chown_tree(cache, owner.st_uid, owner.st_gid)
 
 
 @contextlib.contextmanager
@@ -141,7 +141,7 @@ def _opened(workspace: Path, name: str, unusable: Callable[[str], UsageError]) -
                 raise unusable(f"{part!r} is a link or no folder ({error.strerror})") from None
             opened.callback(os.close, descriptor)
             if made:
-                _give(descriptor, owner)
+                _chown(descriptor, owner)
         folder = Folder(descriptor, owner)
         folder.write(".gitignore", "*\n")
         yield folder
@@ -153,13 +153,13 @@ def _unusable(what: str, name: str, why: str, example: str) -> UsageError:
     return UsageError(f"{what}: {name!r} cannot be used: {why}", remedy=remedy, reason_id=reason_id)
 
 
-def _give(handle: int, owner: tuple[int, int]) -> None:
+def _chown(handle: int, owner: tuple[int, int]) -> None:
     """What root makes in somebody's workspace is theirs: a root-owned file breaks the next checkout."""
     if os.geteuid() == 0:
         os.fchown(handle, *owner)
 
 
-def _give_tree(folder: Path, uid: int, gid: int) -> None:
+def _chown_tree(folder: Path, uid: int, gid: int) -> None:
     """The whole tree to one owner: links themselves, never what they lead to, and folders by their descriptors, so that none is swapped."""
     for _, names, files, descriptor in os.fwalk(folder):
         for name in (*names, *files):

@@ -107,9 +107,7 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
     above = f"{_INSIDE} (it is relative to `working_directory`, `{for_terminal(folder, 100)}`)"
     spec = _one(text, "spec", lambda value: _is_relative(value) and _is_inside(posixpath.join(folder, value)), above, "repro.yml")
     verdicts = _one(text, "fail_on", _are_verdicts, "expected `fail` and `inconclusive`, or `never` alone", '"fail, inconclusive"')
-    cache = _one(
-        text, "cache", lambda value: _is_seen(value) and (value[0] == "/" or _is_own_folder(value)), _OWN_FOLDER, ".repro-gate-cache"
-    )
+    cache = _one(text, "cache", _is_cache, _OWN_FOLDER, ".repro-gate-cache")
     number = _one(text, "pull_request", _is_number, "expected a pull request's number", "${{ github.event.pull_request.number }}")
     return Inputs(
         command=command,

@@ -7,13 +7,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 from urllib.parse import quote
 
 from repro_gate._version import DOCS_URL
 from repro_gate.checks import ALL
-from repro_gate.checks.pages import page
+from repro_gate.checks.pages import page, reasons
 from repro_gate.escape import clip, for_terminal
 from repro_gate.report.document import to_text
 from repro_gate.report.findings import WEAKENED_ID, Finding, Place, findings, inside, spec_place
@@ -27,31 +27,6 @@ _IDENTIFIER = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*/[a-z0-9]+(?:-[a-z0-9]+)*")
 _OTHER = "report/other"  # stands for an id that is none of ours
 _ROOT = "%SRCROOT%"  # SARIF's and GitHub's name for the root of the repository
 _NO_SPEC = Place("repro.yml")  # GitHub shows no result without a location
-
-
-class _Rule(NamedTuple):
-    """What is known of a rule besides its results."""
-
-    title: str
-    level: str = "error"
-    help: str = ""
-
-
-_REASONS: Mapping[str, _Rule] = {
-    "determinism/diverged": _Rule("Two runs with one seed and all determinism flags on are bitwise identical."),
-    "determinism/nonfinite": _Rule("Losses and parameters are finite."),
-    "determinism/outside-tolerance": _Rule("Two runs with one seed are no further apart than the spec tolerates."),
-    "cost/over-budget": _Rule("The determinism flags cost no more time than the spec's budget."),
-    "baseline/drift": _Rule("The same config hash gives the bits that repro.baseline.yml records."),
-    "baseline/changed": _Rule("The result is the one that repro.baseline.yml records."),
-    "baseline/new-platform": _Rule("repro.baseline.yml records a result for this platform."),
-    "against/changed": _Rule("The result is that of the other ref."),
-    "run/crashed": _Rule("The training command runs to its end."),
-    "run/timeout": _Rule("The training command ends within its time."),
-    "checklist/uncovered": _Rule("Each category of the checklist has a check that passed."),
-    WEAKENED_ID: _Rule("The change weakens no check of its base.", "warning"),
-    _OTHER: _Rule("The gate finds nothing else to say against the change."),
-}
 
 
 def render(report: Report, view: View = PLAIN) -> str:
@@ -75,26 +50,26 @@ def render(report: Report, view: View = PLAIN) -> str:
 
 def _rules(found: Sequence[Finding]) -> list[dict[str, Any]]:
     """Every check and every known reason, whatever was found: rules should change with the tool, not with what it looks at."""
-    rules = {item.id: _Rule(item.title, help=page(item.id) or "") for item in ALL} | dict(_REASONS)
-    for item in found:
-        rules.setdefault(_rule_id(item.id), _Rule("The gate has nothing to say about this.", item.level))
-    return [_rule(identifier, rule) for identifier, rule in rules.items()]
+    rules = [_rule(item.id, item.title, page(item.id) or item.title, f"{DOCS_URL}/checks/{item.id}.md") for item in ALL]
+    rules += [_rule(name, text.partition(". ")[0], text, f"{DOCS_URL}/reasons.md") for name, text in reasons().items()]
+    known = {rule["id"] for rule in rules}
+    others = dict.fromkeys([_OTHER, *(_rule_id(item.id) for item in found)])
+    title = "The gate finds something against the change."
+    return [*rules, *(_rule(name, title, f"{title} The report names it and what to do.", DOCS_URL) for name in others if name not in known)]
 
 
-def _rule(identifier: str, rule: _Rule) -> dict[str, Any]:
-    text = rule.help or f"{rule.title} Where it is not so, the report names what was found and what to do."
-    made: dict[str, Any] = {
+def _rule(identifier: str, title: str, text: str, url: str) -> dict[str, Any]:
+    level = "warning" if identifier == WEAKENED_ID else "error"
+    return {
         "id": identifier,
         "name": "".join(part.capitalize() for part in re.split("[/-]", identifier)),
-        "shortDescription": {"text": clip(rule.title, _DESCRIPTION)},
-        "fullDescription": {"text": clip(rule.title, _DESCRIPTION)},
+        "shortDescription": {"text": clip(title, _DESCRIPTION)},
+        "fullDescription": {"text": clip(title, _DESCRIPTION)},
         "help": {"text": text, "markdown": text},
-        "defaultConfiguration": {"level": rule.level},
-        "properties": {"tags": ["reproducibility", identifier.partition("/")[0]], "precision": "very-high", "problem.severity": rule.level},
+        "helpUri": url,
+        "defaultConfiguration": {"level": level},
+        "properties": {"tags": ["reproducibility", identifier.partition("/")[0]], "precision": "very-high", "problem.severity": level},
     }
-    if rule.help:
-        made["helpUri"] = f"{DOCS_URL}/checks/{identifier}.md"
-    return made
 
 
 def _results(found: Sequence[Finding], rules: Sequence[str], spec: Place) -> list[dict[str, Any]]:
