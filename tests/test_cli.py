@@ -18,7 +18,7 @@ from tests.support.gates import command, environment
 HEAVY = ("torch", "numpy", "yaml", "jsonschema", "rich", "jinja2", "requests", "psutil", "subprocess", "asyncio")
 
 
-def test_help_imports_nothing_that_only_a_gating_needs() -> None:
+def test_help_imports_nothing_that_only_a_gate_run_needs() -> None:
     code = (
         f"import sys; sys.argv = ['repro-gate', '--help']\ntry:\n from repro_gate.cli import main; main()\nexcept SystemExit: pass\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules])"

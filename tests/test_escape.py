@@ -1,4 +1,4 @@
-"""Claims about `report.escape`: whatever text comes in, nothing is live in the place it is printed in, and nothing is lost from sight."""
+"""Claims about `escape`: whatever text comes in, nothing is live in the place it is printed in, and nothing is lost."""
 
 from __future__ import annotations
 

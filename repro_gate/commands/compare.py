@@ -133,11 +133,11 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
         read_in, distances = read(items, Interpreter(python, environment, Isolation(), place), MAX_SECONDS, pairs=True)
     found: list[Divergence] = []
     count = 0
-    for place_of_second in range(1, len(items), 2):
-        first, second = read_in[place_of_second - 1 : place_of_second + 1]
+    for number in range(1, len(items), 2):
+        first, second = read_in[number - 1 : number + 1]
         count += len(first.leaves.keys() | second.leaves.keys())
-        for difference in compare_artifacts(first, second, items[place_of_second - 1].name if len(items) > 2 else ""):
-            distance = distances.get((place_of_second, difference.leaf))
+        for difference in compare_artifacts(first, second, items[number - 1].name if len(items) > 2 else ""):
+            distance = distances.get((number, difference.leaf))
             found.append(replace(as_divergence(difference, -1), distance=distance))
         for item in {first.note: first, second.note: second}.values():
             if found and item.note:

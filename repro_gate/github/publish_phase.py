@@ -236,7 +236,7 @@ def _say_no_comment(posted: Posted, decision: Decision, out: TextIO) -> None:
 def _publish_problem(problem: Problem, inputs: Inputs, job: Job, out: TextIO) -> StepResult:
     """Say why there is no report: in the log, in the summary, and on the line of the spec where the message names one."""
     level = "error" if problem.exit_code else "notice"
-    file, line = place_of(problem.message)
+    file, line = location_of(problem.message)
     remedy = f"\nremedy: {problem.remedy}" if problem.remedy else ""
     said = Annotation(level=level, title="Repro Gate", message=f"{problem.message}{remedy}", file=file, line=line)
     print(command(said), file=out)
@@ -250,7 +250,7 @@ def _publish_problem(problem: Problem, inputs: Inputs, job: Job, out: TextIO) ->
     return StepResult(outputs, 0 if inconclusive and "inconclusive" not in inputs.fail_on else problem.exit_code)
 
 
-def place_of(message: str) -> tuple[str | None, int | None]:
+def location_of(message: str) -> tuple[str | None, int | None]:
     """The file and line that an error begins with, `repro.yml:4:3: …`; (None, None) where it names none inside the checkout."""
     file, _, rest = message.partition(":")
     line = rest.partition(":")[0]

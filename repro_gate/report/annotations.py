@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from repro_gate.escape import clip, for_terminal, for_workflow_data, for_workflow_property
 from repro_gate.report.comparisons import WEAKENED_TITLE
-from repro_gate.report.findings import WEAKENED_ID, findings, spec_place
+from repro_gate.report.findings import WEAKENED_ID, findings, spec_location
 from repro_gate.report.model import PLAIN, Report, View
 
 LEVELS = ("error", "warning", "notice")
@@ -36,14 +36,14 @@ def render(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  annotati
 
     What has no line stands at the spec. At most MOST of each level, the most important first.
     """
-    spec = spec_place(report)
+    spec = spec_location(report)
     found = []
     for item in findings(report):
         parts = (item.message, item.detail, f"remedy: {item.remedy}" if item.remedy else "")
         message = "\n".join(clip(part, _PART) for part in parts if part)
         title = clip(f"Repro Gate: {WEAKENED_TITLE.lower() if item.id == WEAKENED_ID else item.id}", 120)
-        place = item.place or spec
-        file, line = (None, None) if place is None else (place.file, place.line)
+        location = item.location or spec
+        file, line = (None, None) if location is None else (location.file, location.line)
         found.append(Annotation(level=item.level, title=title, message=message, file=file, line=line))
     preflight = (note for note in report.notes if note.id.startswith("preflight/"))
     found += [Annotation(level="notice", title=note.id, message=f"{note.message}\n{note.remedy}") for note in preflight]

@@ -16,10 +16,10 @@ from repro_gate.report.model import Report, WeakenedCheck
 from repro_gate.report.wording import worst_first
 
 WEAKENED_ID = "base/weakened"  # the id of every weakened check
-PLACES = 10  # lines of one check that are named one by one
+LOCATIONS = 10  # lines of one check that are named one by one
 _ROWS = 1_000  # as many reasons, checks and weakened checks as a report.json holds
 _PATH = r"(?P<path>[^\s:()'\"`][^:()'\"`\n]{0,399}\.[A-Za-z][A-Za-z0-9]{0,11}):(?P<line>[1-9][0-9]{0,6})"
-_PLACE = (  # in this order: `flag is False from step 3 on, set at a.py:3`, `2 calls (a.py:3: what)`, `a.py:3: what`
+_LOCATED = (  # in this order: `flag is False from step 3 on, set at a.py:3`, `2 calls (a.py:3: what)`, `a.py:3: what`
     re.compile(rf".{{0,600}}?\bset (?:to .{{1,100}}? )?at {_PATH}(?=,|$)"),
     re.compile(rf".{{1,600}}?\({_PATH}(?=:)"),
     re.compile(rf"{_PATH}(?=[:,\s]|$)"),
@@ -27,7 +27,7 @@ _PLACE = (  # in this order: `flag is False from step 3 on, set at a.py:3`, `2 c
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """A line of the checkout. `file` is relative, with `/` between its parts; `line` counts from 1, None for the file as a whole."""
 
     file: str
@@ -43,7 +43,7 @@ class Finding:
     message: str
     remedy: str = ""
     detail: str = ""  # what was seen on this line
-    place: Place | None = None  # None: no line is known, so it is shown at the spec
+    location: Location | None = None  # None: no line is known, so it is shown at the spec
 
 
 def findings(report: Report) -> tuple[Finding, ...]:
@@ -64,10 +64,10 @@ def findings(report: Report) -> tuple[Finding, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def spec_place(report: Report) -> Place | None:
+def spec_location(report: Report) -> Location | None:
     """The spec itself, where its path can name a file of the repository."""
     file = inside(report.subject.spec)
-    return None if file is None else Place(file)
+    return None if file is None else Location(file)
 
 
 def inside(path: str, folder: str = "") -> str | None:
@@ -80,24 +80,24 @@ def inside(path: str, folder: str = "") -> str | None:
     return joined
 
 
-def place_in(evidence: str, folder: str = "") -> Place | None:
+def location_in(evidence: str, folder: str = "") -> Location | None:
     """The line that a check's evidence names, with `folder` before its path; None where it names none."""
-    found = next((match for match in (pattern.match(evidence[:1_200]) for pattern in _PLACE) if match), None)
+    found = next((match for match in (pattern.match(evidence[:1_200]) for pattern in _LOCATED) if match), None)
     file = inside(found["path"], folder) if found else None
-    return None if found is None or file is None else Place(file, int(found["line"]))
+    return None if found is None or file is None else Location(file, int(found["line"]))
 
 
 def _of_check(item: CheckResult) -> Iterator[Finding]:
     """One for each line that the evidence names; one for the check where it names none."""
     level = "error" if item.status == "fail" else "warning"
-    placed: list[tuple[str, Place | None]] = [(line, place) for line in item.evidence if (place := place_in(line)) is not None]
+    located: list[tuple[str, Location | None]] = [(line, location) for line in item.evidence if (location := location_in(line)) is not None]
     first = "\n".join([*(clip(line, 300) for line in item.evidence[:3]), and_more(len(item.evidence) - 3)]).rstrip("\n")
-    for line, place in placed[:PLACES] or [(first, None)]:
-        yield Finding(level=level, id=item.id, message=item.message, remedy=item.remedy, detail=line, place=place)
+    for line, location in located[:LOCATIONS] or [(first, None)]:
+        yield Finding(level=level, id=item.id, message=item.message, remedy=item.remedy, detail=line, location=location)
 
 
 def _of_weakened(item: WeakenedCheck, spec: str) -> Finding:
     """`where` counts from the spec's own folder."""
-    place = place_in(item.where, posixpath.dirname(spec)) if inside(spec) else None
+    location = location_in(item.where, posixpath.dirname(spec)) if inside(spec) else None
     remedy = "say in the pull request why the weaker check is enough"
-    return Finding(level="warning", id=WEAKENED_ID, message=f"{item.key}: {item.message}", remedy=remedy, place=place)
+    return Finding(level="warning", id=WEAKENED_ID, message=f"{item.key}: {item.message}", remedy=remedy, location=location)

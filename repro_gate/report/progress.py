@@ -37,7 +37,7 @@ class Lines:
     def __init__(self, stream: TextIO, github: bool) -> None:
         self._stream, self._github = stream, github
         self._said = time.monotonic()
-        self._name, self._place = "", (0, 0)
+        self._name, self._numbered = "", (0, 0)
         self._token = ""  # ends the stop of workflow commands; empty where none is going
 
     def verifying(self, done: int, total: int) -> None:
@@ -52,7 +52,7 @@ class Lines:
 
     def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
         """Open a group, and let no line in it be a command."""
-        self._name, self._said, self._place = name, time.monotonic(), (number, total)
+        self._name, self._said, self._numbered = name, time.monotonic(), (number, total)
         self._line(f"{'::group::' if self._github else ''}run {number} of {total}: {name}" + (f", {steps} steps" if steps else ""))
         if self._github:
             self._token = secrets.token_hex(16)
@@ -76,8 +76,8 @@ class Lines:
             for line in run.ended.tail[-60:]:
                 self._foreign(f"  | {for_terminal(line, 2000)}")
         self.close()
-        if remaining(run, *self._place):
-            self._line(remaining(run, *self._place))
+        if remaining(run, *self._numbered):
+            self._line(remaining(run, *self._numbered))
 
     def close(self) -> None:
         """Close the group where one is open; the runner obeys commands again."""
@@ -113,7 +113,7 @@ class Display:
         )
         self._task: Any = None
         self._hashing: Any = None
-        self._place = (0, 0)  # which run of how many
+        self._numbered = (0, 0)  # which run of how many
         self._known: int | None = None  # steps of a run to its end, once one has shown how many they are
 
     def verifying(self, done: int, total: int) -> None:
@@ -132,12 +132,12 @@ class Display:
 
     def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
         """Begin anew for this run."""
-        self._place = (number, total)
+        self._numbered = (number, total)
         self._task = self.bar.add_task(f"run {number}/{total} {name}", total=steps or self._known, loss="")
 
     def advanced(self, step: int, loss: float | None) -> None:
         """Move the bar."""
-        if self._task is None:  # a run that is not told of, such as a witness
+        if self._task is None:  # a run that is not told of, such as a replay
             return
         self.bar.update(self._task, completed=step + 1, loss="" if loss is None else f"loss {loss:.5g}")
 
@@ -152,8 +152,8 @@ class Display:
         self.bar.remove_task(self._task)
         self._task = None
         self._print(f"{'ok ' if run.good else 'bad'} {run.plan.name}: {ended(run)}", "dim" if run.good else "red")
-        if remaining(run, *self._place):
-            self.said(remaining(run, *self._place))
+        if remaining(run, *self._numbered):
+            self.said(remaining(run, *self._numbered))
 
     def _print(self, text: str, style: str) -> None:
         from rich.text import Text

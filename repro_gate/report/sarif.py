@@ -16,7 +16,7 @@ from repro_gate.checks import ALL
 from repro_gate.checks.pages import page, reasons
 from repro_gate.escape import clip, for_terminal
 from repro_gate.report.document import to_text
-from repro_gate.report.findings import WEAKENED_ID, Finding, Place, findings, inside, spec_place
+from repro_gate.report.findings import WEAKENED_ID, Finding, Location, findings, inside, spec_location
 from repro_gate.report.model import PLAIN, Report, View
 
 SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"  # the name GitHub's page gives for the schema
@@ -26,7 +26,7 @@ _DESCRIPTION = 1_024  # characters that GitHub takes of a description
 _IDENTIFIER = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*/[a-z0-9]+(?:-[a-z0-9]+)*")
 _OTHER = "report/other"  # stands for an id that is none of ours
 _ROOT = "%SRCROOT%"  # SARIF's and GitHub's name for the root of the repository
-_NO_SPEC = Place("repro.yml")  # GitHub shows no result without a location
+_NO_SPEC = Location("repro.yml")  # GitHub shows no result without a location
 
 
 def render(report: Report, view: View = PLAIN) -> str:
@@ -39,7 +39,7 @@ def render(report: Report, view: View = PLAIN) -> str:
         "automationDetails": {"id": _category(report)},
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": report.verdict != "inconclusive"}],
-        "results": _results(found, [rule["id"] for rule in rules], spec_place(report) or _NO_SPEC),
+        "results": _results(found, [rule["id"] for rule in rules], spec_location(report) or _NO_SPEC),
     }
     if report.origin is not None:
         uri = f"{view.server_url}/{report.origin.repository}"
@@ -72,13 +72,13 @@ def _rule(identifier: str, title: str, text: str, url: str) -> dict[str, Any]:
     }
 
 
-def _results(found: Sequence[Finding], rules: Sequence[str], spec: Place) -> list[dict[str, Any]]:
+def _results(found: Sequence[Finding], rules: Sequence[str], spec: Location) -> list[dict[str, Any]]:
     index = {identifier: number for number, identifier in enumerate(rules)}
     seen: Counter[str] = Counter()
     results = []
     for item in found:
-        identifier, place = _rule_id(item.id), item.place or spec
-        print_ = _fingerprint(identifier, place, item)
+        identifier, location = _rule_id(item.id), item.location or spec
+        print_ = _fingerprint(identifier, location, item)
         seen[print_] += 1
         results.append(
             {
@@ -86,7 +86,7 @@ def _results(found: Sequence[Finding], rules: Sequence[str], spec: Place) -> lis
                 "ruleIndex": index[identifier],
                 "level": item.level,
                 "message": {"text": _message(item)},
-                "locations": [{"physicalLocation": _location(place)}],
+                "locations": [{"physicalLocation": _location(location)}],
                 "partialFingerprints": {"primaryLocationLineHash": f"{print_}:{seen[print_]}"},
             }
         )
@@ -97,16 +97,16 @@ def _rule_id(identifier: str) -> str:
     return identifier if len(identifier) <= 100 and _IDENTIFIER.fullmatch(identifier) else _OTHER
 
 
-def _location(place: Place) -> dict[str, Any]:
+def _location(location: Location) -> dict[str, Any]:
     """The whole line: without an end a region reaches to the end of its line."""
-    file = {"uri": quote(place.file, safe="/"), "uriBaseId": _ROOT}
-    return {"artifactLocation": file, "region": {"startLine": place.line or 1, "startColumn": 1}}
+    file = {"uri": quote(location.file, safe="/"), "uriBaseId": _ROOT}
+    return {"artifactLocation": file, "region": {"startLine": location.line or 1, "startColumn": 1}}
 
 
-def _fingerprint(identifier: str, place: Place, item: Finding) -> str:
+def _fingerprint(identifier: str, location: Location, item: Finding) -> str:
     """The same for the same finding in the next run: rule, file and the line's own text, but no line number, no step and no figure."""
-    source = item.detail.partition(f":{place.line}:")[2].strip() if item.place is not None else ""
-    content = f"{identifier}\0{place.file}\0{source}"
+    source = item.detail.partition(f":{location.line}:")[2].strip() if item.location is not None else ""
+    content = f"{identifier}\0{location.file}\0{source}"
     return hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 

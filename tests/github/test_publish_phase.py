@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.github.comment import Posted
-from repro_gate.github.publish_phase import outputs_of, place_of, state_of
+from repro_gate.github.publish_phase import location_of, outputs_of, state_of
 from repro_gate.github.report_folder import Problem
 from repro_gate.github.run_phase import _with_origin
 from repro_gate.github.settings import Inputs, Secret
@@ -271,7 +271,7 @@ def test_the_state_changes_with_the_finding_and_not_with_the_clock() -> None:
     ],
 )
 def test_an_error_is_shown_on_the_line_that_it_names(message: str, place: tuple[str | None, int | None]) -> None:
-    assert place_of(message) == place
+    assert location_of(message) == place
 
 
 def test_files_for_the_runner_belong_to_the_workspaces_owner(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""Claims about `report.findings`: what is to blame is shown on its line, and nowhere outside the checkout."""
+"""Claims about `report.findings`: what is wrong is shown on its line, and nowhere outside the checkout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from repro_gate.checks.interface import CheckResult
 from repro_gate.report.annotations import render
-from repro_gate.report.findings import PLACES, WEAKENED_ID, Finding, Place, findings, inside, place_in
+from repro_gate.report.findings import LOCATIONS, WEAKENED_ID, Finding, Location, findings, inside, location_in
 from repro_gate.report.model import BaseFinding, Reason, Report, WeakenedCheck
 from tests.support import reports
 
@@ -36,14 +36,17 @@ def _at(spec: str, report: Report) -> Report:
 
 def test_a_failed_check_is_an_error_on_each_line_that_its_evidence_names() -> None:
     found = findings(_with(_ENTROPY, reasons=(_REASON,)))
-    assert [(item.level, item.place) for item in found] == [("error", Place("src/train.py", 41)), ("error", Place("src/data.py", 7))]
+    assert [(item.level, item.location) for item in found] == [
+        ("error", Location("src/train.py", 41)),
+        ("error", Location("src/data.py", 7)),
+    ]
     assert found[0].id == "random-state/os-entropy"
     assert (found[0].message, found[0].detail, found[0].remedy) == (_ENTROPY.message, _ENTROPY.evidence[0], _ENTROPY.remedy)
 
 
-def test_a_reason_that_no_line_is_to_blame_for_stands_at_the_spec() -> None:
+def test_a_reason_that_names_no_line_stands_at_the_spec() -> None:
     (found,) = findings(_PLAIN)
-    assert (found.level, found.place, found.id) == ("error", None, "determinism/diverged")
+    assert (found.level, found.location, found.id) == ("error", None, "determinism/diverged")
     assert render(_at("jobs/repro.yml", _PLAIN)).startswith("::error title=Repro Gate%3A determinism/diverged,file=jobs/repro.yml::")
 
 
@@ -60,11 +63,11 @@ def test_errors_come_before_what_is_weakened_and_warnings_last() -> None:
     base = BaseFinding("origin/main", reports.COMMIT, "head", (WeakenedCheck("determinism.allow", "more is allowed", "repro.yml:12"),))
     warns = replace(_ENTROPY, id="env/lockfile", status="warn", evidence=())
     found = findings(_at("jobs/repro.yml", replace(_with(warns, _ENTROPY, reasons=reports.FAIL.reasons[:1]), base=base)))
-    assert [(item.level, item.place) for item in found] == [
+    assert [(item.level, item.location) for item in found] == [
         ("error", None),
-        ("error", Place("src/train.py", 41)),
-        ("error", Place("src/data.py", 7)),
-        ("warning", Place("jobs/repro.yml", 12)),
+        ("error", Location("src/train.py", 41)),
+        ("error", Location("src/data.py", 7)),
+        ("warning", Location("jobs/repro.yml", 12)),
         ("warning", None),
     ]
     assert found[3].id == WEAKENED_ID and found[3].message.startswith("determinism.allow: more is allowed")
@@ -72,19 +75,19 @@ def test_errors_come_before_what_is_weakened_and_warnings_last() -> None:
 
 def test_one_check_names_a_bounded_number_of_lines() -> None:
     many = replace(_ENTROPY, evidence=tuple(f"a.py:{line}: x" for line in range(1, 500)))
-    assert len(findings(_with(many))) == PLACES
+    assert len(findings(_with(many))) == LOCATIONS
 
 
 @pytest.mark.parametrize(
-    ("evidence", "place"),
+    ("evidence", "location"),
     [
-        ("train.py:41: rng = default_rng()", Place("train.py", 41)),
-        ("train.py:41", Place("train.py", 41)),
-        ("my folder/tr ain.py:3: x", Place("my folder/tr ain.py", 3)),
-        (".github/workflows/ci.yml:7: actions/checkout@v4", Place(".github/workflows/ci.yml", 7)),
-        ("cudnn.benchmark is True from step 3 on, set at src/train.py:17", Place("src/train.py", 17)),
-        ("cudnn.benchmark set to True at src/train.py:17, in step 3", Place("src/train.py", 17)),
-        ("2 calls take the name from a variable (src/load.py:9: load_dataset(name))", Place("src/load.py", 9)),
+        ("train.py:41: rng = default_rng()", Location("train.py", 41)),
+        ("train.py:41", Location("train.py", 41)),
+        ("my folder/tr ain.py:3: x", Location("my folder/tr ain.py", 3)),
+        (".github/workflows/ci.yml:7: actions/checkout@v4", Location(".github/workflows/ci.yml", 7)),
+        ("cudnn.benchmark is True from step 3 on, set at src/train.py:17", Location("src/train.py", 17)),
+        ("cudnn.benchmark set to True at src/train.py:17, in step 3", Location("src/train.py", 17)),
+        ("2 calls take the name from a variable (src/load.py:9: load_dataset(name))", Location("src/load.py", 9)),
         ("train.py", None),
         ("train.py:0: x", None),
         ("train.py:41x", None),
@@ -102,16 +105,16 @@ def test_one_check_names_a_bounded_number_of_lines() -> None:
         ("train.py:99999999: x", None),
     ],
 )
-def test_a_line_is_taken_from_evidence_only_where_it_names_a_file_of_the_checkout(evidence: str, place: Place | None) -> None:
-    assert place_in(evidence) == place
+def test_a_line_is_taken_from_evidence_only_where_it_names_a_file_of_the_checkout(evidence: str, location: Location | None) -> None:
+    assert location_in(evidence) == location
 
 
 @given(st.text(max_size=80) | st.from_regex(r"[./a-z ]{0,20}\.py:[0-9]{1,8}(: x)?", fullmatch=True), st.sampled_from(["", "sub", "a/b"]))
 def test_no_place_lies_outside_the_checkout(evidence: str, prefix: str) -> None:
-    place = place_in(evidence, prefix)
-    if place is not None:
-        assert not place.file.startswith("/") and ".." not in place.file.split("/") and "\n" not in place.file
-        assert place.file.startswith(prefix) and place.line is not None and 1 <= place.line < 10**7
+    location = location_in(evidence, prefix)
+    if location is not None:
+        assert not location.file.startswith("/") and ".." not in location.file.split("/") and "\n" not in location.file
+        assert location.file.startswith(prefix) and location.line is not None and 1 <= location.line < 10**7
 
 
 @pytest.mark.parametrize("path", ["", ".", "..", "/repro.yml", "../repro.yml", "a/../..", "a\\b.yml", "a\x1b.yml", "a" * 500])

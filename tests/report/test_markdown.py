@@ -53,7 +53,7 @@ def _unfolded(text: str) -> str:
     return re.sub(r"^<details>.*?^</details>$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
-def test_a_fail_tells_what_parts_why_and_how_to_see_it_again() -> None:
+def test_a_fail_tells_what_diverges_why_and_how_to_see_it_again() -> None:
     text = markdown.comment(reports.FAIL)
     for words in (
         "**step 3**, gradient of `blocks.3.attn.weight`",
@@ -87,7 +87,7 @@ def test_nothing_measured_says_so_and_shows_no_empty_section() -> None:
         "Against the baseline",
         "**Base**",
         "Config hash",
-        "asks less",
+        "Weakened checks",
         "Flags as read back",
         "Runs and times",
         "None",

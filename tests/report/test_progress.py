@@ -43,7 +43,7 @@ def tell(watch: Watch, text: str) -> None:
     watch.run_started("default-1", 2, 5, None)
     watch.diverged(Divergence(step=1, kind="gradient", name=text, process=text))
     watch.run_ended(bad(text))
-    watch.advanced(0, 0.5)  # of a witness run, which is not told of
+    watch.advanced(0, 0.5)  # of a run that was not announced
 
 
 def said(text: str, *, github: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""Claims about `report.document`: what was written is read back as the same report, and nothing but ReportError inputs."""
+"""Claims about `report.document`: what was written is read back as the same report, and what is wrong raises ReportError alone."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def _run(report: Report, **arguments: Any) -> dict[str, Any]:
     return run
 
 
-def test_each_blame_is_a_result_on_its_line() -> None:
+def test_each_finding_is_a_result_on_its_line() -> None:
     results = _run(_FAIL)["results"]
     assert [(item["ruleId"], item["level"]) for item in results] == [
         ("determinism/diverged", "error"),

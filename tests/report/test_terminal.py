@@ -72,7 +72,7 @@ def test_without_a_terminal_no_line_is_wrapped_or_padded() -> None:
     assert max(len(line) for line in lines if line.startswith("Why")) == 80
 
 
-def test_a_fail_says_what_parts_why_and_what_to_do() -> None:
+def test_a_fail_says_what_diverges_why_and_what_to_do() -> None:
     text = _plain(reports.FAIL)
     for words in ("step 3, gradient of blocks.3.attn.weight", "3 ULP", "14 of 202", "determinism/diverged", "remedy: See what feeds"):
         assert words in text

@@ -1,5 +1,5 @@
-"""Reports that the tests of every face share: a pass, a fail, an inconclusive one, one within a tolerance, one with nothing measured, each
-answer of the baseline, another ref and a base that is weakened, and the worst that an untrusted checkout could make of one."""
+"""Reports that the tests of every renderer share: a pass, a fail, an inconclusive one, one within a tolerance, one with nothing measured,
+each answer of the baseline, another ref and a base that is weakened, and the worst that an untrusted checkout could make of one."""
 
 from __future__ import annotations
 
