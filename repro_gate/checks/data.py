@@ -178,8 +178,8 @@ def revisions_pinned(evidence: Evidence) -> Outcome:
         return skipped("git tracks no files here")
     ran = frozenset(item.path for item in opened(evidence).values() if item.inside) if not unlisted(evidence) else frozenset()
     code = {path for path in ran if path.endswith(".py")}
-    found = find_revisions(evidence.checkout.root, evidence.tracked, declared_paths(evidence), first=ran)
-    judged = [call for call in found.calls if not code or call.path in code]
+    calls, unread = find_revisions(evidence.checkout.root, evidence.tracked, tuple(declared_paths(evidence)), first=ran)
+    judged = [call for call in calls if not code or call.path in code]
     loose, pinned, unresolved = ([call for call in judged if call.state == state] for state in (LOOSE, PINNED, UNRESOLVED))
     read = _hub_commits(evidence)
     named = {call.repository.lower() for call in (*loose, *pinned)}
@@ -192,18 +192,18 @@ def revisions_pinned(evidence: Evidence) -> Outcome:
         f"{len(group)} {text} ({group[0].path}:{group[0].line}: {group[0].text})"
         for group, text in (
             (unresolved, "calls take the name or the revision from a variable, which is not followed"),
-            ([item for item in found.calls if item.state == LOOSE and item not in judged], _ELSEWHERE),
+            ([item for item in calls if item.state == LOOSE and item not in judged], _ELSEWHERE),
         )
         if group
     ]
-    remarks += shortened([f"not read: {line}" for line in found.unread], 3)
+    remarks += shortened([f"not read: {line}" for line in unread], 3)
     good = [str(call) for call in pinned] + [f"{name}: the runs read commit {commit}" for (name, commit), ok in others.items() if ok]
     if lines:
         message = f"{len(lines)} of {len(lines) + len(good)} remote datasets and models can change under their names"
         return missing(message, (*shortened(lines), *remarks), _PIN)
     if good:
         return passed(f"{len(good)} remote datasets and models are pinned to a commit", (*shortened(good), *remarks))
-    where = f"{len(code)} Python files that the runs opened" if code else f"{found.files} Python files"
+    where = "the Python files that the runs opened" if code else "the Python files"
     return skipped(f"no call in {where} names a remote dataset or model", remarks)
 
 

@@ -257,7 +257,7 @@ def test_only_files_that_the_runs_opened_are_judged(tmp_path: Path) -> None:
     both = code(tmp_path, train="import torch\n", prepare=TRAIN.format(""))
     assert revisions_pinned(both).status == "warn"
     ran = revisions_pinned(replace(both, runs=(opening(Opened("train.py", True)),)))
-    assert (ran.status, ran.message) == ("skip", "no call in 1 Python files that the runs opened names a remote dataset or model")
+    assert (ran.status, ran.message) == ("skip", "no call in the Python files that the runs opened names a remote dataset or model")
     (remark,) = ran.evidence
     assert remark.startswith("1 calls that are not pinned stand in files that these runs did not open (prepare.py:2: AutoModel.")
     used = replace(both, runs=(opening(Opened("train.py", True), Opened("prepare.py", True)),))
@@ -272,7 +272,7 @@ def test_what_is_not_judged_is_said(tmp_path: Path) -> None:
     assert found.status == "skip"
     assert found.evidence == (
         "1 calls take the name or the revision from a variable, which is not followed (train.py:2: AutoModel.from_pretrained(…))",
-        "not read: odd.py: no Python of this version: '(' was never closed, line 3",
+        "not read: odd.py: cannot be parsed: '(' was never closed (odd.py, line 3)",
     )
     assert revisions_pinned(evidence()).status == "skip"
 
