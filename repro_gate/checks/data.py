@@ -23,7 +23,7 @@ from repro_gate.checks.interface import (
 from repro_gate.checks.opened import declared_paths, folded, is_source, left_over, misplaced, opened, unlisted, with_line
 from repro_gate.checks.revisions import LOOSE, MAX_FILE_BYTES, MAX_FILES, PINNED, UNRESOLVED, HubCall, find_revisions
 from repro_gate.data.declared import DataFinding
-from repro_gate.data.formats import LEGACY, quoted, wrong_digest
+from repro_gate.data.formats import quoted, wrong_digest
 from repro_gate.files import Unreadable, read_text
 from repro_gate.runs.launch import Run
 from repro_gate.spec.model import DataItem
@@ -93,11 +93,11 @@ def digest_length(evidence: Evidence) -> Outcome:
 
 
 def _digests(item: DataItem) -> Iterator[tuple[str, str]]:
-    """Algorithm and hexadecimal digits of what is declared; DVC's marks of a folder's listing and of its old text digests are cut off."""
+    """Algorithm and hexadecimal digits of what is declared; DVC's mark of a folder's listing is cut off."""
     if item.sha256 is not None:
         yield "sha256", item.sha256
     if item.md5 is not None:
-        yield "md5", item.md5.removeprefix(LEGACY).removesuffix(".dir")
+        yield "md5", item.md5.removesuffix(".dir")
 
 
 @check("data/unchanged", "No run wrote to declared data.")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from repro_gate.data.declared import data_path
-from repro_gate.data.formats import LEGACY, DataProblem, Found, quoted, read_croissant, read_dvc, wrong_digest
+from repro_gate.data.formats import DataProblem, Found, quoted, read_croissant, read_dvc, wrong_digest
 from repro_gate.files import NotRegular, leads_out, read_start
 from repro_gate.spec.errors import escaped
 from repro_gate.spec.model import DataItem
@@ -121,7 +121,7 @@ def _located(item: DataItem, name: str, file: Path, expansion: _Expansion) -> Da
 
 def _keep(item: DataItem, expansion: _Expansion) -> None:
     """A plain item; its digests can be none."""
-    md5 = item.md5.removeprefix(LEGACY).removesuffix(".dir") if item.md5 is not None else None
+    md5 = item.md5.removesuffix(".dir") if item.md5 is not None else None
     for algorithm, value in (("sha256", item.sha256), ("md5", md5)):
         if value is not None and (wrong := wrong_digest(algorithm, value)):
             expansion.refuse(escaped(item.source or item.path), wrong, "state the sha256 that `sha256sum` prints", "digest")

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.data.cache import DataCache
-from repro_gate.data.formats import LEGACY
 from repro_gate.data.hashing import Progress, Reading, Wanted, read_digests
 from repro_gate.data.tree import dvc_patterns, entry_identity, entry_name, identity_fields, list_files
 from repro_gate.errors import UsageError
@@ -125,15 +124,12 @@ def changed_data(before: DataState, after: DataState) -> tuple[str, ...]:
 
 
 def _wanted(item: DataItem, spec_dir: Path) -> Wanted:
-    """Which digests to take of an item: the sha256 always, an md5 of the declared kind."""
-    md5 = () if item.md5 is None else ("md5-dos2unix",) if item.md5.startswith(LEGACY) else ("md5",)
-    return data_path(item, spec_dir), ("sha256", *md5)
+    """Which digests to take of an item: the sha256 always, an md5 where one is declared."""
+    return data_path(item, spec_dir), ("sha256",) if item.md5 is None else ("sha256", "md5")
 
 
 def _finding(item: DataItem, reading: Reading) -> DataFinding:
     md5 = reading.digests.get("md5")
-    if "md5-dos2unix" in reading.digests:
-        md5 = LEGACY + reading.digests["md5-dos2unix"]
     problem = f"{os.path.join(item.path, reading.failed) if reading.failed else item.path} {reading.problem}" if reading.problem else ""
     if reading.is_folder and md5 not in (None, item.md5) and (patterns := dvc_patterns(reading.path)) is not None:
         problem, md5 = f"{item.path}: its md5 cannot be verified, {patterns} leaves out files by patterns that are not read here", None

@@ -69,17 +69,15 @@ def test_every_declared_digest_and_the_size_must_be_true(tmp_path: Path) -> None
         DataItem("a", sha, "0" * 32, 3),
         DataItem("a", sha, md5, 4),
         DataItem("a", None, md5),
-        DataItem("a", None, "dos2unix:" + md5),
         DataItem("a", None, None, 4),
         DataItem("a", None, None, 3),
         DataItem("gone", sha, md5, 3),
     )
-    good, wrong_md5, wrong_size, only_md5, old_md5, undeclared_wrong, undeclared, gone = verify_data(items, tmp_path)
+    good, wrong_md5, wrong_size, only_md5, undeclared_wrong, undeclared, gone = verify_data(items, tmp_path)
     assert (good.matches, good.mismatches, good.source, good.md5_actual, good.actual) == (True, (), "a.dvc:2", md5, sha)
     assert (wrong_md5.matches, wrong_md5.mismatches) == (False, (f"a: md5 expected {'0' * 32}, found {md5}",))
     assert (wrong_size.matches, wrong_size.mismatches) == (False, ("a: size expected 4 bytes, found 3",))
     assert only_md5.matches is True and only_md5.declared and only_md5.expected is None
-    assert (old_md5.matches, old_md5.md5_actual) == (True, f"dos2unix:{md5}")
     assert undeclared_wrong.matches is False and undeclared.matches is None and not undeclared.declared
     assert (gone.matches, gone.mismatches) == (False, ("gone does not exist",))
 
