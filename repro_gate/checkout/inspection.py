@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro_gate.checkout.git import GitFailed, config_names, git
+from repro_gate.checkout.git import GitFailed, WorkTree, config_names, git
 from repro_gate.errors import UsageError
 
 _REMOTE = re.compile(rb"remote\.(.+)\.url", re.DOTALL | re.IGNORECASE)
@@ -169,10 +169,10 @@ def _listed(root: Path, prefix: str) -> Iterator[str]:
             yield prefix + path
 
 
-def index_of(root: Path) -> list[Tracked]:
-    """The index: `mode blob stage TAB path`."""
+def index_of(root: Path, apart: WorkTree | None = None) -> list[Tracked]:
+    """The index (`mode blob stage TAB path`): the checkout's own, or one apart from it."""
     found: dict[str, Tracked] = {}
-    for line in git(root, "ls-files", "-z", "--stage").split(b"\0"):
+    for line in git(root, "ls-files", "-z", "--stage", apart=apart).split(b"\0"):
         if line:
             about, _, path = line.partition(b"\t")
             mode, blob, _ = about.decode("ascii").split(" ")
