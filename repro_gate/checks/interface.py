@@ -84,7 +84,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Finding:
     """What a check found. `kind`: `pass`; `fail` (declared and untrue, or shown to be broken: fails in every profile); `missing` (what a
     rerun needs is not there: warns in basic, fails in strict); `undeclared` (the spec never mentions it: skipped in basic, fails in
     strict); `notice` (worth knowing: warns in every profile); `skip` (nothing to look at)."""
@@ -95,12 +95,12 @@ class Outcome:
     remedy: str = ""
 
 
-passed = partial(Outcome, "pass")
-failed = partial(Outcome, "fail")
-missing = partial(Outcome, "missing")
-undeclared = partial(Outcome, "undeclared")
-noticed = partial(Outcome, "notice")
-skipped = partial(Outcome, "skip")
+passed = partial(Finding, "pass")
+failed = partial(Finding, "fail")
+missing = partial(Finding, "missing")
+undeclared = partial(Finding, "undeclared")
+noticed = partial(Finding, "notice")
+skipped = partial(Finding, "skip")
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Check:
     id: str
     title: str
     needs: str  # CHECKOUT or RUNS
-    look: Callable[[Evidence], Outcome]
+    look: Callable[[Evidence], Finding]
 
     @property
     def category(self) -> str:
@@ -120,18 +120,16 @@ class Check:
     def __call__(self, evidence: Evidence) -> CheckResult:
         """Look, and say the outcome as a status under the spec's profile and severities (waivers come later)."""
         found = self.look(evidence)
-        status = _status(found.kind, self.id, evidence.spec)
-        return CheckResult(
-            id=self.id, category=self.category, status=status, message=found.message, evidence=tuple(found.evidence), remedy=found.remedy
-        )
+        status, lines = _status(found.kind, self.id, evidence.spec), shortened(found.evidence)
+        return CheckResult(id=self.id, category=self.category, status=status, message=found.message, evidence=lines, remedy=found.remedy)
 
 
-def check(identifier: str, title: str, needs: str = RUNS) -> Callable[[Callable[[Evidence], Outcome]], Check]:
+def check(identifier: str, title: str, needs: str = RUNS) -> Callable[[Callable[[Evidence], Finding]], Check]:
     """Decorator: makes a function from evidence to outcome the check `identifier`."""
     return lambda look: Check(identifier, title, needs, look)
 
 
-def diverged_before(what: str, tensors: str, tally: Tally, first: Divergence | None) -> Outcome:
+def diverged_before(what: str, tensors: str, tally: Tally, first: Divergence | None) -> Finding:
     """`what` differs, and the runs had diverged in something else before: `tensors` are counted in `tally`, `first` is the divergence."""
     where = f"{first.kind} {first.name} at step {first.step}" if first is not None else "unknown"
     return noticed(
@@ -149,14 +147,9 @@ def by_loader(run: Run, seen: Callable[[Trace], Iterable[tuple[int, Seen]]]) -> 
             yield (f"{label}: loader {number}" if len(traced) > 1 else f"loader {number}"), item
 
 
-def shortened(items: Sequence[str], most: int = 99) -> tuple[str, ...]:
+def shortened(items: Sequence[str], most: int = RECORDED) -> tuple[str, ...]:
     """The first items, and how many more there are."""
     return tuple(items) if len(items) <= most else (*items[:most], f"… and {len(items) - most} more")
-
-
-def bounded(items: Sequence[str]) -> tuple[str, ...]:
-    """The items of evidence that the report is there to record: all of them, up to what untrusted code may fill it with."""
-    return shortened(items, RECORDED)
 
 
 def _status(kind: str, identifier: str, spec: Spec) -> str:
