@@ -90,7 +90,8 @@ def test_an_item_without_a_digest_takes_it_from_the_dvc_file_beside_it(tmp_path:
         ("", 1, "declaration", "names no outs"),
         ("outs: [\n", 2, "declaration", "cannot be read"),
         ("outs:\n- !!python/object:os.system {path: a}\n", 2, "declaration", "is not supported"),
-        ("a: &a [1, 2]\nb: [" + "*a, " * 9000 + "]\n", 2, "declaration", "aliases written out"),
+        ("a: &a [1, 2]\nb: [" + "*a, " * 9000 + "]\n", 2, "declaration", "aliases are not supported"),
+        ("outs: [" + "1, " * 10_000 + "]\n", 1, "declaration", "more than 10,000 values"),
         ("outs: " + "[" * 5000, 1, "declaration", "nested deeper than"),
     ],
 )
