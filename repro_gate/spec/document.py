@@ -155,21 +155,21 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[
     data: dict[str, Any] = {}
     for key_node, value_node in node.value:
         place, key = document.place(key_node.start_mark.line, key_node.start_mark.column), str(key_node.value)
-        here, wrong = path, ""
+        here, wrong = (*path, key), ""
         if not isinstance(key_node, yaml.ScalarNode):
-            wrong = "a key cannot be a list or a mapping, write `key: value` (and put text that holds braces in quotes)"
+            here, wrong = path, "a key cannot be a list or a mapping, write `key: value` (and put text that holds braces in quotes)"
         elif key == "<<" and key_node.style is None:
-            wrong = "merge keys (`<<`) are not supported, write the keys out"
+            here, wrong = path, "merge keys (`<<`) are not supported, write the keys out"
         elif not key or _unprintable(key):
-            wrong = "a key is empty or holds a character that does not print, write `key: value`"
+            here, wrong = path, "a key is empty or holds a character that does not print, write `key: value`"
         elif key in data:
-            here, first = (*path, key), document.keys[(*path, key)]
-            wrong = f"stands twice{f', first on line {first.line}' if first.line is not None else ''}, keep one"
+            first = document.keys[here].line
+            wrong = f"stands twice, first on line {first}, keep one" if first is not None else "stands twice, keep one"
         if wrong:
             document.problems.append(place.problem(here, wrong))
             continue
-        document.keys[(*path, key)] = place
-        data[key] = _value(value_node, (*path, key), document)
+        document.keys[here] = place
+        data[key] = _value(value_node, here, document)
     return data
 
 
