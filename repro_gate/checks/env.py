@@ -15,7 +15,8 @@ from packaging.utils import canonicalize_name
 from repro_gate.checks.interface import CHECKOUT, Evidence, Finding, check, failed, missing, noticed, passed, skipped, undeclared
 from repro_gate.compare.traces import processes
 from repro_gate.files import Unreadable, read_text
-from repro_gate.install.lockfiles import Lock, LockfileError, Pin, applies, kind_of, read_lock, same_version
+from repro_gate.install.lockfiles import Lock, Pin, applies, kind_of, read_lock, same_version
+from repro_gate.install.requirements import LockfileError
 from repro_gate.spec.errors import escaped
 from repro_gate.trace.model import Trace
 

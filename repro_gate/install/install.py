@@ -24,8 +24,9 @@ from repro_gate.data.cache import default_cache_path
 from repro_gate.errors import Inconclusive, UsageError, held
 from repro_gate.escape import for_terminal
 from repro_gate.files import Unreadable, read_text, remove_tree
-from repro_gate.install.base import base_of, double_scripts, show_base
-from repro_gate.install.lockfiles import MAX_BYTES, Lock, LockfileError, applies, read_lock, same_version
+from repro_gate.install.base_python import base_of, double_scripts, show_base
+from repro_gate.install.lockfiles import Lock, applies, read_lock, same_version
+from repro_gate.install.requirements import MAX_BYTES, LockfileError
 from repro_gate.install.uv import NoWheel, holds_credentials, install_command, pip_settings, run, uv_environment
 from repro_gate.runs.interpreter import training_interpreter
 from repro_gate.sandbox.identity import Isolation
