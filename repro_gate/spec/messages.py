@@ -1,6 +1,4 @@
-"""What the schema validator found, in sentences: the value that stands there, and what would be right.
-Pure functions, no I/O.
-"""
+"""What the schema validator found, in sentences: the value that stands there, and what would be right."""
 
 from __future__ import annotations
 
@@ -40,14 +38,15 @@ def problems_of(error: ValidationError, document: Document, base: KeyPath = ()) 
             yield _key_place(document, path).problem((*path, key), f"is missing, add {_example((*path, key), key)}")
     elif rule == "oneOf" and "required" in value[0]:
         names = [name for branch in value for name in branch["required"]]
-        yield _one_of_keys(path, found, names, document)
+        choices = f"needs {_listed([f'`{name}`' for name in names], 'or')}, such as {_example(path)}"
+        is_both = any(name in found for name in names)
+        yield _exclusive(path, names, document) if is_both else _key_place(document, path).problem(path, choices)
     elif rule == "not" and not value:
         yield _key_place(document, path).problem(path, _forbidden(error))
     elif rule == "not":
         yield _exclusive(path, [*value["required"]], document)
     elif rule == "uniqueItems":
-        for index in _repeated(found):
-            yield value_place(document, (*path, index)).problem((*path, index), f"{shown(found[index])} stands twice, keep one")
+        yield value_place(document, path).problem(path, f"{shown(found[path[-1]])} stands twice, keep one")
     elif rule in ("oneOf", "anyOf") and isinstance(found, dict) and (inner := _mapping_branch(error)):
         for part in inner:
             yield from problems_of(part, document, path)
@@ -80,21 +79,24 @@ def _key_place(document: Document, path: KeyPath) -> Place:
 
 def _wrong_value(found: Any, said: Schema, path: KeyPath, document: Document) -> str:
     sentence = f"found {shown(found)}" if found is not None else "has no value"
-    close = _close_value(found, said.get("enum", ()))
-    wanted = f"did you mean `{close}`?" if close else f"wanted {_wanted(said, found)}"
+    names = {name.lower(): name for name in said.get("enum", ())}
+    close = difflib.get_close_matches(shortened(found).lower(), names, 1, CLOSE_VALUE) if isinstance(found, str) else []
+    wanted = f"did you mean `{names[close[0]]}`?" if close else f"wanted {_wanted(said, found)}"
     example = f", such as {_example(path)}" if said.get("type") in ("array", "object") else ""
     return f"{sentence}, {wanted}{example}{_hint(found, said, document.literals.get(path, ''))}"
 
 
 def _wanted(said: Schema, found: object) -> str:
     """What would be right, from the subschema that refused the value."""
+    kind, most = said.get("type"), said.get("maximum")
     if "const" in said:
         return f"the number {said['const']}"
     if "enum" in said and len(said["enum"]) <= LISTED:
         return _listed([f"`{name}`" for name in said["enum"]], "or")
-    kind = said.get("type")
     if kind in ("integer", "number"):
-        return _wanted_number(said, found)
+        is_high = isinstance(found, (int, float)) and most is not None and found > most
+        limit = f"at most {most}" if is_high else f"{said['minimum']} or more"
+        return f"a {'whole ' if kind == 'integer' else ''}number, {limit}"
     if kind == "boolean":
         return "`true` or `false`"
     if kind == "array":
@@ -103,14 +105,6 @@ def _wanted(said: Schema, found: object) -> str:
         keys = [f"`{key}`" for key in said.get("required", ())]
         return f"a mapping with {_listed(keys, 'and')}" if keys else "a mapping"
     return str(said["title"]) if isinstance(kind, str) or kind is None else "text or a number"
-
-
-def _wanted_number(said: Schema, found: object) -> str:
-    noun = "a whole number" if said["type"] == "integer" else "a number"
-    least, most = said.get("minimum"), said.get("maximum")
-    if isinstance(found, (int, float)) and most is not None and found > most:
-        return f"{noun}, at most {most}"
-    return f"{noun}, {least} or more"
 
 
 def _hint(found: object, said: Schema, literal: str) -> str:
@@ -135,7 +129,8 @@ def _unknown(path: KeyPath, key: str, said: Schema) -> str:
     if not allowed:
         return f"unknown key, `{dotted(path)}` takes no keys"
     plain = shortened(key).lower().replace("_", "-")
-    homes = ["at the top level" if not home else f"under `{'.'.join(home)}`" for home in _homes(plain)]
+    paths = [path[:-1] for path, _ in every_key() if path[-1] == plain and "[]" not in path]
+    homes = ["at the top level" if not home else f"under `{'.'.join(home)}`" for home in paths]
     close = difflib.get_close_matches(plain, allowed, 1, CLOSE_KEY)
     if close and not (homes and close[0] != plain):
         return f"unknown key, did you mean `{close[0]}`?"
@@ -144,20 +139,9 @@ def _unknown(path: KeyPath, key: str, said: Schema) -> str:
     return f"unknown key, allowed here: {', '.join(allowed)}"
 
 
-def _homes(key: str) -> list[tuple[str, ...]]:
-    return [path[:-1] for path, _ in every_key() if path[-1] == key and "[]" not in path]
-
-
 def _extra(found: dict[str, Any], said: Schema) -> list[str]:
     patterns = [re.compile(pattern) for pattern in said.get("patternProperties", ())]
     return [key for key in found if key not in said.get("properties", ()) and not any(pattern.search(key) for pattern in patterns)]
-
-
-def _one_of_keys(path: KeyPath, found: dict[str, Any], names: list[str], document: Document) -> Problem:
-    if any(name in found for name in names):
-        return _exclusive(path, names, document)
-    choices = _listed([f"`{name}`" for name in names], "or")
-    return _key_place(document, path).problem(path, f"needs {choices}, such as {_example(path)}")
 
 
 def _exclusive(path: KeyPath, names: list[str], document: Document) -> Problem:
@@ -178,16 +162,6 @@ def _forbidden(error: ValidationError) -> str:
     return f"has no meaning beside {beside}, leave one of them out"
 
 
-def _repeated(items: list[Any]) -> Iterator[int]:
-    """Where a number stands that stood before."""
-    seen: set[float] = set()
-    for index, item in enumerate(items):
-        if isinstance(item, (int, float)):
-            if item in seen:
-                yield index
-            seen.add(item)
-
-
 def _mapping_branch(error: ValidationError) -> list[ValidationError]:
     """Of a choice that failed, the errors of the branch that is a mapping."""
     branches: Any = error.validator_value
@@ -195,25 +169,13 @@ def _mapping_branch(error: ValidationError) -> list[ValidationError]:
     return [part for part in error.context or () if index is not None and part.schema_path[0] == index]
 
 
-def _close_value(found: object, names: Sequence[str]) -> str:
-    lower = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(shortened(found).lower(), lower, 1, CLOSE_VALUE) if isinstance(found, str) else []
-    return lower[close[0]] if close else ""
-
-
 def _example(path: KeyPath, key: str = "") -> str:
     """A piece of YAML that would be right: the first example of the key, or of the list that holds the entry."""
-    said = property_at(path) or {}
-    name = key or next((str(part) for part in reversed(path) if isinstance(part, str)), "")
-    if not said.get("examples") and path and isinstance(path[-1], int):
-        return f"`{_flow(_example_entry(path))}`"
-    example = _flow(said["examples"][0]) if said.get("examples") else "…"
-    return f"`{name}: {example}`" if name else f"`{example}`"
-
-
-def _example_entry(path: KeyPath) -> Any:
-    examples = (property_at(path[:-1]) or {}).get("examples", [[{}]])
-    return examples[0][0]
+    said, name = property_at(path) or {}, key or next((str(part) for part in reversed(path) if isinstance(part, str)), "")
+    examples = said.get("examples", ["…"])
+    if "examples" not in said and path and isinstance(path[-1], int):
+        return f"`{_flow((property_at(path[:-1]) or {}).get('examples', [[{}]])[0][0])}`"
+    return f"`{name}: {_flow(examples[0])}`" if name else f"`{_flow(examples[0])}`"
 
 
 def _flow(value: Any) -> str:

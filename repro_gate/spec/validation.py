@@ -1,6 +1,5 @@
-"""The document compared with the schema, and the few rules that a schema cannot say.
-jsonschema is imported on first use, so that commands without a spec do not pay for it.
-"""
+"""The document compared with the schema, and the few rules that a schema cannot say. jsonschema is imported on first use, so that commands
+without a spec do not pay for it."""
 
 from __future__ import annotations
 
@@ -86,9 +85,12 @@ def _validator() -> Validator:
 
     def unique(_validator: Any, wanted: bool, found: object, _schema: Mapping[str, Any]) -> Iterator[ValidationError]:
         """In linear time; only seeds carry it, and what is not a number is said by `items`."""
-        numbers = [item for item in found if isinstance(item, (int, float))] if isinstance(found, list) else []
-        if wanted and len(set(numbers)) < len(numbers):
-            yield ValidationError("unique")
+        seen = set[float]()
+        for index, item in enumerate(found) if wanted and isinstance(found, list) else ():
+            if isinstance(item, (int, float)):
+                if item in seen:
+                    yield ValidationError("unique", path=[index])
+                seen.add(item)
 
     exact = extend(Draft202012Validator, {"pattern": pattern, "uniqueItems": unique})  # type: ignore[no-untyped-call]  # bare in the stubs
     validator: Validator = exact(schema(), format_checker=FormatChecker(formats=["date"]))
