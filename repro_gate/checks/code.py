@@ -62,11 +62,8 @@ def tree_clean(evidence: Evidence) -> Finding:
     if evidence.commit is None:
         return skipped("there is no commit to compare the tree with")
     if evidence.uncommitted:
-        return missing(
-            f"{len(evidence.uncommitted)} uncommitted paths are part of what runs",
-            evidence.uncommitted,
-            "commit them, or add them to .gitignore if training does not need them",
-        )
+        remedy = "commit them, or add them to .gitignore if training does not need them"
+        return missing(f"{len(evidence.uncommitted)} uncommitted paths are part of what runs", evidence.uncommitted, remedy)
     return passed("nothing is uncommitted")
 
 
@@ -141,11 +138,9 @@ def pristine_workspace(evidence: Evidence) -> Finding:
     bad = [run for run in evidence.runs if not run.good]
     absent = files_of_this_machine(evidence)
     if absent:
-        return failed(
-            f"a run crashed for want of {len(absent)} files that are in this checkout and in no clone: git does not track them",
-            [f"{path} (not found by {name})" for path, name in absent.items()],
-            "track it with git, declare it under `data:`, or let train.run make it",
-        )
+        message = f"a run crashed for want of {len(absent)} files that are in this checkout and in no clone: git does not track them"
+        remedy = "track it with git, declare it under `data:`, or let train.run make it"
+        return failed(message, [f"{path} (not found by {name})" for path, name in absent.items()], remedy)
     if not evidence.runs or bad:
         return skipped("no run came to its end", tuple(run.problem for run in bad[:3]))
     return passed(f"each of {len(evidence.runs)} runs started in a fresh copy of {evidence.files} files")
@@ -159,23 +154,17 @@ def imports_checkout(evidence: Evidence) -> Finding:
     found = imported_from_elsewhere(evidence, evidence.runs)
     if found.copies:
         names = " ".join(sorted({item.distribution for item in found.copies}))
-        return failed(
-            f"training imported another copy of what the checkout holds ({names}), not the code under test",
-            [*found.told(found.copies), *found.told(found.others), *found.told(found.ignored)],
-            f"install it as a link to the checkout (`pip install -e .`), or `pip uninstall {names}` if the command finds it without",
-        )
+        message = f"training imported another copy of what the checkout holds ({names}), not the code under test"
+        remedy = f"install it as a link to the checkout (`pip install -e .`), or `pip uninstall {names}` if the command finds it without"
+        return failed(message, [*found.told(found.copies), *found.told(found.others), *found.told(found.ignored)], remedy)
     if found.others:
-        return failed(
-            f"training imported {len(found.others)} modules from the original checkout instead of the run's own workspace",
-            [*found.told(found.others), *found.told(found.ignored)],
-            "name no absolute path of the checkout in sys.path, PYTHONPATH or the command: relative paths find the workspace",
-        )
+        message = f"training imported {len(found.others)} modules from the original checkout instead of the run's own workspace"
+        remedy = "name no absolute path of the checkout in sys.path, PYTHONPATH or the command: relative paths find the workspace"
+        return failed(message, [*found.told(found.others), *found.told(found.ignored)], remedy)
     if found.ignored:
-        return missing(
-            f"training imported {len(found.ignored)} modules that git ignores, so no clone has them and no hash covers them",
-            found.told(found.ignored),
-            "build them in `train.run`, install them as a package of the lockfile, or build them anew before each gate run",
-        )
+        message = f"training imported {len(found.ignored)} modules that git ignores, so no clone has them and no hash covers them"
+        remedy = "build them in `train.run`, install them as a package of the lockfile, or build them anew before each gate run"
+        return missing(message, found.told(found.ignored), remedy)
     return passed("what training imported of the checkout came from the run's own workspace")
 
 

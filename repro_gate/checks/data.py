@@ -52,11 +52,8 @@ def checksums(evidence: Evidence) -> Finding:
         return failed(", and ".join(counted), lines, remedy)
     bare = [item for item in evidence.data if not item.declared]
     if bare:
-        return missing(
-            f"{len(bare)} declared items have no sha256",
-            [f"{item.path}: sha256 {item.actual}" for item in bare],
-            "add the sha256 shown to the spec",
-        )
+        remedy = "add the sha256 shown to the spec"
+        return missing(f"{len(bare)} declared items have no sha256", [f"{item.path}: sha256 {item.actual}" for item in bare], remedy)
     return passed(f"{len(evidence.data)} declared items have their digests", [_verified(item) for item in evidence.data])
 
 
@@ -139,11 +136,9 @@ def no_leftovers(evidence: Evidence) -> Finding:
     if found:
         count = len({item.path for item in found})
         lines = [f"{with_line(item)}: read by {', '.join(names)}" for item, names in found.items()]
-        return failed(
-            f"runs read {count} files left over from an earlier run of this gate run, so equal results show nothing",
-            sorted(lines),
-            "write below the working directory, HOME or TMPDIR (each run has its own), or declare the files under `data:`",
-        )
+        message = f"runs read {count} files left over from an earlier run of this gate run, so equal results show nothing"
+        remedy = "write below the working directory, HOME or TMPDIR (each run has its own), or declare the files under `data:`"
+        return failed(message, sorted(lines), remedy)
     return passed("no run read what an earlier one had left behind")
 
 
@@ -156,11 +151,8 @@ def no_network(evidence: Evidence) -> Finding:
         return skipped("no run was traced")
     addresses = sorted({address for run in evidence.runs for trace in run.traces for address in trace.network})
     if addresses:
-        return missing(
-            "training connected to other machines, whose answers can change",
-            addresses,
-            "declare the data under `data:`, and turn telemetry off through train.env",
-        )
+        remedy = "declare the data under `data:`, and turn telemetry off through train.env"
+        return missing("training connected to other machines, whose answers can change", addresses, remedy)
     return passed("no training process connected to another machine")
 
 
@@ -218,11 +210,8 @@ def batches_equal(evidence: Evidence) -> Finding:
     count = sum(block.kind == "batch" for run in evidence.pair[:1] for trace in run.traces for block in trace.blocks)
     first = evidence.comparison.first_divergence if evidence.comparison else None
     if tally.differing and first is not None and (first.kind == "batch"):
-        return failed(
-            f"the runs were handed different batches from step {first.step} on",
-            (first.name,),
-            "seed the sampler and the augmentation from the run's seed",
-        )
+        remedy = "seed the sampler and the augmentation from the run's seed"
+        return failed(f"the runs were handed different batches from step {first.step} on", (first.name,), remedy)
     if tally.differing:
         return diverged_before("batches differ", "tensors of batches", tally, first)
     return passed(f"{count} batches were equal, in content and order")

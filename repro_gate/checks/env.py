@@ -49,11 +49,8 @@ def lockfile(evidence: Evidence) -> Finding:
     except LockfileError as error:
         return failed(f"the declared lockfile cannot be used: {error}", (str(error),), "commit it, or correct env.lockfile")
     if lock.faults:
-        return missing(
-            f"{declared} leaves {len(lock.faults)} entries open, so a rerun may install other files",
-            lock.faults,
-            "lock with hashes, such as `uv pip compile --generate-hashes` or `uv lock`",
-        )
+        remedy = "lock with hashes, such as `uv pip compile --generate-hashes` or `uv lock`"
+        return missing(f"{declared} leaves {len(lock.faults)} entries open, so a rerun may install other files", lock.faults, remedy)
     untracked = [path for path in lock.files if evidence.tracked is not None and path not in evidence.tracked]
     if untracked:
         return missing("the lockfile is not tracked by git, so a checkout lacks it", untracked, f"run `git add {untracked[0]}`")
@@ -77,11 +74,8 @@ def installed(evidence: Evidence) -> Finding:
     found = compare_with_lock(imported, lock, own_names(root, folder, root=root), python)
     if found.differing or found.absent:
         lines = [*(f"{line}, imported" for line in found.differing), *(f"{line} is not in the lock" for line in found.absent)]
-        return failed(
-            f"training imported {len(lines)} distributions that {declared} does not pin so",
-            lines,
-            f"install from {declared} alone, or lock again and commit it",
-        )
+        remedy = f"install from {declared} alone, or lock again and commit it"
+        return failed(f"training imported {len(lines)} distributions that {declared} does not pin so", lines, remedy)
     if found.open:
         return missing(f"{declared} names {len(found.open)} imported distributions without a version", found.open, "pin them by ==")
     return passed(f"{len(found.equal)} imported distributions have the version of {declared}", found.equal)
@@ -106,11 +100,8 @@ def image_digest(evidence: Evidence) -> Finding:
         message = "the image is declared by digest, and nothing shows that training runs in it"
         return missing(message, (declared,), "run the gate inside that image, or waive this check with a reason")
     if wanted[1].lower() != known[1].lower():
-        return failed(
-            "the gate runs in another image than the declared one",
-            (f"declared {declared}", f"running {running}"),
-            "correct env.image, or run in it",
-        )
+        remedy = "correct env.image, or run in it"
+        return failed("the gate runs in another image than the declared one", (f"declared {declared}", f"running {running}"), remedy)
     return passed("the gate runs in the declared image", (declared,))
 
 
@@ -149,11 +140,8 @@ def cublas_workspace(evidence: Evidence) -> Finding:
     ]
     allowed = next((item for item in evidence.spec.determinism.allow if item.flag == _CUBLAS), None)
     if wrong and allowed:
-        return noticed(
-            f"{_CUBLAS} was off when CUDA started, as determinism.allow says: {allowed.reason}",
-            wrong,
-            "none while the flag is under determinism.allow",
-        )
+        remedy = "none while the flag is under determinism.allow"
+        return noticed(f"{_CUBLAS} was off when CUDA started, as determinism.allow says: {allowed.reason}", wrong, remedy)
     if wrong:
         message = f"{_CUBLAS} did not hold {' or '.join(_CUBLAS_VALUES)} when CUDA started, so cuBLAS may choose other sums"
         return failed(message, wrong, "do not unset or change it in the training code or in train.env before CUDA starts")

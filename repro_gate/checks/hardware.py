@@ -55,20 +55,14 @@ def same_for_all(evidence: Evidence) -> Finding:
         return skipped("no run was traced")
     lines = list(_differences(dict(traced)))
     if lines:
-        return failed(
-            "processes ran on different hardware, whose rounding differs",
-            lines,
-            "give every rank and every run the same GPU model, and pin the thread count (OMP_NUM_THREADS under train.env)",
-        )
+        remedy = "give every rank and every run the same GPU model, and pin the thread count (OMP_NUM_THREADS under train.env)"
+        return failed("processes ran on different hardware, whose rounding differs", lines, remedy)
     mixed = sorted(
         {model for _, trace in evidence.trained if len(models := _visible_models(trace, evidence.machine)) > 1 for model in models}
     )
     if mixed:
-        return noticed(
-            f"training sees GPUs of {len(mixed)} models, and which of them it takes may change between runs",
-            mixed,
-            "set CUDA_VISIBLE_DEVICES in train.env to GPUs of one model",
-        )
+        remedy = "set CUDA_VISIBLE_DEVICES in train.env to GPUs of one model"
+        return noticed(f"training sees GPUs of {len(mixed)} models, and which of them it takes may change between runs", mixed, remedy)
     return passed(f"{len(traced)} processes had the same device and threads", [f"{key} {value}" for key, value in traced[0][1].items()])
 
 
@@ -108,11 +102,9 @@ def alone(evidence: Evidence) -> Finding:
     if others is None:
         return skipped("nobody could look at who else uses the GPUs: nvidia-smi is not there or does not answer")
     if others:
-        return noticed(
-            f"{len(others)} other processes computed on the GPUs before or after the timed runs, so the times may be theirs too",
-            others,
-            "end them, or give the job a GPU of its own; the bits do not depend on it, determinism_cost_pct does",
-        )
+        message = f"{len(others)} other processes computed on the GPUs before or after the timed runs, so the times may be theirs too"
+        remedy = "end them, or give the job a GPU of its own; the bits do not depend on it, determinism_cost_pct does"
+        return noticed(message, others, remedy)
     return passed("no other process computed on the GPUs before and after the timed runs")
 
 

@@ -132,11 +132,9 @@ def check(identifier: str, title: str, needs: str = RUNS) -> Callable[[Callable[
 def diverged_before(what: str, tensors: str, tally: Tally, first: Divergence | None) -> Finding:
     """`what` differs, and the runs had diverged in something else before: `tensors` are counted in `tally`, `first` is the divergence."""
     where = f"{first.kind} {first.name} at step {first.step}" if first is not None else "unknown"
-    return noticed(
-        f"{what}, after the runs had diverged for another reason",
-        (f"{tally.differing} of {tally.tensors} {tensors} differ; first divergence: {where}",),
-        "mend the first divergence",
-    )
+    message = f"{what}, after the runs had diverged for another reason"
+    remedy = "mend the first divergence"
+    return noticed(message, (f"{tally.differing} of {tally.tensors} {tensors} differ; first divergence: {where}",), remedy)
 
 
 def by_loader(run: Run, seen: Callable[[Trace], Iterable[tuple[int, Seen]]]) -> Iterator[tuple[str, Seen]]:

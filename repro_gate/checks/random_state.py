@@ -29,11 +29,8 @@ def flags_effective(evidence: Evidence) -> Finding:
         return skipped("no step was taken under the flags")
     lines, moot_lines = undone_lines(runs)
     if lines:
-        return failed(
-            "training code changed a determinism flag",
-            lines,
-            "remove the line; if the flag must stay as it is there, name it under determinism.allow with a reason",
-        )
+        remedy = "remove the line; if the flag must stay as it is there, name it under determinism.allow with a reason"
+        return failed("training code changed a determinism flag", lines, remedy)
     if not any(settings for run in runs for trace in run.traces for settings in trace.settings):
         return skipped("the training does not use torch, so no flag of torch was read back")
     undone = [(item, trace) for run in runs for trace in run.traces if trace.trained for item in trace.undone if item.step >= 0]
@@ -73,11 +70,8 @@ def generators_equal(evidence: Evidence) -> Finding:
     if not tally.differing:
         return passed(f"{tally.tensors} generators were in the same state in both runs, at every step")
     if first is not None and first.kind == "rng":
-        return failed(
-            f"the {first.name} generator's state differs from step {first.step} on",
-            (f"step {first.step}",),
-            "something draws a number of values, or seeds, that depends on more than the seed",
-        )
+        remedy = "something draws a number of values, or seeds, that depends on more than the seed"
+        return failed(f"the {first.name} generator's state differs from step {first.step} on", (f"step {first.step}",), remedy)
     if first is not None:
         return diverged_before("generator states differ", "generators", tally, first)
     message = "generators were in different states in the two runs, and no recorded number depends on it"
@@ -200,11 +194,8 @@ def workers_seeded(evidence: Evidence) -> Finding:
         f"{name}: {_seed_of(one)}, then {_seed_of(two)}" for name in names if _differs(one := first.get(name), two := second.get(name))
     ]
     if apart:
-        return failed(
-            "DataLoader workers were seeded differently in the two runs",
-            apart,
-            "pass `generator=torch.Generator().manual_seed(seed)` to the DataLoader, and the same num_workers in every run",
-        )
+        remedy = "pass `generator=torch.Generator().manual_seed(seed)` to the DataLoader, and the same num_workers in every run"
+        return failed("DataLoader workers were seeded differently in the two runs", apart, remedy)
     unread = [name for name in names if first[name].base_seed is None or second[name].base_seed is None]
     if unread:
         return missing(
@@ -212,10 +203,8 @@ def workers_seeded(evidence: Evidence) -> Finding:
             unread,
             "use torch.utils.data.DataLoader itself, or name the check under checklist.waive with the reason why its workers draw nothing",
         )
-    return passed(
-        f"the workers of {len(names)} DataLoaders had the same base seed in both runs",
-        [f"{name}: {_seed_of(first[name])}" for name in names],
-    )
+    message = f"the workers of {len(names)} DataLoaders had the same base seed in both runs"
+    return passed(message, [f"{name}: {_seed_of(first[name])}" for name in names])
 
 
 def _differs(one: LoaderSeen | None, two: LoaderSeen | None) -> bool:
@@ -254,11 +243,8 @@ def operators_deterministic(evidence: Evidence) -> Finding:
     """With `torch.use_deterministic_algorithms` on, and not to warn alone, torch raises at such an operator; readings say if it was."""
     refused = [run for run in evidence.runs if run.reason_id == NO_DETERMINISTIC]
     if refused:
-        return failed(
-            refused[0].problem,
-            list(dict.fromkeys(_refusal(run) for run in refused)),
-            "replace the operator, or name torch.use_deterministic_algorithms under determinism.allow with a reason",
-        )
+        remedy = "replace the operator, or name torch.use_deterministic_algorithms under determinism.allow with a reason"
+        return failed(refused[0].problem, list(dict.fromkeys(_refusal(run) for run in refused)), remedy)
     runs = _deterministic(evidence)
     readings = [trace.settings[mark.flags] for run in runs for trace in run.traces for mark in trace.steps]
     if not readings:
@@ -269,11 +255,8 @@ def operators_deterministic(evidence: Evidence) -> Finding:
     off = sum(reading.get(ALGORITHMS) is not True or bool(reading.get(WARN_ONLY)) for reading in readings)
     if off:
         reason = f"the spec leaves it off: {allowed.reason}" if allowed else "training code switched it off"
-        return missing(
-            f"torch refused no operator at {off} of {len(readings)} steps, so none was checked",
-            (f"{ALGORITHMS} was off ({reason})",),
-            "leave the flag on, and give what it refuses a deterministic form",
-        )
+        message = f"torch refused no operator at {off} of {len(readings)} steps, so none was checked"
+        return missing(message, (f"{ALGORITHMS} was off ({reason})",), "leave the flag on, and give what it refuses a deterministic form")
     return passed(f"torch ran {len(readings)} steps and refused no operator")
 
 
