@@ -189,11 +189,8 @@ def remove_tree(path: Path) -> None:
             os.close(top)
         os.rmdir(path)
     except OSError as error:
-        raise Inconclusive(
-            f"cannot remove {path}: {error.strerror or error}",
-            reason_id="workspace/not-removed",
-            remedy="remove it by hand (as the user who owns what is left in it) and run again",
-        ) from error
+        remedy = "remove it by hand (as the user who owns what is left in it) and run again"
+        raise Inconclusive(f"cannot remove {path}: {error.strerror or error}", reason_id="workspace/not-removed", remedy=remedy) from error
 
 
 def _empty(folder: int, top: int, numbers: Iterator[int], level: int = 0) -> None:

@@ -31,11 +31,8 @@ def commit_of(root: Path, ref: str, option: str) -> str:
         return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}").strip().decode("ascii")
     except GitFailed:
         name = ref.removeprefix("refs/remotes/").removeprefix("origin/")
-        raise UsageError(
-            f"{option} {ref}: no such commit in {root}",
-            remedy=f"fetch it first (`git fetch origin {name}`; in a workflow: actions/checkout with `fetch-depth: 0`)",
-            reason_id="usage/ref",
-        ) from None
+        remedy = f"fetch it first (`git fetch origin {name}`; in a workflow: actions/checkout with `fetch-depth: 0`)"
+        raise UsageError(f"{option} {ref}: no such commit in {root}", remedy=remedy, reason_id="usage/ref") from None
 
 
 def merge_base(root: Path, commit: str) -> str:
