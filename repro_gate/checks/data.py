@@ -21,14 +21,11 @@ from repro_gate.checks.interface import (
 from repro_gate.checks.opened import declared_paths, folded, is_source, left_over, misplaced, opened, unlisted, with_line
 from repro_gate.checks.revisions import LOOSE, MAX_FILE_BYTES, MAX_FILES, PINNED, UNRESOLVED, find_revisions
 from repro_gate.data.declared import DataFinding
-from repro_gate.data.formats import quoted, wrong_digest
 from repro_gate.files import Unreadable, read_text
 from repro_gate.runs.launch import Run
-from repro_gate.spec.model import DataItem
 from repro_gate.trace.format import RECORD_BYTES
 
 _HUB_CACHE = re.compile(r"/(?:models|datasets|spaces)--([^/]+)/snapshots/([0-9a-f]{40})/")
-_TAKE_AGAIN = "take the digest again: `sha256sum FILE`"
 _PIN = (
     'name the commit: `revision="<40 digits>"` (`git ls-remote https://huggingface.co/OWNER/NAME HEAD` prints it, for a dataset with '
     'datasets/OWNER/NAME); for torch.hub `"owner/repo:<40 digits>"` with skip_validation=True; for timm `"hf_hub:owner/name@<40 digits>"`; '
@@ -72,25 +69,11 @@ def _verified(item: DataFinding) -> str:
 def digest_length(evidence: Evidence) -> Finding:
     """A digest that was cut off, or taken with another algorithm, can match nothing, so nothing was verified against it."""
     problems = [item for item in evidence.data_problems if item.kind == "digest"]
-    digests = [(item, *digest) for item in evidence.spec.data for digest in _digests(item)]
-    told = [(f"{item.where}: {item.message}", item.remedy) for item in problems]
-    found = [
-        (f"{quoted(item.source or item.path)}: {wrong_digest(*digest)}", _TAKE_AGAIN) for item, *digest in digests if wrong_digest(*digest)
-    ]
-    wrong = dict([*found, *told])
-    if wrong:
-        return failed(f"{len(wrong)} declared digests are none of their algorithm", list(wrong), next(iter(wrong.values())))
-    if not digests:
-        return skipped("no digest is declared")
-    return passed(f"{len(digests)} declared digests have the length of their algorithm")
-
-
-def _digests(item: DataItem) -> Iterator[tuple[str, str]]:
-    """Algorithm and hexadecimal digits of what is declared; DVC's mark of a folder's listing is cut off."""
-    if item.sha256 is not None:
-        yield "sha256", item.sha256
-    if item.md5 is not None:
-        yield "md5", item.md5.removesuffix(".dir")
+    if problems:
+        lines = [f"{item.where}: {item.message}" for item in problems]
+        return failed(f"{len(problems)} declared digests are none of their algorithm", lines, problems[0].remedy)
+    digests = sum((item.sha256 is not None) + (item.md5 is not None) for item in evidence.spec.data)
+    return passed(f"{digests} declared digests have the length of their algorithm") if digests else skipped("no digest is declared")
 
 
 @check("data/unchanged", "No run wrote to declared data.")
