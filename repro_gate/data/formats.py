@@ -232,21 +232,14 @@ def _local(url: str, name: str, folder: Path) -> str | None:
     """The path that a URL stands for: itself if it is relative, for one on the web the file of that name beside the metadata."""
     if not _SCHEME.match(url):
         plain = unquote(url)
-        return plain if plain != url and not _is_there(folder, url) and _is_there(folder, plain) else url
+        return plain if plain != url and not os.path.exists(folder / url) and os.path.exists(folder / plain) else url
     if not url.lower().startswith(("http:", "https:")):
         return None
     try:
         last = unquote(urlsplit(url).path.rpartition("/")[2])
     except ValueError:
         last = ""
-    return next((one for one in (name, last) if one not in ("", ".", "..") and "/" not in one and _is_there(folder, one)), None)
-
-
-def _is_there(folder: Path, name: str) -> bool:
-    try:
-        return os.path.exists(folder / name)
-    except ValueError:  # a NUL, or half a character
-        return False
+    return next((one for one in (name, last) if one not in ("", ".", "..") and "/" not in one and os.path.exists(folder / one)), None)
 
 
 def _digests(entry: _Entry, found: Found) -> dict[str, str]:
