@@ -178,7 +178,7 @@ def _make(place: Path, spec: Spec, lock: Lock, texts: Mapping[str, str], outer: 
     _write(place / "names.json", json.dumps(sorted({pin.name for pin in lock.pins})), place)
     python = training_interpreter(spec, {"PATH": os.defpath, **outer})
     uv, base = _reachable_uv(place, isolation), base_of(python, place / "names.json", outer, isolation)
-    excluded = [name for name, version in base.installed.items() if _pins(lock, name, version, base.python)]
+    excluded = [name for name, version in base.installed.items() if version and _pins(lock, name, version, base.python)]
     _write(place / "excluded.txt", "".join(f"{name}\n" for name in sorted(excluded)), place)
     folder = place if isolation.own_user else Path(os.path.realpath(spec.path.parent)) / os.path.dirname(spec.env.lockfile or "")
     for builds in (True,) if from_source else (False, True):
