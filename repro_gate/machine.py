@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import subprocess
-import sys
 from collections.abc import Collection
 from pathlib import Path
 
@@ -149,8 +148,6 @@ def _with_descendants(own: Collection[int]) -> set[int]:
 
 def _cpu_model() -> str:
     """The name that the processor gives itself; on ARM, which gives none, the numbers that stand for it. Several are joined by ` + `."""
-    if sys.platform == "darwin":
-        return _sysctl("machdep.cpu.brand_string")
     entries = [
         {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in entry.splitlines())}
         for entry in _text(_CPUINFO).split("\n\n")
@@ -170,8 +167,6 @@ def _memory() -> str:
 
 
 def _system() -> str:
-    if sys.platform == "darwin":
-        return f"macOS {platform.mac_ver()[0]}"
     with contextlib.suppress(OSError):
         return platform.freedesktop_os_release().get("PRETTY_NAME", "")
     return platform.system()
@@ -187,12 +182,6 @@ def _kernel_driver() -> str:
     """The version of the NVIDIA kernel module that is loaded: `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug …`."""
     found = _VERSION.search(_text(_DRIVER).partition("\n")[0])
     return found.group() if found else ""
-
-
-def _sysctl(name: str) -> str:
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=False).stdout.strip()
-    return ""
 
 
 def _text(path: Path) -> str:

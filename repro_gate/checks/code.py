@@ -146,11 +146,9 @@ def pristine_workspace(evidence: Evidence) -> Finding:
     return passed(f"each of {len(evidence.runs)} runs started in a fresh copy of {evidence.files} files")
 
 
-@check("code/imports-checkout", "Every module of the checkout that training imported came from the run's own workspace.")
+@check("code/imports-checkout", "Every module of the checkout that training imported came from the run's own workspace.", traced=True)
 def imports_checkout(evidence: Evidence) -> Finding:
     """Modules with a file in the original checkout, or in an installed copy of what the checkout holds, at the end of each process."""
-    if not evidence.trained:
-        return skipped("no run was traced")
     found = imported_from_elsewhere(evidence, evidence.runs)
     if found.copies:
         names = " ".join(sorted({item.distribution for item in found.copies}))

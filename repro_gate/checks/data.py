@@ -88,11 +88,9 @@ def unchanged(evidence: Evidence) -> Finding:
     return passed("declared data is as it was before the runs")
 
 
-@check("data/undeclared-reads", "Every data file outside the checkout that training read is declared under `data:`.")
+@check("data/undeclared-reads", "Every data file outside the checkout that training read is declared under `data:`.", traced=True)
 def no_undeclared_reads(evidence: Evidence) -> Finding:
     """Files there before the run and opened for reading (by Python's audit hook), outside the workspace, no source or settings."""
-    if not evidence.trained:
-        return skipped("no run was traced")
     outside = [item for _, item in sorted(opened(evidence).items()) if not item.inside]
     found = [item for item in outside if not is_source(item.path)]
     cut = unlisted(evidence)
@@ -110,11 +108,9 @@ def no_undeclared_reads(evidence: Evidence) -> Finding:
     return passed(f"training read no undeclared file outside the checkout{besides}")
 
 
-@check("data/leftovers", "No run read a file that an earlier run of the same gate run had made or changed.")
+@check("data/leftovers", "No run read a file that an earlier run of the same gate run had made or changed.", traced=True)
 def no_leftovers(evidence: Evidence) -> Finding:
     """Files outside workspace, HOME and TMPDIR that were made or changed after the gate run began and before the run that read them."""
-    if not evidence.trained:
-        return skipped("no run was traced")
     found = left_over(evidence.runs)
     if found:
         count = len({item.path for item in found})
@@ -126,12 +122,12 @@ def no_leftovers(evidence: Evidence) -> Finding:
 
 
 @check(
-    "data/no-network", "No training process opened a connection to another machine (seen by Python's audit hook; loopback does not count)."
+    "data/no-network",
+    "No training process opened a connection to another machine (seen by Python's audit hook; loopback does not count).",
+    traced=True,
 )
 def no_network(evidence: Evidence) -> Finding:
     """Connections of every traced process of every run; what native code opens by itself is not seen."""
-    if not evidence.trained:
-        return skipped("no run was traced")
     addresses = sorted({address for run in evidence.runs for trace in run.traces for address in trace.network})
     if addresses:
         remedy = "declare the data under `data:`, and turn telemetry off through train.env"

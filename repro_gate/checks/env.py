@@ -105,12 +105,10 @@ def image_digest(evidence: Evidence) -> Finding:
     return passed("the gate runs in the declared image", (declared,))
 
 
-@check("env/versions", "Python, torch, CUDA, cuDNN, NCCL and driver are recorded, and the same in every process of every run.")
+@check("env/versions", "Python, torch, CUDA, cuDNN, NCCL and driver are recorded, and the same in every process of every run.", traced=True)
 def versions(evidence: Evidence) -> Finding:
     """Each of these can change numbers without a change to the code."""
     facts = [_versions(trace, evidence) for _, trace in evidence.trained]
-    if not facts:
-        return skipped("no run was traced")
     moved = [key for key in _SAME if len({item.get(key) for item in facts}) > 1]
     if moved:
         lines = [f"{key}: {', '.join(sorted({item.get(key, 'not recorded') for item in facts}))}" for key in moved]

@@ -67,13 +67,13 @@ def same_for_all(evidence: Evidence) -> Finding:
 
 
 @check(
-    "hardware/recorded", "The report names the hardware that a rerun needs: the GPU with its driver and modes, or the CPU as torch used it."
+    "hardware/recorded",
+    "The report names the hardware that a rerun needs: the GPU with its driver and modes, or the CPU as torch used it.",
+    traced=True,
 )
 def recorded(evidence: Evidence) -> Finding:
     """Facts of the training's processes and of the machine; a MIG or ECC mode that a GPU does not report is no gap."""
     traces = [trace for _, trace in evidence.trained]
-    if not traces:
-        return skipped("no run was traced")
     known, gaps = dict[str, None](), dict[str, None]()
     for trace in traces:
         on_gpu = _on_gpu(trace)

@@ -110,6 +110,7 @@ class Check:
     id: str
     title: str
     needs: str  # CHECKOUT or RUNS
+    traced: bool  # skipped where no process trained
     look: Callable[[Evidence], Finding]
 
     @property
@@ -119,14 +120,14 @@ class Check:
 
     def __call__(self, evidence: Evidence) -> CheckResult:
         """Look, and say the outcome as a status under the spec's profile and severities (waivers come later)."""
-        found = self.look(evidence)
+        found = self.look(evidence) if evidence.trained or not self.traced else skipped("no run was traced")
         status, lines = _status(found.kind, self.id, evidence.spec), shortened(found.evidence)
         return CheckResult(id=self.id, category=self.category, status=status, message=found.message, evidence=lines, remedy=found.remedy)
 
 
-def check(identifier: str, title: str, needs: str = RUNS) -> Callable[[Callable[[Evidence], Finding]], Check]:
-    """Decorator: makes a function from evidence to outcome the check `identifier`."""
-    return lambda look: Check(identifier, title, needs, look)
+def check(identifier: str, title: str, needs: str = RUNS, *, traced: bool = False) -> Callable[[Callable[[Evidence], Finding]], Check]:
+    """Decorator: makes a function from evidence to finding the check `identifier`."""
+    return lambda look: Check(identifier, title, needs, traced, look)
 
 
 def diverged_before(what: str, tensors: str, tally: Tally, first: Divergence | None) -> Finding:
