@@ -51,7 +51,7 @@ class Place:
         return Problem(self.line, self.column, dotted(path), message, self.origin)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Document:
     """Plain data (dicts, lists, scalars), the place of every key and value by its path, and the literal text of every scalar."""
 
@@ -72,7 +72,7 @@ def parse(text: str, origin: str | None = None, *, max_nodes: int = MAX_NODES, w
 
     With `origin` (an option of the command line) every place is that option. `what` is the word for the document in messages.
     """
-    document = Document(origin)
+    document = Document(origin=origin)
     try:
         loader = _Composer(text, max_nodes, what)
         try:
