@@ -113,7 +113,7 @@ def spec_tracked(evidence: Evidence) -> Finding:
     """Whether it was modified since the commit is for `code/clean` to say."""
     if evidence.tracked is None or evidence.checkout is None:
         return skipped("there is no git repository")
-    path = posixpath.join(_spec_folder(evidence), evidence.spec.path.name)
+    path = os.path.relpath(evidence.folder / evidence.spec.path.name, evidence.checkout.root)
     if path not in evidence.tracked:
         return missing(f"{path} is not tracked by git, so nobody reviews a change to it", (path,), f"run `git add {path}` and commit it")
     return passed(f"{path} is tracked", (path,))
@@ -197,14 +197,6 @@ def _is_untracked(item: Opened, tracked: frozenset[str] | None, declared: tuple[
     if tracked is None or item.path in tracked or posixpath.basename(item.path) == SNIPPET:
         return False
     return not any(item.path == path or item.path.startswith(f"{path}/") for path in declared)
-
-
-def _spec_folder(evidence: Evidence) -> str:
-    """The folder of the spec, relative to the checkout's root; empty where it is the root."""
-    if evidence.checkout is None:
-        return ""
-    inside = os.path.relpath(evidence.folder, evidence.checkout.root)
-    return "" if inside == "." else inside
 
 
 def _licences(folder: Path, root: Path, tracked: frozenset[str] | None) -> Iterator[str]:

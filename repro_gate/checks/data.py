@@ -6,18 +6,7 @@ import contextlib
 import re
 from collections.abc import Collection, Iterator
 
-from repro_gate.checks.interface import (
-    CHECKOUT,
-    Evidence,
-    Finding,
-    by_loader,
-    check,
-    diverged_before,
-    failed,
-    missing,
-    passed,
-    skipped,
-)
+from repro_gate.checks.interface import CHECKOUT, Evidence, Finding, by_loader, check, diverged_before, failed, missing, passed, skipped
 from repro_gate.checks.opened import declared_paths, folded, is_source, left_over, misplaced, opened, unlisted, with_line
 from repro_gate.checks.revisions import LOOSE, MAX_FILE_BYTES, MAX_FILES, PINNED, UNRESOLVED, find_revisions
 from repro_gate.data.declared import DataFinding

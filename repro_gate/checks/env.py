@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -176,26 +175,16 @@ def _read(evidence: Evidence, declared: str) -> Lock:
 
 
 def _undeclared(evidence: Evidence) -> tuple[str, ...]:
-    """Lockfiles beside the spec or at the root, as the spec would name them."""
+    """Lockfiles beside the spec or at the root, as the spec would name them; a requirements file is one where it pins all by hash."""
     folder, root, found = evidence.folder, evidence.root, list[str]()
     for place in dict.fromkeys((folder, root)):
-        try:
-            names = sorted(os.listdir(place))
-        except OSError:
-            continue
-        found += [os.path.relpath(place / name, folder) for name in names if _is_lock(place / name, root)]
+        for name in sorted(os.listdir(place)) if place.is_dir() else ():
+            kind = kind_of(name)
+            if kind is not None and (kind != "requirements" or "requirements" in name):
+                with contextlib.suppress(LockfileError):
+                    if not read_lock(place / name, root).faults or kind != "requirements":
+                        found.append(os.path.relpath(place / name, folder))
     return tuple(found[:10])
-
-
-def _is_lock(path: Path, root: Path) -> bool:
-    """Whether it is a lockfile by its name and content; a requirements file is one where it pins everything by hash."""
-    kind = kind_of(path.name)
-    if kind is None or (kind == "requirements" and not fnmatchcase(path.name, "*requirements*")):
-        return False
-    try:
-        return not read_lock(path, root).faults or kind != "requirements"
-    except LockfileError:
-        return False
 
 
 def _imported(evidence: Evidence) -> tuple[dict[str, frozenset[str]], str | None]:

@@ -13,17 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from repro_gate.data.cache import DataCache
-from repro_gate.data.tree import (
-    Listing,
-    dvc_md5,
-    entry_identity,
-    entry_name,
-    identity,
-    list_files,
-    listing_identity,
-    size_in,
-    tree_sha256,
-)
+from repro_gate.data.tree import Listing, dvc_md5, entry_identity, entry_name, identity, list_files, listing_identity, size_in, tree_sha256
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 Wanted = tuple[Path, tuple[str, ...]]  # an absolute path, and the kinds of digest to take

@@ -11,27 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from repro_gate.files import NotRegular, leads_out, read_start
+from repro_gate.spec import model
 from repro_gate.spec.document import Document, Place, parse
 from repro_gate.spec.errors import KeyPath, Problem, Refused, SpecError
-from repro_gate.spec.messages import shown
-from repro_gate.spec.model import (
-    AllowedFlag,
-    BaselineRule,
-    Capture,
-    Checklist,
-    CostBudget,
-    DataItem,
-    Determinism,
-    Env,
-    Hardware,
-    RandomState,
-    Spec,
-    Tolerance,
-    Train,
-    Waiver,
-)
+from repro_gate.spec.model import Spec
 from repro_gate.spec.overrides import with_overrides
-from repro_gate.spec.validation import problems_in, seconds
+from repro_gate.spec.validation import problems_in, seconds, shown
 
 FILE_NAME = "repro.yml"
 MAX_BYTES = 1 << 20
@@ -145,26 +130,25 @@ def _spec(path: Path, document: Document) -> Spec:
         train["timeout"] = seconds(train["timeout"])
     environment = train.get("env", {}).items()
     train["env"] = {name: value if isinstance(value, str) else document.literals["train", "env", name] for name, value in environment}
-    seeds = random_state.get("seeds", [random_state["seed"]] if "seed" in random_state else RandomState().seeds)
+    seeds = random_state.get("seeds", [random_state["seed"]] if "seed" in random_state else model.RandomState().seeds)
     compare = determinism.pop("compare", "bitwise")
-    tolerance = None if isinstance(compare, str) else Tolerance(loss=float(compare["loss"]), weights=float(compare["weights"]))
-    determinism["allow"] = tuple(AllowedFlag(**item) for item in determinism.get("allow", ()))
-    checklist["waive"] = tuple(
-        Waiver(**{**item, "until": date.fromisoformat(item["until"]) if "until" in item else None}) for item in checklist.get("waive", ())
-    )
+    tolerance = None if isinstance(compare, str) else model.Tolerance(loss=float(compare["loss"]), weights=float(compare["weights"]))
+    determinism["allow"] = tuple(model.AllowedFlag(**item) for item in determinism.get("allow", ()))
+    waived = [{**item, **({"until": date.fromisoformat(item["until"])} if "until" in item else {})} for item in checklist.get("waive", ())]
+    checklist["waive"] = tuple(model.Waiver(**item) for item in waived)
     return Spec(
         path=path,
-        train=Train(**train),
-        random_state=RandomState(seeds=tuple(int(seed) for seed in seeds)),
-        determinism=Determinism(tolerance=tolerance, **determinism),
-        capture=Capture(**{**capture, "artifacts": tuple(capture.get("artifacts", ()))}),
-        cost=CostBudget(**named("cost")),
+        train=model.Train(**train),
+        random_state=model.RandomState(seeds=tuple(int(seed) for seed in seeds)),
+        determinism=model.Determinism(tolerance=tolerance, **determinism),
+        capture=model.Capture(**{**capture, "artifacts": tuple(capture.get("artifacts", ()))}),
+        cost=model.CostBudget(**named("cost")),
         data=tuple(
-            DataItem(path=item["path"], sha256=item["sha256"].lower() if "sha256" in item else None) for item in data.get("data", ())
+            model.DataItem(path=item["path"], sha256=item["sha256"].lower() if "sha256" in item else None) for item in data.get("data", ())
         ),
-        env=Env(**named("env")),
-        hardware=Hardware(**named("hardware", "gpus")),
-        checklist=Checklist(**checklist),
-        baseline=BaselineRule(**named("baseline")),
+        env=model.Env(**named("env")),
+        hardware=model.Hardware(**named("hardware", "gpus")),
+        checklist=model.Checklist(**checklist),
+        baseline=model.BaselineRule(**named("baseline")),
         policy=data.get("policy", "head"),
     )

@@ -19,15 +19,17 @@ def with_overrides(document: Document, settings: Sequence[str], *, seed: int | N
 
     A setting that cannot be applied is added to the document's problems.
     """
-    asked: list[tuple[str, str, KeyPath]] = [(f"--set {setting}", setting, ()) for setting in settings]
-    asked += [(f"--seed {seed}", f"random-state.seed={seed}", ("random-state", "seeds"))] if seed is not None else []
-    asked += [(f"--steps {steps}", f"train.steps={steps}", ())] if steps is not None else []
+    asked = [(f"--set {setting}", setting) for setting in settings]
+    asked += [(f"--seed {seed}", f"random-state.seed={seed}")] if seed is not None else []
+    asked += [(f"--steps {steps}", f"train.steps={steps}")] if steps is not None else []
     document = copy.deepcopy(document)
-    for origin, setting, displaced in asked:
+    for origin, setting in asked:
         changed = copy.deepcopy(document)
+        section = changed.data.get("random-state") if isinstance(changed.data, dict) else None
+        if origin.startswith("--seed ") and isinstance(section, dict):
+            section.pop("seeds", None)
+            _forget(changed, ("random-state", "seeds"))
         try:
-            if displaced:
-                _remove(changed, displaced)
             _set(changed, setting, origin)
             document = changed
         except Refused as refused:
@@ -60,13 +62,6 @@ def _set(document: Document, setting: str, origin: str) -> None:
     document.values.update({**{done + below: found for below, found in value.values.items()}, done: place})
     document.literals.update({done + below: found for below, found in value.literals.items()})
     document.problems += [replace(problem, key=".".join(filter(None, (dotted(done), problem.key)))) for problem in value.problems]
-
-
-def _remove(document: Document, path: KeyPath) -> None:
-    section = document.data.get(path[0]) if isinstance(document.data, dict) else None
-    if isinstance(section, dict):
-        section.pop(path[1], None)
-    _forget(document, path)
 
 
 def _forget(document: Document, path: KeyPath) -> None:

@@ -58,7 +58,7 @@ def test_one_of_several_pins_is_enough_and_several_versions_are_each_judged() ->
     assert (held.equal, held.differing) == (("numpy 1.26",), ("numpy 2.0: 1.26, 2.4.6 at uv.lock:3",))
 
 
-def test_a_tool_that_the_lock_pins_is_held_against_it() -> None:
+def test_a_tool_that_the_lock_pins_is_compared_with_it() -> None:
     lock = Lock("uv.lock", (Pin("setuptools", "80.0", "uv.lock:3"),), (), ("uv.lock",))
     assert compare_with_lock({"setuptools": frozenset({"79.0"})}, lock, frozenset(), None).differing
     assert compare_with_lock({"pip": frozenset({"23.2.1"})}, lock, frozenset(), None) == compare_with_lock({}, lock, frozenset(), None)

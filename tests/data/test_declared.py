@@ -88,7 +88,7 @@ def test_a_wrong_sha256_says_both(tmp_path: Path) -> None:
     assert finding.mismatches == (f"a: sha256 expected {'0' * 64}, found {hashlib.sha256(b'abc').hexdigest()}",)
 
 
-def test_a_folder_of_dvc_is_held_against_dvcs_md5(tmp_path: Path) -> None:
+def test_a_folder_of_dvc_is_compared_with_dvcs_md5(tmp_path: Path) -> None:
     write(tmp_path, data__a="foo", data__b="bar")
     listing = '[{"md5": "acbd18db4cc2f85cedef654fccc4a4d8", "relpath": "a"}, {"md5": "37b51d194a7513e45b56f6524f2d51f2", "relpath": "b"}]'
     md5 = hashlib.md5(listing.encode()).hexdigest() + ".dir"
