@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import itertools
 import os
 import stat
@@ -24,12 +25,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - Windows
-    fcntl = None  # type: ignore[assignment]
-
-_FICLONE = 0x40049409  # ioctl(2) FICLONE, linux/fs.h: share the blocks of another file (btrfs, xfs, bcachefs)
 _PIECE = 1 << 30  # bytes asked of one copy_file_range(2)
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _PATH = getattr(os, "O_PATH", 0)  # Linux: a handle that needs no permission on the file itself
@@ -68,10 +63,9 @@ def leads_out(path: Path, checkout: Path) -> str:
 
     An untrusted link may lead to what only the gate can read: the job's event, a process's environment, the credential in `.git/config`.
     """
-    real, top = os.path.realpath(path), os.path.realpath(checkout)
-    if real != top and not real.startswith(top.rstrip(os.sep) + os.sep):
+    if not is_inside(path, checkout):
         return "lies outside the checkout"
-    inside = os.path.relpath(real, top).lower().split(os.sep)
+    inside = os.path.relpath(os.path.realpath(path), os.path.realpath(checkout)).lower().split(os.sep)
     return "belongs to git itself" if ".git" in inside else ""
 
 
@@ -145,18 +139,11 @@ def copy_file(source: Path, target: Path, sight: Callable[[], AbstractContextMan
 
 
 def _copy_bytes(reader: int, writer: int) -> None:
-    if fcntl is not None:
-        try:
-            fcntl.ioctl(writer, _FICLONE, reader)
-            return
-        except OSError:
-            pass  # another file system, or one that cannot share blocks
-    if hasattr(os, "copy_file_range"):
-        try:
-            while os.copy_file_range(reader, writer, _PIECE):
-                pass
-        except OSError:
-            pass  # across file systems on an old kernel: go on by hand from where it stopped
+    with contextlib.suppress(
+        OSError, AttributeError
+    ):  # across file systems on an old kernel, or no Linux: go on by hand from where it stopped
+        while os.copy_file_range(reader, writer, _PIECE):  # shares the blocks where the file system can
+            pass
     with os.fdopen(os.dup(reader), "rb", buffering=0) as source, os.fdopen(os.dup(writer), "wb", buffering=0) as target:
         while piece := source.read(1 << 20):  # also what copy_file_range left: some file systems report nothing to copy
             view = memoryview(piece)
@@ -195,11 +182,8 @@ def remove_tree(path: Path) -> None:
             os.close(top)
         os.rmdir(path)
     except OSError as error:
-        raise Inconclusive(
-            f"cannot remove {path}: {error.strerror or error}",
-            reason_id="workspace/not-removed",
-            remedy="remove it by hand (as the user who owns what is left in it) and run again",
-        ) from error
+        remedy = "remove it by hand (as the user who owns what is left in it) and run again"
+        raise Inconclusive(f"cannot remove {path}: {error.strerror or error}", reason_id="workspace/not-removed", remedy=remedy) from error
 
 
 def _empty(folder: int, top: int, numbers: Iterator[int], level: int = 0) -> None:

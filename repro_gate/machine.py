@@ -1,7 +1,5 @@
 """What the gate reads of this machine by itself, without torch: CPU, memory, system, driver and GPUs; and who else computes on the GPUs.
-Nothing here raises: a fact
-that cannot be read is absent. `nvidia-smi` is asked by its documented options (`--help-query-gpu`, `--help-query-compute-apps`,
-`--list-gpus`) and with a time limit.
+Nothing here raises: a fact that cannot be read is absent. `nvidia-smi` is asked by its documented options and with a time limit.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ import os
 import platform
 import re
 import subprocess
-import sys
 from collections.abc import Collection
 from pathlib import Path
 
@@ -57,8 +54,8 @@ def other_gpu_processes(own: Collection[int]) -> tuple[str, ...] | None:
 
     None where nvidia-smi is not there or does not answer. In a container the driver shows processes of the container alone, or none.
     """
-    answer = _nvidia_smi("--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader")
-    if answer is None:
+    status, answer = _nvidia_smi("--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader")
+    if status != 0:
         return None
     ours = _with_descendants(own)
     found: dict[int, str] = {}
@@ -86,8 +83,8 @@ def driver_version() -> str:
 
 def driver_complaint() -> str:
     """What `nvidia-smi -L` says where it fails, in its own words; `` where it lists GPUs, is not there, or does not answer in time."""
-    said = _ask_nvidia_smi("-L")
-    return "" if said is None or said[0] == 0 else " ".join(said[1].split()) or f"nvidia-smi ended with status {said[0]}"
+    status, said = _nvidia_smi("-L")
+    return " ".join(said.split()) or f"nvidia-smi ended with status {status}" if status else ""
 
 
 def _gpus() -> tuple[dict[str, str], str]:
@@ -95,10 +92,8 @@ def _gpus() -> tuple[dict[str, str], str]:
     fields = ["driver_version", *_GPU_FIELDS]
     rows = _query(fields)
     if rows is None:
-        columns = [(field, _query([field])) for field in fields] if _query(["name"]) else []
-        known = [(field, answer) for field, answer in columns if answer]
-        fields = [field for field, _ in known]
-        rows = [[row[0] for row in rows] for rows in zip(*(answer for _, answer in known), strict=False)]
+        columns = {field: answer for field in fields if (answer := _query([field]))} if _query(["name"]) else {}
+        fields, rows = list(columns), [[row[0] for row in rows] for rows in zip(*columns.values(), strict=False)]
     facts, driver = dict[str, str](), ""
     for number, row in enumerate(rows):
         for field, value in zip(fields, row, strict=False):
@@ -113,22 +108,16 @@ def _gpus() -> tuple[dict[str, str], str]:
 
 def _query(fields: list[str]) -> list[list[str]] | None:
     """One row for each GPU, its values in the order of `fields`; None where nvidia-smi cannot answer that."""
-    answer = _nvidia_smi(f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
-    if answer is None:
+    status, answer = _nvidia_smi(f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
+    if status != 0:
         return None
     rows = [[value.strip() for value in line.split(", ")] for line in answer.splitlines() if line.strip()]
     return [row for row in rows if len(row) == len(fields)]
 
 
-def _nvidia_smi(*arguments: str) -> str | None:
-    """What nvidia-smi prints, or None: it is not there, it fails, or it does not answer in time."""
-    said = _ask_nvidia_smi(*arguments)
-    return said[1] if said is not None and said[0] == 0 else None
-
-
-def _ask_nvidia_smi(*arguments: str) -> tuple[int, str] | None:
-    """Exit status and what nvidia-smi prints (its complaints too go to standard output), or None: it is not there, or does not answer in
-    time (and is then not waited for)."""
+def _nvidia_smi(*arguments: str) -> tuple[int | None, str]:
+    """Exit status and what nvidia-smi prints (its complaints too go to standard output); no status where it is not there, or does not
+    answer in time (and is then not waited for)."""
     try:
         process = subprocess.Popen(
             ["nvidia-smi", *arguments],
@@ -138,14 +127,14 @@ def _ask_nvidia_smi(*arguments: str) -> tuple[int, str] | None:
             env={**os.environ, "LC_ALL": "C"},
         )
     except OSError:
-        return None
+        return None, ""
     try:
         answer, _ = process.communicate(timeout=SMI_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=_KILL_SECONDS)
-        return None
+        return None, ""
     return process.returncode, answer[:_MOST_TEXT].decode("utf-8", "replace")
 
 
@@ -159,8 +148,6 @@ def _with_descendants(own: Collection[int]) -> set[int]:
 
 def _cpu_model() -> str:
     """The name that the processor gives itself; on ARM, which gives none, the numbers that stand for it. Several are joined by ` + `."""
-    if sys.platform == "darwin":
-        return _sysctl("machdep.cpu.brand_string")
     entries = [
         {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in entry.splitlines())}
         for entry in _text(_CPUINFO).split("\n\n")
@@ -180,8 +167,6 @@ def _memory() -> str:
 
 
 def _system() -> str:
-    if sys.platform == "darwin":
-        return f"macOS {platform.mac_ver()[0]}"
     with contextlib.suppress(OSError):
         return platform.freedesktop_os_release().get("PRETTY_NAME", "")
     return platform.system()
@@ -197,12 +182,6 @@ def _kernel_driver() -> str:
     """The version of the NVIDIA kernel module that is loaded: `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug …`."""
     found = _VERSION.search(_text(_DRIVER).partition("\n")[0])
     return found.group() if found else ""
-
-
-def _sysctl(name: str) -> str:
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=False).stdout.strip()
-    return ""
 
 
 def _text(path: Path) -> str:

@@ -13,7 +13,7 @@ from repro_gate.baseline.config_hash import InputValue, hash_inputs, plain
 from repro_gate.baseline.model import Baseline, Entry, Outcome
 from repro_gate.baseline.results import MAX_CURVE
 from repro_gate.spec.errors import KeyPath
-from repro_gate.spec.messages import shown
+from repro_gate.spec.validation import shown
 from repro_gate.trace.format import MAX_STEP
 
 VERSION = 1

@@ -22,7 +22,7 @@ from repro_gate.baseline.model import FILE_NAME, Baseline, Entry, Outcome
 from repro_gate.errors import GateError, UsageError
 from repro_gate.spec.document import parse, scalar
 from repro_gate.spec.errors import Problem, Refused, escaped
-from repro_gate.spec.messages import value_place
+from repro_gate.spec.validation import value_place
 
 MAX_NODES = 100_000  # values in all
 MAX_BYTES = 1 << 20

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.checkout.git import GitFailed, git
-from repro_gate.checkout.inspection import LFS_POINTER, LFS_POINTER_BYTES, SUBMODULE, Tracked, head_of, index_of, is_checkout, unusable
+from repro_gate.checkout.inspection import LFS_POINTER, LFS_POINTER_BYTES, SUBMODULE, Tracked, asking, head_of, index_of, is_checkout
 
 _FILE_MODES = frozenset({"100644", "100755"})
 
@@ -39,16 +39,14 @@ def tracked_files(root: Path) -> frozenset[str]:
 
     Raises UsageError if git fails.
     """
-    try:
+    with asking(root):
         return frozenset(prefix + item.path for _, prefix, entries in _repositories(root) for item in entries if item.mode != SUBMODULE)
-    except GitFailed as error:
-        raise unusable(root, error) from error
 
 
 def submodules(root: Path) -> tuple[Submodule, ...]:
     """The submodules of the checkout at `root` and theirs, in order of their paths. Raises UsageError if git fails."""
     found: list[Submodule] = []
-    try:
+    with asking(root):
         for folder, prefix, entries in _repositories(root):
             inner = [item for item in entries if item.mode == SUBMODULE]
             known = _submodule_paths(folder) if inner else frozenset[str]()
@@ -57,8 +55,6 @@ def submodules(root: Path) -> tuple[Submodule, ...]:
                 gone = len(_split(git(folder / item.path, "ls-files", "-z", "--deleted"))) if there else 0
                 actual = head_of(folder / item.path) if there else None
                 found.append(Submodule(prefix + item.path, item.blob, actual, item.path in known, gone))
-    except GitFailed as error:
-        raise unusable(root, error) from error
     return tuple(sorted(found, key=lambda item: os.fsencode(item.path)))
 
 
@@ -68,13 +64,11 @@ def lfs_pointers(root: Path) -> tuple[LfsPointer, ...]:
     Raises UsageError if git fails.
     """
     found: list[LfsPointer] = []
-    try:
+    with asking(root):
         for folder, prefix, entries in _repositories(root):
             paths = [item.path for item in entries if item.mode in _FILE_MODES and _is_pointer(folder / item.path)]
             managed = _managed_by_lfs(folder, paths) if paths else frozenset[str]()
             found += [LfsPointer(prefix + path, path in managed) for path in paths]
-    except GitFailed as error:
-        raise unusable(root, error) from error
     return tuple(sorted(found, key=lambda item: os.fsencode(item.path)))
 
 

@@ -14,12 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _GIT_SECONDS = 300
-_QUIET = {
-    "core.fsmonitor": "false",
-    "core.hooksPath": os.devnull,
-    "core.untrackedCache": "false",
-    "safe.directory": "*",
-}
+_QUIET = {"core.fsmonitor": "false", "core.hooksPath": os.devnull, "core.untrackedCache": "false", "safe.directory": "*"}
 _APART = {  # for a work tree apart from the checkout: all files, and an index that is one file
     "core.sparseCheckout": "false",
     "core.splitIndex": "false",

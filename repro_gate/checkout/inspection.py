@@ -4,6 +4,7 @@ Every question goes through `git.git`; nothing is written.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro_gate.checkout.git import GitFailed, config_names, git
+from repro_gate.checkout.git import GitFailed, WorkTree, config_names, git
 from repro_gate.errors import UsageError
 
 _REMOTE = re.compile(rb"remote\.(.+)\.url", re.DOTALL | re.IGNORECASE)
@@ -57,23 +58,22 @@ def inspect_checkout(directory: Path) -> Checkout:
     marked = next((folder for folder in (directory, *directory.parents) if os.path.lexists(folder / ".git")), None)
     if marked is None:
         return Checkout(root=directory)
-    try:
-        top = os.fsdecode(git(directory, "rev-parse", "--show-toplevel").removesuffix(b"\n"))
-    except FileNotFoundError:
-        return Checkout(root=directory, notes=("git is not installed: the folder is taken as it is",))
-    except GitFailed as error:
-        if "not a git repository" in str(error) or "must be run in a work tree" in str(error):
+    with asking(marked):
+        try:
+            top = os.fsdecode(git(directory, "rev-parse", "--show-toplevel").removesuffix(b"\n"))
+        except FileNotFoundError:
+            return Checkout(root=directory, notes=("git is not installed: the folder is taken as it is",))
+        except GitFailed as error:
+            if "not a git repository" not in str(error) and "must be run in a work tree" not in str(error):
+                raise
             return Checkout(root=directory, notes=(f"{marked / '.git'} is no usable repository: the folder is taken as it is",))
-        raise unusable(marked, error) from error
     root = Path(os.path.realpath(top))
     if root != marked:
         return Checkout(root=directory, notes=(f"git takes {root} for the top level of {marked}: the folder is taken as it is",))
-    try:
+    with asking(root):
         if directory != root and _is_ignored(root, directory):
             return Checkout(root=directory, notes=(f"git ignores this folder in {root}: it is taken as it is",))
         return _inspect(root)
-    except GitFailed as error:
-        raise unusable(root, error) from error
 
 
 def outermost(root: Path) -> Path:
@@ -94,28 +94,21 @@ def listed_files(root: Path) -> Iterator[str]:
 
     Tracked files that are gone are listed too. Raises UsageError if git fails.
     """
-    try:
+    with asking(root):
         yield from sorted(set(_listed(root, "")), key=os.fsencode)
-    except GitFailed as error:
-        raise unusable(root, error) from error
 
 
 def ignored_files(root: Path, suffixes: Sequence[str], most: int = 5_000) -> tuple[str, ...]:
     """Paths relative to `root` of files with one of `suffixes` that git ignores; a folder that is ignored whole stands for what it holds,
     with a slash behind it. Raises UsageError if git fails."""
-    try:
+    with asking(root):
         listed = git(root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory").split(b"\0")
-    except GitFailed as error:
-        raise unusable(root, error) from error
     names = (os.fsdecode(name) for name in listed)
     return tuple(name for name in names if name.endswith((*suffixes, "/")) and not name.endswith("__pycache__/"))[:most]
 
 
 def _inspect(root: Path) -> Checkout:
-    try:
-        commit = git(root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip().decode("ascii")
-    except GitFailed:
-        commit = ""
+    commit = head_of(root)
     uninitialised: list[str] = []
     uncommitted = sorted(set(_uncommitted(root, "", uninitialised)), key=os.fsencode)
     notes = tuple(f"submodule {path} is not initialised: its files are missing" for path in uninitialised)
@@ -169,10 +162,10 @@ def _listed(root: Path, prefix: str) -> Iterator[str]:
             yield prefix + path
 
 
-def index_of(root: Path) -> list[Tracked]:
-    """The index: `mode blob stage TAB path`."""
+def index_of(root: Path, apart: WorkTree | None = None) -> list[Tracked]:
+    """The index (`mode blob stage TAB path`): the checkout's own, or one apart from it."""
     found: dict[str, Tracked] = {}
-    for line in git(root, "ls-files", "-z", "--stage").split(b"\0"):
+    for line in git(root, "ls-files", "-z", "--stage", apart=apart).split(b"\0"):
         if line:
             about, _, path = line.partition(b"\t")
             mode, blob, _ = about.decode("ascii").split(" ")
@@ -247,8 +240,13 @@ def _is_ignored(root: Path, directory: Path) -> bool:
     return True
 
 
-def unusable(root: Path, error: GitFailed) -> UsageError:
-    """The error of a checkout that git cannot read."""
-    dubious = "dubious ownership" in str(error) or "unsafe repository" in str(error)
-    remedy = f"git config --global --add safe.directory {root}" if dubious else "see whether `git status` works in it"
-    return UsageError(f"git cannot read the checkout {root}: {str(error)[:500]}", remedy=remedy, reason_id="workspace/git")
+@contextlib.contextmanager
+def asking(root: Path) -> Iterator[None]:
+    """Where git fails inside, the checkout at `root` cannot be read: a UsageError says so."""
+    try:
+        yield
+    except GitFailed as error:
+        dubious = "dubious ownership" in str(error) or "unsafe repository" in str(error)
+        remedy = f"git config --global --add safe.directory {root}" if dubious else "see whether `git status` works in it"
+        message = f"git cannot read the checkout {root}: {str(error)[:500]}"
+        raise UsageError(message, remedy=remedy, reason_id="workspace/git") from error

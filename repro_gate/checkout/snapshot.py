@@ -107,16 +107,10 @@ class Copy:
 
 def _not_copied(name: str, source: Path, error: OSError) -> UsageError | Inconclusive:
     if isinstance(error, PermissionError) and error.filename in (None, os.fspath(source)):
-        return UsageError(
-            f"{name} cannot be read: {error.strerror}",
-            reason_id="workspace/unreadable",
-            remedy="make it readable, or let git ignore it if the training does not need it",
-        )
-    return Inconclusive(
-        f"{name} cannot be copied: {error.strerror or error}",
-        reason_id="workspace/copy",
-        remedy="make room in the temporary folder (TMPDIR) and run again",
-    )
+        remedy = "make it readable, or let git ignore it if the training does not need it"
+        return UsageError(f"{name} cannot be read: {error.strerror}", reason_id="workspace/unreadable", remedy=remedy)
+    remedy = "make room in the temporary folder (TMPDIR) and run again"
+    return Inconclusive(f"{name} cannot be copied: {error.strerror or error}", reason_id="workspace/copy", remedy=remedy)
 
 
 def _plain_files(root: Path, notes: list[str]) -> list[str]:

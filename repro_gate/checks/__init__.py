@@ -39,17 +39,9 @@ def _looked(check: Check, evidence: Evidence) -> CheckResult:
     """The check's result. One that could not look has shown nothing, so it fails and says why: the others still have their say."""
     try:
         return check(evidence)
-    except GateError as error:
-        return CheckResult(
-            id=check.id,
-            category=check.category,
-            status="fail",
-            message=f"it could not look: {error.message}",
-            evidence=(),
-            remedy=error.remedy,
-        )
-    except OSError as error:
-        return CheckResult(id=check.id, category=check.category, status="fail", message=f"it could not look: {error}")
+    except (GateError, OSError) as error:
+        said, remedy = (error.message, error.remedy) if isinstance(error, GateError) else (str(error), "")
+        return CheckResult(id=check.id, category=check.category, status="fail", message=f"it could not look: {said}", remedy=remedy)
 
 
 def _waived(result: CheckResult, waivers: Sequence[Waiver], today: date) -> CheckResult:

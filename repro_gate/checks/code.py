@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from repro_gate.checkout.contents import lfs_pointers, submodules
-from repro_gate.checks.interface import CHECKOUT, Evidence, Outcome, check, failed, missing, noticed, passed, shortened, skipped
+from repro_gate.checks.interface import CHECKOUT, Evidence, Finding, check, failed, missing, noticed, passed, skipped
 from repro_gate.checks.opened import (
     ABSOLUTE,
     IGNORED,
@@ -30,17 +31,14 @@ _LICENCE = re.compile(r"(?:(?:un)?licen[cs]es?|copying)(?:[-._ ].*)?", re.IGNORE
 _NO_LICENCE_SUFFIX = frozenset({".py", ".sh", ".js", ".json", ".yml", ".yaml", ".toml", ".cfg", ".ini", ".in", ".h", ".c", ".ipynb"})
 _PROJECT_BYTES = 1024 * 1024
 _UNTRACKED, _OUTSIDE = "not tracked by git", "outside the checkout"
-_QUOTED = r"(?:'(?P<single>[^'\n]{1,1000})'|\"(?P<double>[^\"\n]{1,1000})\")"
-_RANK = r"(?:\[rank\d{1,6}\]: )?"
-_FILE = (  # each of a whole line
-    re.compile(rf"{_RANK}[\w.]{{0,200}}(?:Error|Exception): (?:.{{0,200}}?)No such file or directory: {_QUOTED}(?: -> .*)?"),
-    re.compile(rf"\S{{1,200}}: can't open file {_QUOTED}: \[Errno 2\] No such file or directory"),
-    re.compile(rf"{_RANK}(?:OSError|ImportError): (?P<bare>\S{{1,1000}}): cannot open shared object file: No such file or directory"),
+_QUOTED = r"(?:'([^'\n]{1,1000})'|\"([^\"\n]{1,1000})\")"
+_ABSENT = re.compile(  # a whole line that says which file or module is not there
+    rf"(?:\[rank\d{{1,6}}\]: )?[\w.]{{0,200}}(?:Error|Exception): (?:.{{0,200}}?No such file or directory: |No module named ){_QUOTED}"
+    rf"(?:(?: -> |; ).*)?|\S{{1,200}}: can't open file {_QUOTED}: \[Errno 2\] No such file or directory"
+    r"|(?:OSError|ImportError): (\S{1,1000}): cannot open shared object file: No such file or directory"
 )
-_MODULE = re.compile(rf"{_RANK}ModuleNotFoundError: No module named {_QUOTED}(?:; .*)?")
 _FRAME = re.compile(r' {2}File "([^"\n]{1,1000})", line \d{1,9}')
 _PARTS = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*){0,19}")
-_LISTED = 2_000  # entries of a folder that are looked through for a compiled module
 _REMEDIES = {  # what to do about a file that training opened, by what is wrong with it
     _UNTRACKED: "`git add` what is not tracked",
     ABSOLUTE: "open the checkout's own files by relative paths",
@@ -50,7 +48,7 @@ _REMEDIES = {  # what to do about a file that training opened, by what is wrong 
 
 
 @check("code/commit", "The checkout is at a commit.", CHECKOUT)
-def commit_known(evidence: Evidence) -> Outcome:
+def commit_known(evidence: Evidence) -> Finding:
     """A result belongs to a commit, or nobody can check out what gave it."""
     if evidence.commit is None:
         message = "the code is in no git commit, so nobody can check out what ran"
@@ -59,21 +57,18 @@ def commit_known(evidence: Evidence) -> Outcome:
 
 
 @check("code/clean", "Nothing in the checkout is uncommitted.", CHECKOUT)
-def tree_clean(evidence: Evidence) -> Outcome:
+def tree_clean(evidence: Evidence) -> Finding:
     """What git ignores does not count: it is not copied into the workspaces."""
     if evidence.commit is None:
         return skipped("there is no commit to compare the tree with")
     if evidence.uncommitted:
-        return missing(
-            f"{len(evidence.uncommitted)} uncommitted paths are part of what runs",
-            shortened(evidence.uncommitted),
-            "commit them, or add them to .gitignore if training does not need them",
-        )
+        remedy = "commit them, or add them to .gitignore if training does not need them"
+        return missing(f"{len(evidence.uncommitted)} uncommitted paths are part of what runs", evidence.uncommitted, remedy)
     return passed("nothing is uncommitted")
 
 
 @check("code/submodules", "The files of every submodule are there, at the commit that the checkout records.", CHECKOUT)
-def submodules_present(evidence: Evidence) -> Outcome:
+def submodules_present(evidence: Evidence) -> Finding:
     """Another commit than the recorded one is a fault; one that is not there, or that no clone would find, is missing."""
     if evidence.checkout is None or not evidence.checkout.is_git:
         return skipped("there is no git repository")
@@ -84,21 +79,21 @@ def submodules_present(evidence: Evidence) -> Outcome:
     if moved:
         lines = [f"{item.path}: recorded {item.recorded[:12]}, found {(item.actual or 'no commit')[:12]}" for item in moved]
         remedy = f"run `git submodule update --init --recursive`, or `git add {moved[0].path}` if the move is meant"
-        return failed(f"{len(moved)} submodules are at another commit than the recorded one", shortened(lines), remedy)
+        return failed(f"{len(moved)} submodules are at another commit than the recorded one", lines, remedy)
     absent = [f"{item.path}: not initialised" for item in found if item.actual is None]
     absent += [f"{item.path}: {item.gone} of its files are missing" for item in found if item.gone]
     if absent:
         remedy = "run `git submodule update --init --recursive` (actions/checkout: `submodules: recursive`)"
-        return missing(f"the files of {len(absent)} submodules are not all there", shortened(absent), remedy)
+        return missing(f"the files of {len(absent)} submodules are not all there", absent, remedy)
     unknown = [f"{item.path}: no URL in .gitmodules" for item in found if not item.known]
     if unknown:
         remedy = "run `git submodule add URL PATH`, so that .gitmodules names it"
-        return missing(f"a fresh clone would not find {len(unknown)} submodules", shortened(unknown), remedy)
-    return passed(f"{len(found)} submodules are at their recorded commits", shortened([f"{item.path} {item.recorded}" for item in found]))
+        return missing(f"a fresh clone would not find {len(unknown)} submodules", unknown, remedy)
+    return passed(f"{len(found)} submodules are at their recorded commits", [f"{item.path} {item.recorded}" for item in found])
 
 
 @check("code/lfs", "No tracked file is a Git LFS pointer in place of its content.", CHECKOUT)
-def lfs_resolved(evidence: Evidence) -> Outcome:
+def lfs_resolved(evidence: Evidence) -> Finding:
     """A pointer that git's attributes do not give to LFS may be meant as it is (a test's fixture), so it is only pointed out."""
     if evidence.checkout is None or not evidence.checkout.is_git:
         return skipped("there is no git repository")
@@ -106,86 +101,73 @@ def lfs_resolved(evidence: Evidence) -> Outcome:
     managed = [item.path for item in found if item.managed]
     if managed:
         remedy = "run `git lfs pull` (actions/checkout: `lfs: true`)"
-        return missing(f"{len(managed)} files are Git LFS pointers, their content is not there", shortened(managed), remedy)
+        return missing(f"{len(managed)} files are Git LFS pointers, their content is not there", managed, remedy)
     if found:
         message = f"{len(found)} files look like Git LFS pointers, and no attribute gives them to LFS"
-        return noticed(
-            message, shortened([item.path for item in found]), "run `git lfs track` for them, or leave them if they are meant so"
-        )
+        return noticed(message, [item.path for item in found], "run `git lfs track` for them, or leave them if they are meant so")
     return passed("no tracked file is a Git LFS pointer")
 
 
 @check("code/spec-tracked", "The spec itself is tracked by git, so that a change to it is reviewed.", CHECKOUT)
-def spec_tracked(evidence: Evidence) -> Outcome:
+def spec_tracked(evidence: Evidence) -> Finding:
     """Whether it was modified since the commit is for `code/clean` to say."""
     if evidence.tracked is None or evidence.checkout is None:
         return skipped("there is no git repository")
-    path = posixpath.join(_spec_folder(evidence), evidence.spec.path.name)
+    path = os.path.relpath(evidence.folder / evidence.spec.path.name, evidence.checkout.root)
     if path not in evidence.tracked:
         return missing(f"{path} is not tracked by git, so nobody reviews a change to it", (path,), f"run `git add {path}` and commit it")
     return passed(f"{path} is tracked", (path,))
 
 
 @check("code/licence", "The checkout says under which licence its code may be run again.", CHECKOUT)
-def licence(evidence: Evidence) -> Outcome:
+def licence(evidence: Evidence) -> Finding:
     """A file of the usual name, or pyproject's `license`, at the root or beside the spec. What the licence says is not judged."""
     root = evidence.root
     folders = dict.fromkeys((root, evidence.folder))
-    for folder in folders:
-        found = next(_licences(folder, root, evidence.tracked), None)
-        if found:
-            return passed(f"{found} states the licence", (found,))
+    found = next((name for folder in folders for name in _licences(folder, root, evidence.tracked)), None)
+    if found:
+        return passed(f"{found} states the licence", (found,))
     remedy = "add a LICENSE file at the root, or `license` to pyproject.toml"
     looked = [f"{folder}: neither a licence file nor `license` in pyproject.toml" for folder in folders]
     return missing("there is no licence file, and pyproject.toml names none", looked, remedy)
 
 
 @check("code/pristine-workspace", "The command ran to its end from a fresh copy of the checkout, so nothing that git ignores was needed.")
-def pristine_workspace(evidence: Evidence) -> Outcome:
+def pristine_workspace(evidence: Evidence) -> Finding:
     """Each run starts in a new copy of what git would see; a file that only this machine has is not in it, and a crash may name it."""
     bad = [run for run in evidence.runs if not run.good]
     absent = files_of_this_machine(evidence)
     if absent:
-        return failed(
-            f"a run crashed for want of {len(absent)} files that are in this checkout and in no clone: git does not track them",
-            shortened([f"{path} (not found by {name})" for path, name in absent.items()]),
-            "track it with git, declare it under `data:`, or let train.run make it",
-        )
+        message = f"a run crashed for want of {len(absent)} files that are in this checkout and in no clone: git does not track them"
+        remedy = "track it with git, declare it under `data:`, or let train.run make it"
+        return failed(message, [f"{path} (not found by {name})" for path, name in absent.items()], remedy)
     if not evidence.runs or bad:
         return skipped("no run came to its end", tuple(run.problem for run in bad[:3]))
     return passed(f"each of {len(evidence.runs)} runs started in a fresh copy of {evidence.files} files")
 
 
-@check("code/imports-checkout", "Every module of the checkout that training imported came from the run's own workspace.")
-def imports_checkout(evidence: Evidence) -> Outcome:
+@check("code/imports-checkout", "Every module of the checkout that training imported came from the run's own workspace.", traced=True)
+def imports_checkout(evidence: Evidence) -> Finding:
     """Modules with a file in the original checkout, or in an installed copy of what the checkout holds, at the end of each process."""
-    if not evidence.trained:
-        return skipped("no run was traced")
     found = imported_from_elsewhere(evidence, evidence.runs)
     if found.copies:
         names = " ".join(sorted({item.distribution for item in found.copies}))
-        return failed(
-            f"training imported another copy of what the checkout holds ({names}), not the code under test",
-            shortened([*found.told(found.copies), *found.told(found.others), *found.told(found.ignored)]),
-            f"install it as a link to the checkout (`pip install -e .`), or `pip uninstall {names}` if the command finds it without",
-        )
+        message = f"training imported another copy of what the checkout holds ({names}), not the code under test"
+        remedy = f"install it as a link to the checkout (`pip install -e .`), or `pip uninstall {names}` if the command finds it without"
+        return failed(message, [*found.told(found.copies), *found.told(found.others), *found.told(found.ignored)], remedy)
     if found.others:
-        return failed(
-            f"training imported {len(found.others)} modules from the original checkout instead of the run's own workspace",
-            shortened([*found.told(found.others), *found.told(found.ignored)]),
-            "name no absolute path of the checkout in sys.path, PYTHONPATH or the command: relative paths find the workspace",
-        )
+        message = f"training imported {len(found.others)} modules from the original checkout instead of the run's own workspace"
+        remedy = "name no absolute path of the checkout in sys.path, PYTHONPATH or the command: relative paths find the workspace"
+        return failed(message, [*found.told(found.others), *found.told(found.ignored)], remedy)
     if found.ignored:
-        return missing(
-            f"training imported {len(found.ignored)} modules that git ignores, so no clone has them and no hash covers them",
-            shortened(found.told(found.ignored)),
-            "build them in `train.run`, install them as a package of the lockfile, or build them anew before each gate run",
-        )
+        message = f"training imported {len(found.ignored)} modules that git ignores, so no clone has them and no hash covers them"
+        remedy = "build them in `train.run`, install them as a package of the lockfile, or build them anew before each gate run"
+        return missing(message, found.told(found.ignored), remedy)
     return passed("what training imported of the checkout came from the run's own workspace")
 
 
 @check("code/opened-files", "Every source and settings file that training opened is tracked, or belongs to the interpreter.")
-def opened_files(evidence: Evidence) -> Outcome:
+def opened_files(evidence: Evidence) -> Finding:
     """Seen by Python's audit hook. Declared data is for the checks of `data`."""
     seen = opened(evidence)
     if not seen:
@@ -201,10 +183,10 @@ def opened_files(evidence: Evidence) -> Outcome:
         lines = folded([one for one in found if one[0].inside]) + folded([one for one in found if not one[0].inside])
         message = f"training opened {len(found)} source or settings files that are not those of a clone of the checkout"
         wrong = {why for _, why in found}
-        return missing(message, (*shortened(lines), *shortened(cut, 2)), "; ".join(_REMEDIES[why] for why in _REMEDIES if why in wrong))
+        return missing(message, (*lines, *cut[:2]), "; ".join(_REMEDIES[why] for why in _REMEDIES if why in wrong))
     if cut:
         message = "training opened more files than the probe lists, so not all were looked at"
-        return missing(message, shortened(cut, 2), "declare the folders that hold many files under `data:`: what is declared is not listed")
+        return missing(message, cut[:2], "declare the folders that hold many files under `data:`: what is declared is not listed")
     if evidence.tracked is None:
         return skipped(f"without git nobody can tell which of {len(inside)} files of the folder a clone has; none outside it is source")
     others = len(seen) - len(inside)
@@ -217,34 +199,22 @@ def _is_untracked(item: Opened, tracked: frozenset[str] | None, declared: tuple[
     return not any(item.path == path or item.path.startswith(f"{path}/") for path in declared)
 
 
-def _spec_folder(evidence: Evidence) -> str:
-    """The folder of the spec, relative to the checkout's root; empty where it is the root."""
-    if evidence.checkout is None:
-        return ""
-    inside = os.path.relpath(evidence.folder, evidence.checkout.root)
-    return "" if inside == "." else inside
-
-
 def _licences(folder: Path, root: Path, tracked: frozenset[str] | None) -> Iterator[str]:
-    """What states a licence in `folder`, by its path from `root`; only tracked files count where git knows them."""
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        return
-    for name in names:
-        path = os.path.relpath(folder / name, root)
-        if _LICENCE.fullmatch(name) and _suffix(name) not in _NO_LICENCE_SUFFIX and _holds_text(folder / name, path, tracked):
-            yield path
-    project = os.path.relpath(folder / "pyproject.toml", root)
-    if (tracked is None or project in tracked) and _states_licence(folder / "pyproject.toml", root):
-        yield project
-
-
-def _holds_text(path: Path, shown: str, tracked: frozenset[str] | None) -> bool:
-    """Whether it is a tracked file that is not empty, or a folder (LICENSES of the REUSE convention) with a tracked file in it."""
-    if path.is_dir():
-        return any(path.iterdir()) if tracked is None else any(item.startswith(f"{shown}/") for item in tracked)
-    return path.is_file() and path.stat().st_size > 0 and (tracked is None or shown in tracked)
+    """What states a licence in `folder`, by its path from `root`; only tracked files count where git knows them. A folder counts as far as
+    it holds such files (LICENSES of the REUSE convention)."""
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(folder)):
+            path, shown = folder / name, os.path.relpath(folder / name, root)
+            is_known = tracked is None or shown in tracked
+            if name == "pyproject.toml" and is_known and _states_licence(path, root):
+                yield shown
+            if not _LICENCE.fullmatch(name) or posixpath.splitext(name)[1].lower() in _NO_LICENCE_SUFFIX:
+                continue
+            is_folder = path.is_dir() and (
+                any(path.iterdir()) if tracked is None else any(item.startswith(f"{shown}/") for item in tracked)
+            )
+            if is_folder or (path.is_file() and path.stat().st_size > 0 and is_known):
+                yield shown
 
 
 def _states_licence(path: Path, root: Path) -> bool:
@@ -258,14 +228,9 @@ def _states_licence(path: Path, root: Path) -> bool:
     return any((isinstance(item, str) and item.strip()) or (isinstance(item, dict) and item.get("text")) for item in stated)
 
 
-def _suffix(path: str) -> str:
-    return posixpath.splitext(path)[1].lower()
-
-
 def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
     """Path from the checkout's root -> the crashed run that did not find it, of files that git neither tracks nor would copy, and no data
-    declares. Empty without git: then everything was copied. A log is free text, so it is read narrowly: the last line of a traceback, or
-    of the dynamic loader, that says which file or module is not there."""
+    declares. Empty without git: then everything was copied."""
     if evidence.checkout is None or evidence.tracked is None:
         return {}
     root = evidence.checkout.root
@@ -280,44 +245,29 @@ def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
 
 
 def _asked_for(tail: Sequence[str], evidence: Evidence) -> Iterator[str]:
-    """Paths below the checkout's root that the lines name, whether they are there or not."""
-    root = Path(os.path.realpath(evidence.checkout.root)) if evidence.checkout else Path()
+    """Paths below the checkout's root that the lines say are not there. A log is free text, so only whole lines of a traceback, of the
+    interpreter or of the dynamic loader count."""
+    root = Path(os.path.realpath(evidence.root))
     folder = evidence.folder / evidence.spec.train.working_directory
-    places = dict.fromkeys((folder, *(root / os.path.dirname(path) for path in _own_frames(tail))))
+    frames = [own for line in tail if (found := _FRAME.match(line)) and (own := in_workspace(found[1])) != found[1]]
+    places = dict.fromkeys((folder, *(root / os.path.dirname(path) for path in frames)))  # Python looks for modules beside the script
     for line in tail:
-        names = [_first(found) for pattern in _FILE if (found := pattern.fullmatch(line.strip()))]
-        named = _MODULE.fullmatch(line.strip())
-        paths = [root / own if (own := in_workspace(name)) != name else folder / name for name in names]
-        paths += [path for place in places for path in _of_module(place, _first(named))] if named else []
+        found = _ABSENT.fullmatch(line.strip())
+        if found is None:
+            continue
+        name = next(value for value in found.groups() if value is not None)
+        paths = [root / own if (own := in_workspace(name)) != name else folder / name]
+        if "No module named" in line:
+            paths = [path for place in places for path in _of_module(place, name)]
         for path in paths:
             inside = os.path.relpath(os.path.normpath(path), root)
             if "\0" not in inside and inside != ".." and not inside.startswith("../"):
                 yield inside
 
 
-def _first(found: re.Match[str]) -> str:
-    return next(value for value in found.groupdict().values() if value is not None)
-
-
-def _own_frames(tail: Sequence[str]) -> Iterator[str]:
-    """The workspace's files in the tracebacks, from its root: Python looks for modules beside the script."""
-    for line in tail:
-        found = _FRAME.match(line)
-        if found and (own := in_workspace(found[1])) != found[1]:
-            yield own
-
-
 def _of_module(place: Path, name: str) -> Iterator[Path]:
     """Where a module would lie below a folder of `sys.path`: its source, its package, or compiled under any of its tags."""
-    if not _PARTS.fullmatch(name):
-        return
-    *folders, last = name.split(".")
-    folder = place.joinpath(*folders)
-    yield folder / f"{last}.py"
-    yield folder / last / "__init__.py"
-    try:
-        with os.scandir(folder) as entries:
-            names = [entry.name for _, entry in zip(range(_LISTED), entries, strict=False)]
-    except OSError:
-        return
-    yield from (folder / item for item in sorted(names) if item.startswith(f"{last}.") and item.endswith(".so"))
+    if _PARTS.fullmatch(name):
+        *folders, last = name.split(".")
+        folder = place.joinpath(*folders)
+        yield from (folder / f"{last}.py", folder / last / "__init__.py", *sorted(folder.glob(f"{last}.*.so")))

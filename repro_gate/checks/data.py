@@ -4,35 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 
-from repro_gate.checks.interface import (
-    CHECKOUT,
-    Evidence,
-    Outcome,
-    by_loader,
-    check,
-    diverged_before,
-    failed,
-    missing,
-    passed,
-    shortened,
-    skipped,
-)
+from repro_gate.checks.interface import CHECKOUT, Evidence, Finding, by_loader, check, diverged_before, failed, missing, passed, skipped
 from repro_gate.checks.opened import declared_paths, folded, is_source, left_over, misplaced, opened, unlisted, with_line
-from repro_gate.checks.revisions import LOOSE, MAX_FILE_BYTES, MAX_FILES, PINNED, UNRESOLVED, HubCall, find_revisions
+from repro_gate.checks.revisions import LOOSE, MAX_FILE_BYTES, MAX_FILES, PINNED, UNRESOLVED, find_revisions
 from repro_gate.data.declared import DataFinding
-from repro_gate.data.formats import LEGACY, quoted, wrong_digest
 from repro_gate.files import Unreadable, read_text
 from repro_gate.runs.launch import Run
-from repro_gate.spec.model import DataItem
 from repro_gate.trace.format import RECORD_BYTES
-from repro_gate.trace.model import Records
 
 _HUB_CACHE = re.compile(r"/(?:models|datasets|spaces)--([^/]+)/snapshots/([0-9a-f]{40})/")
-_ELSEWHERE = "calls that are not pinned stand in files that these runs did not open"
-_TAKE_AGAIN = "take the digest again: `sha256sum FILE`"
 _PIN = (
     'name the commit: `revision="<40 digits>"` (`git ls-remote https://huggingface.co/OWNER/NAME HEAD` prints it, for a dataset with '
     'datasets/OWNER/NAME); for torch.hub `"owner/repo:<40 digits>"` with skip_validation=True; for timm `"hf_hub:owner/name@<40 digits>"`; '
@@ -41,7 +23,7 @@ _PIN = (
 
 
 @check("data/checksums", "Every declared file has the digests and the size that its declaration states, recomputed now.", CHECKOUT)
-def checksums(evidence: Evidence) -> Outcome:
+def checksums(evidence: Evidence) -> Finding:
     """sha256, and what a `.dvc` file or Croissant metadata declares besides; a declaration that cannot be read fails here too."""
     problems = [item for item in evidence.data_problems if item.kind != "digest"]
     if not evidence.spec.data and not problems:
@@ -53,15 +35,12 @@ def checksums(evidence: Evidence) -> Outcome:
         counted = [f"{len(wrong)} of {len(evidence.data)} declared items are not what is stated"] if wrong else []
         counted += [f"{len(problems)} declarations cannot be used"] if problems else []
         remedy = problems[0].remedy if problems else "restore the file, or put the new sha256 into the spec if the change is meant"
-        return failed(", and ".join(counted), shortened(lines), remedy)
+        return failed(", and ".join(counted), lines, remedy)
     bare = [item for item in evidence.data if not item.declared]
     if bare:
-        return missing(
-            f"{len(bare)} declared items have no sha256",
-            shortened([f"{item.path}: sha256 {item.actual}" for item in bare]),
-            "add the sha256 shown to the spec",
-        )
-    return passed(f"{len(evidence.data)} declared items have their digests", shortened([_verified(item) for item in evidence.data]))
+        remedy = "add the sha256 shown to the spec"
+        return missing(f"{len(bare)} declared items have no sha256", [f"{item.path}: sha256 {item.actual}" for item in bare], remedy)
+    return passed(f"{len(evidence.data)} declared items have their digests", [_verified(item) for item in evidence.data])
 
 
 def _mismatches(item: DataFinding) -> tuple[str, ...]:
@@ -76,56 +55,38 @@ def _verified(item: DataFinding) -> str:
 
 
 @check("data/digest-length", "Every declared digest is as long as its algorithm makes it: 64 digits for sha256, 32 for md5.", CHECKOUT)
-def digest_length(evidence: Evidence) -> Outcome:
+def digest_length(evidence: Evidence) -> Finding:
     """A digest that was cut off, or taken with another algorithm, can match nothing, so nothing was verified against it."""
     problems = [item for item in evidence.data_problems if item.kind == "digest"]
-    digests = [(item, *digest) for item in evidence.spec.data for digest in _digests(item)]
-    told = [(f"{item.where}: {item.message}", item.remedy) for item in problems]
-    found = [
-        (f"{quoted(item.source or item.path)}: {wrong_digest(*digest)}", _TAKE_AGAIN) for item, *digest in digests if wrong_digest(*digest)
-    ]
-    wrong = dict([*found, *told])
-    if wrong:
-        return failed(f"{len(wrong)} declared digests are none of their algorithm", shortened(list(wrong)), next(iter(wrong.values())))
-    if not digests:
-        return skipped("no digest is declared")
-    return passed(f"{len(digests)} declared digests have the length of their algorithm")
-
-
-def _digests(item: DataItem) -> Iterator[tuple[str, str]]:
-    """Algorithm and hexadecimal digits of what is declared; DVC's marks of a folder's listing and of its old text digests are cut off."""
-    if item.sha256 is not None:
-        yield "sha256", item.sha256
-    if item.md5 is not None:
-        yield "md5", item.md5.removeprefix(LEGACY).removesuffix(".dir")
+    if problems:
+        lines = [f"{item.where}: {item.message}" for item in problems]
+        return failed(f"{len(problems)} declared digests are none of their algorithm", lines, problems[0].remedy)
+    digests = sum((item.sha256 is not None) + (item.md5 is not None) for item in evidence.spec.data)
+    return passed(f"{digests} declared digests have the length of their algorithm") if digests else skipped("no digest is declared")
 
 
 @check("data/unchanged", "No run wrote to declared data.")
-def unchanged(evidence: Evidence) -> Outcome:
+def unchanged(evidence: Evidence) -> Finding:
     """Size, time of change and inode of every declared file before the runs and after each."""
     if not evidence.spec.data or not evidence.runs:
         return skipped("no data is declared")
     if evidence.changed_data:
         return failed(
-            "a run changed declared data, so the next one trained on other bytes",
-            shortened(evidence.changed_data),
-            "write to a path of the run's own",
+            "a run changed declared data, so the next one trained on other bytes", evidence.changed_data, "write to a path of the run's own"
         )
     return passed("declared data is as it was before the runs")
 
 
-@check("data/undeclared-reads", "Every data file outside the checkout that training read is declared under `data:`.")
-def no_undeclared_reads(evidence: Evidence) -> Outcome:
+@check("data/undeclared-reads", "Every data file outside the checkout that training read is declared under `data:`.", traced=True)
+def no_undeclared_reads(evidence: Evidence) -> Finding:
     """Files there before the run and opened for reading (by Python's audit hook), outside the workspace, no source or settings."""
-    if not evidence.trained:
-        return skipped("no run was traced")
     outside = [item for _, item in sorted(opened(evidence).items()) if not item.inside]
     found = [item for item in outside if not is_source(item.path)]
     cut = unlisted(evidence)
     if found:
         return missing(
             f"training read {len(found)} files outside the checkout that nothing declares",
-            (*shortened(folded([(item, misplaced(evidence, item)) for item in found])), *shortened(cut, 2)),
+            (*folded([(item, misplaced(evidence, item)) for item in found]), *cut[:2]),
             "declare each file, or the folder that holds them, under `data:` with its sha256, so that a rerun can tell if it has the same",
         )
     if cut:
@@ -136,83 +97,69 @@ def no_undeclared_reads(evidence: Evidence) -> Outcome:
     return passed(f"training read no undeclared file outside the checkout{besides}")
 
 
-@check("data/leftovers", "No run read a file that an earlier run of the same gate run had made or changed.")
-def no_leftovers(evidence: Evidence) -> Outcome:
+@check("data/leftovers", "No run read a file that an earlier run of the same gate run had made or changed.", traced=True)
+def no_leftovers(evidence: Evidence) -> Finding:
     """Files outside workspace, HOME and TMPDIR that were made or changed after the gate run began and before the run that read them."""
-    if not evidence.trained:
-        return skipped("no run was traced")
     found = left_over(evidence.runs)
     if found:
         count = len({item.path for item in found})
         lines = [f"{with_line(item)}: read by {', '.join(names)}" for item, names in found.items()]
-        return failed(
-            f"runs read {count} files left over from an earlier run of this gate run, so equal results show nothing",
-            shortened(sorted(lines)),
-            "write below the working directory, HOME or TMPDIR (each run has its own), or declare the files under `data:`",
-        )
+        message = f"runs read {count} files left over from an earlier run of this gate run, so equal results show nothing"
+        remedy = "write below the working directory, HOME or TMPDIR (each run has its own), or declare the files under `data:`"
+        return failed(message, sorted(lines), remedy)
     return passed("no run read what an earlier one had left behind")
 
 
 @check(
-    "data/no-network", "No training process opened a connection to another machine (seen by Python's audit hook; loopback does not count)."
+    "data/no-network",
+    "No training process opened a connection to another machine (seen by Python's audit hook; loopback does not count).",
+    traced=True,
 )
-def no_network(evidence: Evidence) -> Outcome:
+def no_network(evidence: Evidence) -> Finding:
     """Connections of every traced process of every run; what native code opens by itself is not seen."""
-    if not evidence.trained:
-        return skipped("no run was traced")
     addresses = sorted({address for run in evidence.runs for trace in run.traces for address in trace.network})
     if addresses:
-        return missing(
-            "training connected to other machines, whose answers can change",
-            shortened(addresses),
-            "declare the data under `data:`, and turn telemetry off through train.env",
-        )
+        remedy = "declare the data under `data:`, and turn telemetry off through train.env"
+        return missing("training connected to other machines, whose answers can change", addresses, remedy)
     return passed("no training process connected to another machine")
 
 
 @check("data/revisions", "Every remote dataset and model that the code names is pinned to a commit.", CHECKOUT)
-def revisions_pinned(evidence: Evidence) -> Outcome:
+def revisions_pinned(evidence: Evidence) -> Finding:
     """The calls that fetch from a hub, in the tracked Python files that the runs opened, or in all where nothing has run. And what the runs
     read from Hugging Face's cache, whose paths carry the commit: a file that they opened, or the spec, has to name it."""
     if evidence.checkout is None or evidence.tracked is None:
         return skipped("git tracks no files here")
     ran = frozenset(item.path for item in opened(evidence).values() if item.inside) if not unlisted(evidence) else frozenset()
     code = {path for path in ran if path.endswith(".py")}
-    found = find_revisions(evidence.checkout.root, evidence.tracked, declared_paths(evidence), first=ran)
-    judged = [call for call in found.calls if not code or call.path in code]
+    calls, unread = find_revisions(evidence.checkout.root, evidence.tracked, tuple(declared_paths(evidence)), first=ran)
+    judged = [call for call in calls if not code or call.path in code]
     loose, pinned, unresolved = ([call for call in judged if call.state == state] for state in (LOOSE, PINNED, UNRESOLVED))
-    read = _hub_commits(evidence)
+    read = {(name.replace("--", "/"), commit) for path in opened(evidence) for name, commit in _HUB_CACHE.findall(path)}
     named = {call.repository.lower() for call in (*loose, *pinned)}
-    others = {(name, commit): _is_written(evidence, commit, ran) for name, commit in sorted(read) if name.lower() not in named}
-    lines = [_with_commit(call, read) for call in loose]
-    lines += [
-        f"{name}: the runs read commit {commit}, which no file that they opened names" for (name, commit), ok in others.items() if not ok
-    ]
-    remarks = [
-        f"{len(group)} {text} ({group[0].path}:{group[0].line}: {group[0].text})"
-        for group, text in (
-            (unresolved, "calls take the name or the revision from a variable, which is not followed"),
-            ([item for item in found.calls if item.state == LOOSE and item not in judged], _ELSEWHERE),
+    wrong, good = list[str](), [str(call) for call in pinned]
+    for call in loose:
+        commits = [commit for name, commit in read if name.lower() == call.repository.lower()]
+        wrong.append(f"{call} (these runs read commit {commits[0]})" if len(commits) == 1 else str(call))
+    for name, commit in sorted(item for item in read if item[0].lower() not in named):
+        is_named = _is_named(evidence, commit, ran)
+        line = f"{name}: the runs read commit {commit}"
+        (good if is_named else wrong).append(line if is_named else f"{line}, which no file that they opened names")
+    remarks = [f"not read: {line}" for line in unread[:3]]
+    if unresolved:
+        message = f"{len(unresolved)} calls take the name or the revision from a variable, which is not followed ({unresolved[0]})"
+        remarks.insert(0, message)
+    if wrong:
+        return missing(
+            f"{len(wrong)} of {len(wrong) + len(good)} remote datasets and models can change under their names", (*wrong, *remarks), _PIN
         )
-        if group
-    ]
-    remarks += shortened([f"not read: {line}" for line in found.unread], 3)
-    good = [str(call) for call in pinned] + [f"{name}: the runs read commit {commit}" for (name, commit), ok in others.items() if ok]
-    if lines:
-        message = f"{len(lines)} of {len(lines) + len(good)} remote datasets and models can change under their names"
-        return missing(message, (*shortened(lines), *remarks), _PIN)
     if good:
-        return passed(f"{len(good)} remote datasets and models are pinned to a commit", (*shortened(good), *remarks))
-    where = f"{len(code)} Python files that the runs opened" if code else f"{found.files} Python files"
+        return passed(f"{len(good)} remote datasets and models are pinned to a commit", (*good, *remarks))
+    where = "the Python files that the runs opened" if code else "the Python files"
     return skipped(f"no call in {where} names a remote dataset or model", remarks)
 
 
-def _hub_commits(evidence: Evidence) -> set[tuple[str, str]]:
-    """(repository, commit) of the files in Hugging Face's cache that the runs opened."""
-    return {(name.replace("--", "/"), commit) for path in opened(evidence) for name, commit in _HUB_CACHE.findall(path)}
-
-
-def _is_written(evidence: Evidence, commit: str, ran: Collection[str]) -> bool:
+def _is_named(evidence: Evidence, commit: str, ran: Collection[str]) -> bool:
     """Whether the spec, or a tracked file that the runs opened (any, where that is not known), names the commit."""
     paths = [evidence.root / path for path in (ran or evidence.tracked or ()) if path in (evidence.tracked or ())][:MAX_FILES]
     for path in (evidence.spec.path, *paths):
@@ -222,13 +169,8 @@ def _is_written(evidence: Evidence, commit: str, ran: Collection[str]) -> bool:
     return False
 
 
-def _with_commit(call: HubCall, read: Collection[tuple[str, str]]) -> str:
-    commits = [commit for name, commit in read if name.lower() == call.repository.lower()]
-    return f"{call} (these runs read commit {commits[0]})" if len(commits) == 1 else str(call)
-
-
 @check("data/batches", "Every batch that a DataLoader handed out had the same bytes in both runs, in the same order.")
-def batches_equal(evidence: Evidence) -> Outcome:
+def batches_equal(evidence: Evidence) -> Finding:
     """Digests of all tensors of every batch, in order of execution."""
     tally = evidence.comparison.by_kind.get("batch") if evidence.comparison else None
     if tally is None or not tally.tensors:
@@ -236,31 +178,15 @@ def batches_equal(evidence: Evidence) -> Outcome:
     count = sum(block.kind == "batch" for run in evidence.pair[:1] for trace in run.traces for block in trace.blocks)
     first = evidence.comparison.first_divergence if evidence.comparison else None
     if tally.differing and first is not None and (first.kind == "batch"):
-        return failed(
-            f"the runs were handed different batches from step {first.step} on",
-            (first.name,),
-            "seed the sampler and the augmentation from the run's seed",
-        )
+        remedy = "seed the sampler and the augmentation from the run's seed"
+        return failed(f"the runs were handed different batches from step {first.step} on", (first.name,), remedy)
     if tally.differing:
         return diverged_before("batches differ", "tensors of batches", tally, first)
     return passed(f"{count} batches were equal, in content and order")
 
 
-@dataclass(frozen=True)
-class _Evaluated:
-    """One evaluation loader: how many different records it drew, and how many of those training drew as well."""
-
-    name: str
-    records: int
-    shared: int
-
-    def __str__(self) -> str:
-        share = 100 * self.shared / self.records
-        return f"{self.name}: {self.shared} of {self.records} records ({share:.3g} %) were drawn for training too"
-
-
 @check("data/splits", "No record that a DataLoader drew for training was drawn for evaluation.")
-def splits_disjoint(evidence: Evidence) -> Outcome:
+def splits_disjoint(evidence: Evidence) -> Finding:
     """Digests of records as DataLoaders hand them out, over all processes of the first run that has any. A record that augmentation changes
     differs from its source, so what augmentation hides is not seen; neither are the records of steps that were not run."""
     run = next((run for run in evidence.runs if any(trace.records for trace in run.traces)), None)
@@ -273,11 +199,28 @@ def splits_disjoint(evidence: Evidence) -> Outcome:
         more = ", and an evaluation of the training set itself" if own else ""
         return skipped(f"only {seen} drew from a torch DataLoader{more}" if seen else "no record came through a torch DataLoader")
     trained = {digest for _, item in training for digest in _split(item.digests)}
-    evaluated = [_evaluated(name, item, trained) for name, item in evaluation]
-    cut = [f"{name}: not every record was kept; the others were not compared" for name, item in drawn if not item.whole]
-    cut += [f"{name}: draws the training set itself, which measures how well it is fitted" for name, item in drawn if name in own]
+    drawn_too = {name: (len(own_digests := set(_split(item.digests))), len(own_digests & trained)) for name, item in evaluation}
+    notes = [f"{name}: not every record was kept; the others were not compared" for name, item in drawn if not item.whole]
+    notes += [f"{name}: draws the training set itself, which measures how well it is fitted" for name, _ in drawn if name in own]
     names = ", ".join(name for name, _ in training[:4]) + (", …" if len(training) > 4 else "")
-    return _judged(evaluated, f"{len(trained)} records of {names}", cut)
+    source = f"{len(trained)} records of {names}"
+    shared = {name: counts for name, counts in drawn_too.items() if counts[1]}
+    if not shared:
+        total = sum(records for records, _ in drawn_too.values())
+        return passed(f"{total} records of {len(drawn_too)} evaluation loaders share none with {source}", notes)
+    lines = [
+        f"{name}: {both} of {records} records ({100 * both / records:.3g} %) were drawn for training too"
+        for name, (records, both) in shared.items()
+    ]
+    if len(shared) < len(drawn_too) and all(records == both for records, both in shared.values()):  # how well training data is fitted
+        message = f"{len(shared)} of {len(drawn_too)} evaluation loaders draw nothing but training records ({source}), the others draw none"
+        return passed(message, (*lines, *notes[:3]))
+    return missing(
+        f"{sum(both for _, both in shared.values())} records were drawn both for training ({source}) and for evaluation",
+        (*lines, *notes[:3]),
+        "split by record, with a fixed seed, before anything is shuffled or copied; where equal records are not the same record (synthetic "
+        "or very small ones), name the check under checklist.waive with that reason",
+    )
 
 
 def _training_sets(run: Run | None) -> set[str]:
@@ -288,31 +231,6 @@ def _training_sets(run: Run | None) -> set[str]:
     roles = dict(by_loader(run, lambda trace: ((item.loader, item.role) for item in trace.records)))
     trained = {numbers[name] for name, role in roles.items() if role == "train" and name in numbers and numbers[name][1] is not None}
     return {name for name, role in roles.items() if role == "evaluation" and numbers.get(name) in trained}
-
-
-def _judged(evaluated: Sequence[_Evaluated], trained: str, cut: Sequence[str]) -> Outcome:
-    """A loader that draws nothing but training records, beside one that draws none, measures how well training data is fitted."""
-    shared = [item for item in evaluated if item.shared]
-    if not shared:
-        total = sum(item.records for item in evaluated)
-        return passed(f"{total} records of {len(evaluated)} evaluation loaders share none with {trained}", cut)
-    lines = (*shortened([str(item) for item in shared]), *shortened(list(cut), 3))
-    if len(shared) < len(evaluated) and all(item.shared == item.records for item in shared):
-        return passed(
-            f"{len(shared)} of {len(evaluated)} evaluation loaders draw nothing but training records ({trained}), the others draw none",
-            lines,
-        )
-    return missing(
-        f"{sum(item.shared for item in shared)} records were drawn both for training ({trained}) and for evaluation",
-        lines,
-        "split by record, with a fixed seed, before anything is shuffled or copied; where equal records are not the same record (synthetic "
-        "or very small ones), name the check under checklist.waive with that reason",
-    )
-
-
-def _evaluated(name: str, item: Records, trained: set[bytes]) -> _Evaluated:
-    digests = set(_split(item.digests))
-    return _Evaluated(name, len(digests), len(digests & trained))
 
 
 def _split(digests: bytes) -> Iterator[bytes]:

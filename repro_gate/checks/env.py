@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import ast
-import configparser
+import contextlib
 import os
 import re
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from repro_gate.checks.interface import (
-    CHECKOUT,
-    Evidence,
-    Outcome,
-    bounded,
-    check,
-    failed,
-    missing,
-    noticed,
-    passed,
-    shortened,
-    skipped,
-    undeclared,
-)
+from repro_gate.checks.interface import CHECKOUT, Evidence, Finding, check, failed, missing, noticed, passed, skipped, undeclared
 from repro_gate.compare.traces import processes
-from repro_gate.files import Unreadable, parse_toml, read_text
-from repro_gate.install.lockfiles import Lock, LockfileError, Pin, applies, kind_of, read_lock, same_version
+from repro_gate.files import Unreadable, read_text
+from repro_gate.install.lockfiles import Lock, Pin, applies, kind_of, read_lock, same_version
+from repro_gate.install.requirements import LockfileError
 from repro_gate.spec.errors import escaped
 from repro_gate.trace.model import Trace
 
@@ -44,12 +29,13 @@ _CUBLAS_VALUES = (":4096:8", ":16:8")  # the two that NVIDIA's documentation cal
 _OF_ONE_PROCESS = re.compile(r"(?:LOCAL_|GROUP_|ROLE_)?RANK|MASTER_(?:ADDR|PORT)|TORCHELASTIC_.*|ROLE_NAME|.*_RUN_ID|REPRO_GATE_.*")
 # What sets an environment up is often outside its lock, and the gate's own package may be imported for `record` and `step`.
 _TOOLS = frozenset({"pip", "setuptools", "wheel", "pkg-resources", "repro-gate"})
+_NAME = re.compile(r"""(?:^|[\s(,])name\s*=\s*["']?([A-Za-z0-9][A-Za-z0-9._-]{0,99})""")
 _MAX_BYTES = 1024 * 1024
 _SHOWN = 500  # characters of a variable's value
 
 
 @check("env/lockfile", "The declared lockfile is in the checkout, can be read, and pins every distribution by version and hash.", CHECKOUT)
-def lockfile(evidence: Evidence) -> Outcome:
+def lockfile(evidence: Evidence) -> Finding:
     """A lock without hashes pins what an index calls a version, not the bytes that are installed."""
     declared = evidence.spec.env.lockfile
     if declared is None:
@@ -62,19 +48,16 @@ def lockfile(evidence: Evidence) -> Outcome:
     except LockfileError as error:
         return failed(f"the declared lockfile cannot be used: {error}", (str(error),), "commit it, or correct env.lockfile")
     if lock.faults:
-        return missing(
-            f"{declared} leaves {len(lock.faults)} entries open, so a rerun may install other files",
-            shortened(lock.faults),
-            "lock with hashes, such as `uv pip compile --generate-hashes` or `uv lock`",
-        )
+        remedy = "lock with hashes, such as `uv pip compile --generate-hashes` or `uv lock`"
+        return missing(f"{declared} leaves {len(lock.faults)} entries open, so a rerun may install other files", lock.faults, remedy)
     untracked = [path for path in lock.files if evidence.tracked is not None and path not in evidence.tracked]
     if untracked:
-        return missing("the lockfile is not tracked by git, so a checkout lacks it", shortened(untracked), f"run `git add {untracked[0]}`")
+        return missing("the lockfile is not tracked by git, so a checkout lacks it", untracked, f"run `git add {untracked[0]}`")
     return passed(f"{declared} pins {len(lock.pins)} distributions by version and hash", (f"{declared}: {lock.kind}",))
 
 
 @check("env/installed", "Every distribution that training imported is in the lockfile, with the version that was imported.")
-def installed(evidence: Evidence) -> Outcome:
+def installed(evidence: Evidence) -> Finding:
     """A lock that nobody installed from says nothing about the run."""
     declared = evidence.spec.env.lockfile
     if declared is None:
@@ -90,20 +73,15 @@ def installed(evidence: Evidence) -> Outcome:
     found = compare_with_lock(imported, lock, own_names(root, folder, root=root), python)
     if found.differing or found.absent:
         lines = [*(f"{line}, imported" for line in found.differing), *(f"{line} is not in the lock" for line in found.absent)]
-        return failed(
-            f"training imported {len(lines)} distributions that {declared} does not pin so",
-            shortened(lines),
-            f"install from {declared} alone, or lock again and commit it",
-        )
+        remedy = f"install from {declared} alone, or lock again and commit it"
+        return failed(f"training imported {len(lines)} distributions that {declared} does not pin so", lines, remedy)
     if found.open:
-        return missing(
-            f"{declared} names {len(found.open)} imported distributions without a version", shortened(found.open), "pin them by =="
-        )
-    return passed(f"{len(found.equal)} imported distributions have the version of {declared}", shortened(found.equal))
+        return missing(f"{declared} names {len(found.open)} imported distributions without a version", found.open, "pin them by ==")
+    return passed(f"{len(found.equal)} imported distributions have the version of {declared}", found.equal)
 
 
 @check("env/image-digest", "The container image is declared by digest, and it is the one that the gate runs in.", CHECKOUT)
-def image_digest(evidence: Evidence) -> Outcome:
+def image_digest(evidence: Evidence) -> Finding:
     """A tag can be moved to another image; a digest cannot. What is declared counts only where the running image is known."""
     declared, running = evidence.spec.env.image, evidence.running_image
     known = _DIGEST.fullmatch(running or "")
@@ -121,20 +99,15 @@ def image_digest(evidence: Evidence) -> Outcome:
         message = "the image is declared by digest, and nothing shows that training runs in it"
         return missing(message, (declared,), "run the gate inside that image, or waive this check with a reason")
     if wanted[1].lower() != known[1].lower():
-        return failed(
-            "the gate runs in another image than the declared one",
-            (f"declared {declared}", f"running {running}"),
-            "correct env.image, or run in it",
-        )
+        remedy = "correct env.image, or run in it"
+        return failed("the gate runs in another image than the declared one", (f"declared {declared}", f"running {running}"), remedy)
     return passed("the gate runs in the declared image", (declared,))
 
 
-@check("env/versions", "Python, torch, CUDA, cuDNN, NCCL and driver are recorded, and the same in every process of every run.")
-def versions(evidence: Evidence) -> Outcome:
+@check("env/versions", "Python, torch, CUDA, cuDNN, NCCL and driver are recorded, and the same in every process of every run.", traced=True)
+def versions(evidence: Evidence) -> Finding:
     """Each of these can change numbers without a change to the code."""
     facts = [_versions(trace, evidence) for _, trace in evidence.trained]
-    if not facts:
-        return skipped("no run was traced")
     moved = [key for key in _SAME if len({item.get(key) for item in facts}) > 1]
     if moved:
         lines = [f"{key}: {', '.join(sorted({item.get(key, 'not recorded') for item in facts}))}" for key in moved]
@@ -149,7 +122,7 @@ def versions(evidence: Evidence) -> Outcome:
 
 
 @check("env/cublas-workspace", "CUBLAS_WORKSPACE_CONFIG held :4096:8 or :16:8 when CUDA started, in every deterministic run.")
-def cublas_workspace(evidence: Evidence) -> Outcome:
+def cublas_workspace(evidence: Evidence) -> Finding:
     """cuBLAS reads the variable once, when it makes its handle: what is set later changes nothing."""
     runs = [run for run in evidence.runs if run.plan.arm.name == "deterministic"]
     traces = [(run.plan.name, trace) for run in runs for trace in run.traces if trace.trained]
@@ -164,22 +137,19 @@ def cublas_workspace(evidence: Evidence) -> Outcome:
     ]
     allowed = next((item for item in evidence.spec.determinism.allow if item.flag == _CUBLAS), None)
     if wrong and allowed:
-        return noticed(
-            f"{_CUBLAS} was off when CUDA started, as determinism.allow says: {allowed.reason}",
-            shortened(wrong),
-            "none while the flag is under determinism.allow",
-        )
+        remedy = "none while the flag is under determinism.allow"
+        return noticed(f"{_CUBLAS} was off when CUDA started, as determinism.allow says: {allowed.reason}", wrong, remedy)
     if wrong:
         message = f"{_CUBLAS} did not hold {' or '.join(_CUBLAS_VALUES)} when CUDA started, so cuBLAS may choose other sums"
-        return failed(message, shortened(wrong), "do not unset or change it in the training code or in train.env before CUDA starts")
+        return failed(message, wrong, "do not unset or change it in the training code or in train.env before CUDA starts")
     if unread:
-        return missing(f"{_CUBLAS} could not be read when CUDA started", shortened(unread), "import torch before other code starts CUDA")
+        return missing(f"{_CUBLAS} could not be read when CUDA started", unread, "import torch before other code starts CUDA")
     values = {trace.facts[_CUBLAS_FACT] for _, trace in started}
     return passed(f"{_CUBLAS} stood in the environment when CUDA started in {len(started)} processes", sorted(values))
 
 
 @check("env/variables", "The environment variables that torch or CUDA read are recorded, and the same in both runs of the pair.")
-def variables(evidence: Evidence) -> Outcome:
+def variables(evidence: Evidence) -> Finding:
     """A variable that only one run saw is a difference that the code does not show."""
     if len(evidence.pair) < 2:
         return skipped("there is no pair of runs")
@@ -195,9 +165,9 @@ def variables(evidence: Evidence) -> Outcome:
     ]
     if lines:
         message = f"{len(lines)} environment variables differ between two runs that should be the same"
-        return failed(message, bounded(lines), "set them in train.env to one value, or remove the line that changes them")
+        return failed(message, lines, "set them in train.env to one value, or remove the line that changes them")
     names = {f"{name}={_value(value)}" for _, one, _ in pairs for name, value in one.items()}
-    return passed(f"{len(names)} environment variables were the same in both runs", bounded(sorted(names)))
+    return passed(f"{len(names)} environment variables were the same in both runs", sorted(names))
 
 
 def _read(evidence: Evidence, declared: str) -> Lock:
@@ -205,26 +175,16 @@ def _read(evidence: Evidence, declared: str) -> Lock:
 
 
 def _undeclared(evidence: Evidence) -> tuple[str, ...]:
-    """Lockfiles beside the spec or at the root, as the spec would name them."""
+    """Lockfiles beside the spec or at the root, as the spec would name them; a requirements file is one where it pins all by hash."""
     folder, root, found = evidence.folder, evidence.root, list[str]()
     for place in dict.fromkeys((folder, root)):
-        try:
-            names = sorted(os.listdir(place))
-        except OSError:
-            continue
-        found += [os.path.relpath(place / name, folder) for name in names if _is_lock(place / name, root)]
+        for name in sorted(os.listdir(place)) if place.is_dir() else ():
+            kind = kind_of(name)
+            if kind is not None and (kind != "requirements" or "requirements" in name):
+                with contextlib.suppress(LockfileError):
+                    if not read_lock(place / name, root).faults or kind != "requirements":
+                        found.append(os.path.relpath(place / name, folder))
     return tuple(found[:10])
-
-
-def _is_lock(path: Path, root: Path) -> bool:
-    """Whether it is a lockfile by its name and content; a requirements file is one where it pins everything by hash."""
-    kind = kind_of(path.name)
-    if kind is None or (kind == "requirements" and not fnmatchcase(path.name, "*requirements*")):
-        return False
-    try:
-        return not read_lock(path, root).faults or kind != "requirements"
-    except LockfileError:
-        return False
 
 
 def _imported(evidence: Evidence) -> tuple[dict[str, frozenset[str]], str | None]:
@@ -292,38 +252,10 @@ def compare_with_lock(imported: Mapping[str, frozenset[str]], lock: Lock, own: f
 
 
 def own_names(*folders: Path, root: Path) -> frozenset[str]:
-    """Names under which the checkout's own code may be installed, from pyproject.toml, setup.cfg and setup.py in these folders."""
-    return frozenset(str(canonicalize_name(name)) for folder in folders for name in _declared_names(folder, root) if name)
-
-
-def _declared_names(folder: Path, root: Path) -> Iterator[str]:
-    for file, names in (("pyproject.toml", _from_pyproject), ("setup.cfg", _from_setup_cfg), ("setup.py", _from_setup_py)):
-        try:
-            yield from names(read_text(folder / file, root, _MAX_BYTES))
-        except (Unreadable, configparser.Error, SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-
-
-def _from_pyproject(text: str) -> Iterator[str]:
-    document = parse_toml(text)
-    tool = document.get("tool")
-    for table in (document.get("project"), tool.get("poetry") if isinstance(tool, dict) else None):
-        if isinstance(table, dict) and isinstance(table.get("name"), str):
-            yield table["name"]
-
-
-def _from_setup_cfg(text: str) -> Iterator[str]:
-    parser = configparser.ConfigParser(interpolation=None)
-    parser.read_string(text)
-    yield parser.get("metadata", "name", fallback="")
-
-
-def _from_setup_py(text: str) -> Iterator[str]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an odd escape in somebody's setup.py is not ours to report
-        tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            for keyword in node.keywords:
-                if keyword.arg == "name" and isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str):
-                    yield keyword.value.value
+    """Names under which the checkout's own code may be installed: what pyproject.toml, setup.cfg and setup.py in these folders call a
+    name. Whoever writes these files writes the lock too, so reading more names than the package's excuses nothing that they could not."""
+    found = set[str]()
+    for path in (folder / name for folder in folders for name in ("pyproject.toml", "setup.cfg", "setup.py")):
+        with contextlib.suppress(Unreadable):
+            found.update(_NAME.findall(read_text(path, root, _MAX_BYTES)))
+    return frozenset(str(canonicalize_name(name)) for name in found)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from repro_gate.checks.interface import Evidence, Outcome, bounded, check, failed, missing, noticed, passed, shortened, skipped
+from repro_gate.checks.interface import Evidence, Finding, check, failed, missing, noticed, passed, skipped
 from repro_gate.trace.model import Trace
 
 SAME = ("device", "gpus", "gpu-model", "gpu-sm-count", "gpu-capability", "cpu-isa", "threads", "processors")
@@ -18,12 +18,10 @@ _GPU_FACTS = {
 _CPU_FACTS = {"cpu-isa": "instruction set that torch uses", "threads": "thread count"}
 _GPU_STATES = {"mig": "MIG", "ecc": "ECC"}
 _GPU_NUMBER = re.compile(r"gpu\.(\d{1,4})\.\w+")
-_GPU_UUID = re.compile(r"gpu\.\d{1,4}\.uuid")
-_MOST_GPUS = 100  # entries of CUDA_VISIBLE_DEVICES that are looked up
 
 
 @check("hardware/device", "Training used the kind of device and the GPU model that the spec requires, and saw exactly that many GPUs.")
-def device(evidence: Evidence) -> Outcome:
+def device(evidence: Evidence) -> Finding:
     """What the processes used, compared with `hardware:`. More GPUs than `gpus` count too: DataParallel splits a batch over all it sees."""
     wanted = evidence.spec.hardware
     traces = [trace for _, trace in evidence.trained if trace.facts.get("device")]
@@ -46,7 +44,7 @@ def device(evidence: Evidence) -> Outcome:
 
 
 @check("hardware/same", "Device, GPU model, SM count, GPU count and thread count were the same in every process of every run.")
-def same_for_all(evidence: Evidence) -> Outcome:
+def same_for_all(evidence: Evidence) -> Finding:
     """The facts of every process against those of the first; the evidence names each fact that differs, with a process for each value."""
     traced = [
         (f"{run.plan.name}: {trace.key} ({trace.pid})", {key: trace.facts[key] for key in SAME if key in trace.facts})
@@ -57,31 +55,25 @@ def same_for_all(evidence: Evidence) -> Outcome:
         return skipped("no run was traced")
     lines = list(_differences(dict(traced)))
     if lines:
-        return failed(
-            "processes ran on different hardware, whose rounding differs",
-            shortened(lines),
-            "give every rank and every run the same GPU model, and pin the thread count (OMP_NUM_THREADS under train.env)",
-        )
+        remedy = "give every rank and every run the same GPU model, and pin the thread count (OMP_NUM_THREADS under train.env)"
+        return failed("processes ran on different hardware, whose rounding differs", lines, remedy)
     mixed = sorted(
         {model for _, trace in evidence.trained if len(models := _visible_models(trace, evidence.machine)) > 1 for model in models}
     )
     if mixed:
-        return noticed(
-            f"training sees GPUs of {len(mixed)} models, and which of them it takes may change between runs",
-            mixed,
-            "set CUDA_VISIBLE_DEVICES in train.env to GPUs of one model",
-        )
+        remedy = "set CUDA_VISIBLE_DEVICES in train.env to GPUs of one model"
+        return noticed(f"training sees GPUs of {len(mixed)} models, and which of them it takes may change between runs", mixed, remedy)
     return passed(f"{len(traced)} processes had the same device and threads", [f"{key} {value}" for key, value in traced[0][1].items()])
 
 
 @check(
-    "hardware/recorded", "The report names the hardware that a rerun needs: the GPU with its driver and modes, or the CPU as torch used it."
+    "hardware/recorded",
+    "The report names the hardware that a rerun needs: the GPU with its driver and modes, or the CPU as torch used it.",
+    traced=True,
 )
-def recorded(evidence: Evidence) -> Outcome:
+def recorded(evidence: Evidence) -> Finding:
     """Facts of the training's processes and of the machine; a MIG or ECC mode that a GPU does not report is no gap."""
     traces = [trace for _, trace in evidence.trained]
-    if not traces:
-        return skipped("no run was traced")
     known, gaps = dict[str, None](), dict[str, None]()
     for trace in traces:
         on_gpu = _on_gpu(trace)
@@ -95,14 +87,14 @@ def recorded(evidence: Evidence) -> Outcome:
     if gaps:
         return missing(
             f"not known of the hardware: {', '.join(gaps)}",
-            bounded(list(known)),
+            list(known),
             "run the gate where it can read this: nvidia-smi on PATH (a container needs --gpus all), a torch that tells, /proc readable",
         )
-    return passed("the hardware that training used is recorded", bounded(list(known)))
+    return passed("the hardware that training used is recorded", list(known))
 
 
 @check("hardware/alone", "No other process computed on the GPUs before and after the timed runs.")
-def alone(evidence: Evidence) -> Outcome:
+def alone(evidence: Evidence) -> Finding:
     """What `nvidia-smi` listed before and after each run, when none of ours is on a GPU; a container may not be shown all."""
     if not any(_on_gpu(trace) for _, trace in evidence.trained):
         return skipped("training used no GPU")
@@ -110,11 +102,9 @@ def alone(evidence: Evidence) -> Outcome:
     if others is None:
         return skipped("nobody could look at who else uses the GPUs: nvidia-smi is not there or does not answer")
     if others:
-        return noticed(
-            f"{len(others)} other processes computed on the GPUs before or after the timed runs, so the times may be theirs too",
-            shortened(others),
-            "end them, or give the job a GPU of its own; the bits do not depend on it, determinism_cost_pct does",
-        )
+        message = f"{len(others)} other processes computed on the GPUs before or after the timed runs, so the times may be theirs too"
+        remedy = "end them, or give the job a GPU of its own; the bits do not depend on it, determinism_cost_pct does"
+        return noticed(message, others, remedy)
     return passed("no other process computed on the GPUs before and after the timed runs")
 
 
@@ -123,23 +113,9 @@ def _on_gpu(trace: Trace) -> bool:
 
 
 def _visible_models(trace: Trace, machine: Mapping[str, str]) -> tuple[str, ...]:
-    """Models of the GPUs that a process saw: all of the machine's, or those that CUDA_VISIBLE_DEVICES names in a way that nvidia-smi shares
-    (by UUID, or by number in the order of the bus). Empty where that cannot be told."""
-    models = {int(found[1]): machine[key] for key in machine if key.endswith(".model") and (found := _GPU_NUMBER.fullmatch(key))}
-    if not _on_gpu(trace) or not models:
-        return ()
-    if trace.facts.get("gpus") == str(len(models)):
-        return tuple(dict.fromkeys(models.values()))
-    chosen = [item.strip() for item in trace.variables.get("CUDA_VISIBLE_DEVICES", "").split(",")][:_MOST_GPUS]
-    by_bus = trace.variables.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    return tuple(dict.fromkeys(models[number] for item in chosen for number in _numbers(item, machine, by_bus) if number in models))
-
-
-def _numbers(chosen: str, machine: Mapping[str, str], by_bus: bool) -> Sequence[int]:
-    """The numbers of nvidia-smi that one entry of CUDA_VISIBLE_DEVICES names."""
-    if chosen.startswith("GPU-"):
-        return [int(key.split(".")[1]) for key, uuid in machine.items() if _GPU_UUID.fullmatch(key) and uuid.startswith(chosen)]
-    return [int(chosen)] if by_bus and chosen.isdecimal() and len(chosen) < 5 else []
+    """Models of the GPUs that a process saw, where it saw all of the machine's; empty where that cannot be told."""
+    models = [machine[key] for key in sorted(machine) if key.endswith(".model") and _GPU_NUMBER.fullmatch(key)]
+    return tuple(dict.fromkeys(models)) if _on_gpu(trace) and trace.facts.get("gpus") == str(len(models)) else ()
 
 
 def _device_of(trace: Trace) -> str:

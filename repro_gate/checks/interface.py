@@ -85,7 +85,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Finding:
     """What a check found. `kind`: `pass`; `fail` (declared and untrue, or shown to be broken: fails in every profile); `missing` (what a
     rerun needs is not there: warns in basic, fails in strict); `undeclared` (the spec never mentions it: skipped in basic, fails in
     strict); `notice` (worth knowing: warns in every profile); `skip` (nothing to look at)."""
@@ -96,12 +96,12 @@ class Outcome:
     remedy: str = ""
 
 
-passed = partial(Outcome, "pass")
-failed = partial(Outcome, "fail")
-missing = partial(Outcome, "missing")
-undeclared = partial(Outcome, "undeclared")
-noticed = partial(Outcome, "notice")
-skipped = partial(Outcome, "skip")
+passed = partial(Finding, "pass")
+failed = partial(Finding, "fail")
+missing = partial(Finding, "missing")
+undeclared = partial(Finding, "undeclared")
+noticed = partial(Finding, "notice")
+skipped = partial(Finding, "skip")
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,8 @@ class Check:
     id: str
     title: str
     needs: str  # CHECKOUT or RUNS
-    look: Callable[[Evidence], Outcome]
+    traced: bool  # skipped where no process trained
+    look: Callable[[Evidence], Finding]
 
     @property
     def category(self) -> str:
@@ -120,26 +121,22 @@ class Check:
 
     def __call__(self, evidence: Evidence) -> CheckResult:
         """Look, and say the outcome as a status under the spec's profile and severities (waivers come later)."""
-        found = self.look(evidence)
-        status = _status(found.kind, self.id, evidence.spec)
-        return CheckResult(
-            id=self.id, category=self.category, status=status, message=found.message, evidence=tuple(found.evidence), remedy=found.remedy
-        )
+        found = self.look(evidence) if evidence.trained or not self.traced else skipped("no run was traced")
+        status, lines = _status(found.kind, self.id, evidence.spec), shortened(found.evidence)
+        return CheckResult(id=self.id, category=self.category, status=status, message=found.message, evidence=lines, remedy=found.remedy)
 
 
-def check(identifier: str, title: str, needs: str = RUNS) -> Callable[[Callable[[Evidence], Outcome]], Check]:
-    """Decorator: makes a function from evidence to outcome the check `identifier`."""
-    return lambda look: Check(identifier, title, needs, look)
+def check(identifier: str, title: str, needs: str = RUNS, *, traced: bool = False) -> Callable[[Callable[[Evidence], Finding]], Check]:
+    """Decorator: makes a function from evidence to finding the check `identifier`."""
+    return lambda look: Check(identifier, title, needs, traced, look)
 
 
-def diverged_before(what: str, tensors: str, tally: Tally, first: Divergence | None) -> Outcome:
+def diverged_before(what: str, tensors: str, tally: Tally, first: Divergence | None) -> Finding:
     """`what` differs, and the runs had diverged in something else before: `tensors` are counted in `tally`, `first` is the divergence."""
     where = f"{first.kind} {first.name} at step {first.step}" if first is not None else "unknown"
-    return noticed(
-        f"{what}, after the runs had diverged for another reason",
-        (f"{tally.differing} of {tally.tensors} {tensors} differ; first divergence: {where}",),
-        "mend the first divergence",
-    )
+    message = f"{what}, after the runs had diverged for another reason"
+    remedy = "mend the first divergence"
+    return noticed(message, (f"{tally.differing} of {tally.tensors} {tensors} differ; first divergence: {where}",), remedy)
 
 
 def by_loader(run: Run, seen: Callable[[Trace], Iterable[tuple[int, Seen]]]) -> Iterator[tuple[str, Seen]]:
@@ -150,14 +147,9 @@ def by_loader(run: Run, seen: Callable[[Trace], Iterable[tuple[int, Seen]]]) -> 
             yield (f"{label}: loader {number}" if len(traced) > 1 else f"loader {number}"), item
 
 
-def shortened(items: Sequence[str], most: int = 99) -> tuple[str, ...]:
+def shortened(items: Sequence[str], most: int = RECORDED) -> tuple[str, ...]:
     """The first items, and how many more there are."""
     return tuple(items) if len(items) <= most else (*items[:most], f"… {and_more(len(items) - most)}")
-
-
-def bounded(items: Sequence[str]) -> tuple[str, ...]:
-    """The items of evidence that the report is there to record: all of them, up to what untrusted code may fill it with."""
-    return shortened(items, RECORDED)
 
 
 def _status(kind: str, identifier: str, spec: Spec) -> str:

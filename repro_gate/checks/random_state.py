@@ -5,19 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from repro_gate.checks.interface import (
-    Evidence,
-    Outcome,
-    by_loader,
-    check,
-    diverged_before,
-    failed,
-    missing,
-    noticed,
-    passed,
-    shortened,
-    skipped,
-)
+from repro_gate.checks.interface import Evidence, Finding, by_loader, check, diverged_before, failed, missing, noticed, passed, skipped
 from repro_gate.checks.opened import in_workspace
 from repro_gate.compare.distances import Key, key_of
 from repro_gate.compare.model import Divergence
@@ -33,7 +21,7 @@ _FRAME = re.compile(r'File "([^"<>]{1,1000})", line (\d{1,9})')
 
 
 @check("random-state/flags", "Every flag, read back at every step of every deterministic run, had the value that the gate set.")
-def flags_effective(evidence: Evidence) -> Outcome:
+def flags_effective(evidence: Evidence) -> Finding:
     """Readings of all flags at the end of every step; a flag that was off for part of a step alone is worth a notice."""
     runs = _deterministic(evidence)
     readings = sum(len(trace.steps) for run in runs for trace in run.traces)
@@ -41,11 +29,8 @@ def flags_effective(evidence: Evidence) -> Outcome:
         return skipped("no step was taken under the flags")
     lines, moot_lines = undone_lines(runs)
     if lines:
-        return failed(
-            "training code changed a determinism flag",
-            shortened(lines),
-            "remove the line; if the flag must stay as it is there, name it under determinism.allow with a reason",
-        )
+        remedy = "remove the line; if the flag must stay as it is there, name it under determinism.allow with a reason"
+        return failed("training code changed a determinism flag", lines, remedy)
     if not any(settings for run in runs for trace in run.traces for settings in trace.settings):
         return skipped("the training does not use torch, so no flag of torch was read back")
     undone = [(item, trace) for run in runs for trace in run.traces if trace.trained for item in trace.undone if item.step >= 0]
@@ -53,8 +38,8 @@ def flags_effective(evidence: Evidence) -> Outcome:
     for_a_while = sorted({f"{item.flag} set to {item.value} at {item.file}:{item.line}, in step {item.step}" for item in counting})
     if for_a_while:
         message = "training code changed a determinism flag and set it back within a step"
-        return noticed(message, shortened(for_a_while), "leave the flag alone, or name it under determinism.allow with a reason")
-    return passed(f"every flag that counts here read back as set, at each of {readings} steps", shortened(moot_lines))
+        return noticed(message, for_a_while, "leave the flag alone, or name it under determinism.allow with a reason")
+    return passed(f"every flag that counts here read back as set, at each of {readings} steps", moot_lines)
 
 
 def undone_lines(runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -76,7 +61,7 @@ def undone_lines(runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[str, ...]]
 
 
 @check("random-state/generators", "The states of all generators were equal in both runs, from the start to the end.")
-def generators_equal(evidence: Evidence) -> Outcome:
+def generators_equal(evidence: Evidence) -> Finding:
     """Digests of the states of Python's, NumPy's, torch's and every CUDA device's generator, compared at every step."""
     tally = evidence.comparison.by_kind.get("rng") if evidence.comparison else None
     if tally is None or evidence.comparison is None:
@@ -85,16 +70,13 @@ def generators_equal(evidence: Evidence) -> Outcome:
     if not tally.differing:
         return passed(f"{tally.tensors} generators were in the same state in both runs, at every step")
     if first is not None and first.kind == "rng":
-        return failed(
-            f"the {first.name} generator's state differs from step {first.step} on",
-            (f"step {first.step}",),
-            "something draws a number of values, or seeds, that depends on more than the seed",
-        )
+        remedy = "something draws a number of values, or seeds, that depends on more than the seed"
+        return failed(f"the {first.name} generator's state differs from step {first.step} on", (f"step {first.step}",), remedy)
     if first is not None:
         return diverged_before("generator states differ", "generators", tally, first)
     message = "generators were in different states in the two runs, and no recorded number depends on it"
     remedy = "find what draws in the background (a thread, a signal handler), or give it a generator of its own"
-    return noticed(message, shortened(_generators_apart(evidence.pair)), remedy)
+    return noticed(message, _generators_apart(evidence.pair), remedy)
 
 
 def _generators_apart(pair: Sequence[Run]) -> list[str]:
@@ -107,7 +89,7 @@ def _generators_apart(pair: Sequence[Run]) -> list[str]:
 
 
 @check("random-state/seed-reach", "Under another seed every generator started from another state.")
-def seed_reaches_all(evidence: Evidence) -> Outcome:
+def seed_reaches_all(evidence: Evidence) -> Finding:
     """The first recorded state of each generator in the first run and in the reseeded control; one that is equal was seeded by the code."""
     if evidence.control is None or not evidence.pair:
         return skipped("the reseeded control did not run to its end")
@@ -116,12 +98,12 @@ def seed_reaches_all(evidence: Evidence) -> Outcome:
         return skipped("no generator state was recorded in both")
     fixed = [name for name, reached in shared.items() if not reached]
     if fixed and reseeded_differs.look(evidence).kind == "missing":
-        return skipped("nothing differs under another seed: random-state/reseeded says so", shortened(fixed))
+        return skipped("nothing differs under another seed: random-state/reseeded says so", fixed)
     if fixed:
         seeds = f"{evidence.pair[0].plan.arm.seed} and {evidence.control.plan.arm.seed}"
         return missing(
             f"the seed does not reach {len(fixed)} of {len(shared)} generators: they started from the same state under the seeds {seeds}",
-            shortened(fixed),
+            fixed,
             "the code seeds them with a number of its own: take the seed from the command line and write `{seed}` into train.run",
         )
     names = list(dict.fromkeys(name.rpartition(": ")[2] for name in shared))
@@ -151,7 +133,7 @@ def first_states(trace: Trace) -> dict[str, bytes]:
 
 
 @check("random-state/reseeded", "The control run with another seed gave other bits: the gate looks at something, and the seed reaches it.")
-def reseeded_differs(evidence: Evidence) -> Outcome:
+def reseeded_differs(evidence: Evidence) -> Finding:
     """Everything that both recorded but the generators' own states: for a training that ignores its seed, one seed alone is shown."""
     if evidence.control is None or evidence.control_comparison is None or not evidence.pair:
         return skipped("the reseeded control did not run to its end")
@@ -200,7 +182,7 @@ def _compared(run: Run, control: Run) -> Iterator[tuple[str, Block, Divergence |
 
 
 @check("random-state/workers", "The worker processes of every DataLoader were given the same base seed in both runs.")
-def workers_seeded(evidence: Evidence) -> Outcome:
+def workers_seeded(evidence: Evidence) -> Finding:
     """torch seeds worker N of a loader with base seed + N: Python's generator, NumPy's and torch's."""
     if len(evidence.pair) < 2:
         return skipped("no two runs could be compared")
@@ -212,22 +194,17 @@ def workers_seeded(evidence: Evidence) -> Outcome:
         f"{name}: {_seed_of(one)}, then {_seed_of(two)}" for name in names if _differs(one := first.get(name), two := second.get(name))
     ]
     if apart:
-        return failed(
-            "DataLoader workers were seeded differently in the two runs",
-            shortened(apart),
-            "pass `generator=torch.Generator().manual_seed(seed)` to the DataLoader, and the same num_workers in every run",
-        )
+        remedy = "pass `generator=torch.Generator().manual_seed(seed)` to the DataLoader, and the same num_workers in every run"
+        return failed("DataLoader workers were seeded differently in the two runs", apart, remedy)
     unread = [name for name in names if first[name].base_seed is None or second[name].base_seed is None]
     if unread:
         return missing(
             f"the base seed of {len(unread)} of {len(names)} DataLoaders with workers could not be read",
-            shortened(unread),
+            unread,
             "use torch.utils.data.DataLoader itself, or name the check under checklist.waive with the reason why its workers draw nothing",
         )
-    return passed(
-        f"the workers of {len(names)} DataLoaders had the same base seed in both runs",
-        [f"{name}: {_seed_of(first[name])}" for name in names],
-    )
+    message = f"the workers of {len(names)} DataLoaders had the same base seed in both runs"
+    return passed(message, [f"{name}: {_seed_of(first[name])}" for name in names])
 
 
 def _differs(one: LoaderSeen | None, two: LoaderSeen | None) -> bool:
@@ -244,7 +221,7 @@ def _seed_of(loader: LoaderSeen | None) -> str:
 
 
 @check("random-state/os-entropy", "No line of the training drew from the operating system's entropy, which no seed steers.")
-def no_os_entropy(evidence: Evidence) -> Outcome:
+def no_os_entropy(evidence: Evidence) -> Finding:
     """Draws by lines of the workspace in the deterministic runs: a suspect where the runs diverged, a notice where they did not."""
     runs = [run for run in _deterministic(evidence) if any(trace.trained for trace in run.traces)]
     if not runs:
@@ -254,23 +231,20 @@ def no_os_entropy(evidence: Evidence) -> Outcome:
         return passed("no line of the training was seen to draw from the operating system's entropy")
     remedy = "seed it from the run's seed (`default_rng(seed)`, `random.Random(seed)`); waive the check if it only names a file"
     if evidence.comparison is not None and not evidence.comparison.identical:
-        return failed("the runs diverged, and training code drew from the operating system's entropy", shortened(lines), remedy)
+        return failed("the runs diverged, and training code drew from the operating system's entropy", lines, remedy)
     known = "no two runs could be compared" if evidence.comparison is None else "no recorded number depended on it"
-    return noticed(f"training code drew from the operating system's entropy; {known}", shortened(lines), remedy)
+    return noticed(f"training code drew from the operating system's entropy; {known}", lines, remedy)
 
 
 @check(
     "random-state/operators", "Every operator of the training has a deterministic form: at every step torch would have refused any other."
 )
-def operators_deterministic(evidence: Evidence) -> Outcome:
+def operators_deterministic(evidence: Evidence) -> Finding:
     """With `torch.use_deterministic_algorithms` on, and not to warn alone, torch raises at such an operator; readings say if it was."""
     refused = [run for run in evidence.runs if run.reason_id == NO_DETERMINISTIC]
     if refused:
-        return failed(
-            refused[0].problem,
-            shortened(list(dict.fromkeys(_refusal(run) for run in refused))),
-            "replace the operator, or name torch.use_deterministic_algorithms under determinism.allow with a reason",
-        )
+        remedy = "replace the operator, or name torch.use_deterministic_algorithms under determinism.allow with a reason"
+        return failed(refused[0].problem, list(dict.fromkeys(_refusal(run) for run in refused)), remedy)
     runs = _deterministic(evidence)
     readings = [trace.settings[mark.flags] for run in runs for trace in run.traces for mark in trace.steps]
     if not readings:
@@ -281,11 +255,8 @@ def operators_deterministic(evidence: Evidence) -> Outcome:
     off = sum(reading.get(ALGORITHMS) is not True or bool(reading.get(WARN_ONLY)) for reading in readings)
     if off:
         reason = f"the spec leaves it off: {allowed.reason}" if allowed else "training code switched it off"
-        return missing(
-            f"torch refused no operator at {off} of {len(readings)} steps, so none was checked",
-            (f"{ALGORITHMS} was off ({reason})",),
-            "leave the flag on, and give what it refuses a deterministic form",
-        )
+        message = f"torch refused no operator at {off} of {len(readings)} steps, so none was checked"
+        return missing(message, (f"{ALGORITHMS} was off ({reason})",), "leave the flag on, and give what it refuses a deterministic form")
     return passed(f"torch ran {len(readings)} steps and refused no operator")
 
 

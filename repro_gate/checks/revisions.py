@@ -1,5 +1,5 @@
 """Calls in the checkout's Python files that fetch a dataset or model from a hub, and whether each names a commit.
-Files are parsed within limits and never imported; what a name stands for is followed inside its own file, as far as it is bound once."""
+Files are parsed within limits and never imported; a name is followed inside its own file, as far as it is bound once."""
 
 from __future__ import annotations
 
@@ -7,52 +7,45 @@ import ast
 import os
 import re
 import warnings
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.files import Unreadable, read_text
+from repro_gate.spec.errors import escaped
 
 PINNED, LOOSE, UNRESOLVED = "pinned", "loose", "unresolved"
 MAX_FILES = 20_000
 MAX_FILE_BYTES = 1 << 20
 MAX_PARSED_BYTES = 3 << 20  # of all files that are parsed: a second at most
 _DEPTH = 8  # names followed one after the other
-_UNKNOWN = object()
-_ASIDE = frozenset({"test", "tests", "testing", "test_utils", "doc", "docs"})
-_TEST = re.compile(r"(?:test_.*|.*_test|conftest)\.py")
+_ASIDE = re.compile(r"(?:.*/)?(?:(?:tests?|testing|test_utils|docs?)/.*|test_[^/]*|[^/]*_test\.py|conftest\.py)", re.IGNORECASE)
 _PACKAGES = (
-    "transformers|datasets|diffusers|tokenizers|peft|huggingface_hub|optimum|trl|adapters|setfit|unsloth|sentence_transformers|timm|torch"
+    *("transformers", "datasets", "diffusers", "tokenizers", "peft", "huggingface_hub", "optimum", "trl", "adapters", "setfit", "unsloth"),
+    "sentence_transformers",
 )
-_IMPORT = re.compile(rf"^[ \t]*(?:from|import)[ \t][^\n#]*\b(?:{_PACKAGES})\b", re.MULTILINE)
-_CALL = re.compile(
-    r"^[^#\n]*\b(?:from_pretrained|load_dataset|load_dataset_builder|snapshot_download|hf_hub_download|pipeline|SentenceTransformer|"
-    r"CrossEncoder|hub\.load|load|create_model)\(",
-    re.MULTILINE,
-)
+_FETCHING = ("from_pretrained", "pipeline", "snapshot_download", "hf_hub_download", "SentenceTransformer", "CrossEncoder")
+_DATASETS = ("datasets.load_dataset", "datasets.load_dataset_builder")
+_CALL = re.compile(rf"^[^#\n]*\b(?:{'|'.join(_FETCHING)}|load_dataset(?:_builder)?|hub\.load|create_model)\(", re.MULTILINE)
 _COMMIT = re.compile(r"(?<![0-9a-fA-F])[0-9a-fA-F]{40}(?![0-9a-fA-F])")
 _REPOSITORY = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(?:/[A-Za-z0-9_][\w.-]{0,95})?", re.ASCII)
-_GITHUB = re.compile(r"([\w.-]{1,100}/[\w.-]{1,100})(?::([\w./+-]{1,200}))?", re.ASCII)
 _URL = re.compile(r"(?:https?|hf|s3|gs|gcs)://", re.IGNORECASE)
 # `datasets.packaged_modules`: builders that read the files they are given
-_BUILDERS = re.compile(
-    r"csv|json|pandas|parquet|arrow|text|imagefolder|audiofolder|videofolder|pdffolder|niftifolder|webdataset|xml|sql|hdf5|lance|spark|"
-    r"generator|cache|eval"
+_BUILDERS = (
+    *("csv", "json", "pandas", "parquet", "arrow", "text", "webdataset", "xml", "sql", "hdf5", "lance"),
+    *("imagefolder", "audiofolder", "videofolder", "pdffolder", "niftifolder"),
 )
-_NAMES = ("pretrained_model_name_or_path", "model_id", "model_name", "model_name_or_path", "identifier", "repo_id", "path")
+_NAMES = ("pretrained_model_name_or_path", "model_id", "model_name_or_path", "repo_id", "path", "model", "repo_or_dir")
 # What code calls its own folders and files: a name like these may be a path that a run writes.
 _OWN_PATH = re.compile(
-    r"(?:outputs?|out|results?|checkpoints?|ckpts?|models?|data|datasets?|runs?|logs?|saved?|saved?_models?|weights|pretrained|"
-    r"pretrained_models|cache|tmp|temp|local|artifacts|exp|experiments|work_dirs?)(?:/.*)?|(?:path[-_]to|your|my|tmp|temp)[-_].*|"
-    r"(?:.*/)?checkpoint-\d+(?:/.*)?|.*\.(?:pt|pth|bin|ckpt|safetensors|pkl|jsonl?|ya?ml|txt|csv|tsv|parquet|arrow|py|model|zip|gz|tar|npz|npy|h5)",
+    r"(?:outputs?|out|results?|checkpoints?|ckpts?|models?|data|datasets?|runs?|logs?|saved?|saved?_models?|weights|pretrained|cache|te?mp|"
+    r"local|artifacts|exp|experiments)(?:/.*)?|(?:path[-_]to|your|my|te?mp)[-_].*|(?:.*/)?checkpoint-\d+(?:/.*)?|"
+    r".*\.(?:pt|pth|bin|ckpt|safetensors|pkl|jsonl?|ya?ml|txt|csv|tsv|parquet|arrow|py|zip|gz|tar|npz|npy|h5)",
     re.IGNORECASE,
 )
-_WRITERS = frozenset(
-    {"save_pretrained", "save_model", "save_to_disk", "makedirs", "mkdir", "TrainingArguments", "Seq2SeqTrainingArguments"}
-)
-_WRITTEN = frozenset({"output_dir", "save_directory", "save_dir", "local_dir", "dataset_path"})
+_UNKNOWN = object()
 _NO_REVISION = "it takes the branch `main` as it is today"
+_MOVING = "a branch, a tag or a short commit can come to mean something else"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,50 +63,39 @@ class HubCall:
         return f"{self.path}:{self.line}: {self.text}" + (f": {self.problem}" if self.problem else "")
 
 
-@dataclass(frozen=True)
-class Revisions:
-    """The calls in `files` Python files; `unread` says of which files the gate could not tell, and why (`path: why`)."""
-
-    files: int
-    calls: tuple[HubCall, ...]
-    unread: tuple[str, ...]
-
-
-def find_revisions(root: Path, tracked: Iterable[str], local: Iterable[str] = (), first: Collection[str] = ()) -> Revisions:
-    """Look through the tracked Python files below `root`, those of `first` before the others, in case there is too much to parse.
-
-    `local` are further paths that the code may name: declared data.
-    """
-    everything = sorted(tracked, key=lambda path: (path not in first, os.fsencode(path)))
-    paths = [path for path in everything if _is_training_code(path)]
-    known = {parent for path in (*everything, *local) for parent in _with_parents(os.path.normpath(path))}
-    calls, beyond, parsed = list[HubCall](), list[str](), 0
-    unread = [f"{len(paths) - MAX_FILES} files beyond the first {MAX_FILES}"] if len(paths) > MAX_FILES else []
+def find_revisions(
+    root: Path, tracked: Iterable[str], local: Sequence[str] = (), first: Collection[str] = ()
+) -> tuple[list[HubCall], list[str]]:
+    """The calls in the tracked Python files below `root`, those of `first` before the others, in case there is too much to parse; and of
+    which files the gate could not tell, and why (`path: why`). `local` are further paths that the code may name: declared data."""
+    ordered = sorted(tracked, key=lambda path: (path not in first, os.fsencode(path)))
+    paths = [path for path in ordered if path.endswith(".py") and not _ASIDE.fullmatch(path)]
+    calls, beyond, parsed = list[HubCall](), paths[MAX_FILES:], 0
+    unread: list[str] = []
     for path in paths[:MAX_FILES]:
         if os.path.islink(root / path) or not os.path.lexists(root / path):
             continue  # what a link leads to is tracked itself, or elsewhere
         places = ("", path.rpartition("/")[0])
 
         def is_local(name: str, places: tuple[str, str] = places) -> bool:
-            return any(os.path.normpath(os.path.join(place, name)) in known or os.path.lexists(root / place / name) for place in places)
+            found = [os.path.normpath(os.path.join(place, name)) for place in places]
+            return any(os.path.lexists(root / one) or any(f"{item}/".startswith(f"{one}/") for item in local) for one in found)
 
         try:
             source = read_text(root / path, root, MAX_FILE_BYTES)
-            if _IMPORT.search(source) and _CALL.search(source):
-                if parsed + len(source) > MAX_PARSED_BYTES:
-                    beyond.append(path)
-                    continue
-                parsed += len(source)
-                calls += hub_calls(path, source, is_local)
-        except Unreadable as error:
-            unread.append(f"{path}: {error}")
-        except SyntaxError as error:
-            unread.append(f"{path}: no Python of this version: {error.msg}, line {error.lineno}"[:300])
-        except (ValueError, RecursionError, MemoryError) as error:
-            unread.append(f"{path}: cannot be parsed: {type(error).__name__}")
+            if not _CALL.search(source):
+                continue
+            if parsed + len(source) > MAX_PARSED_BYTES:
+                beyond.append(path)
+                continue
+            parsed += len(source)
+            calls += hub_calls(path, source, is_local)
+        except (Unreadable, ValueError, SyntaxError, RecursionError, MemoryError) as error:
+            unread.append(f"{path}: {'' if isinstance(error, Unreadable) else 'cannot be parsed: '}{error}"[:300])
     if beyond:
-        unread.insert(0, f"{len(beyond)} files with such calls beyond the first {MAX_PARSED_BYTES >> 20} MiB of code ({beyond[0]}, …)")
-    return Revisions(len(paths), tuple(calls), tuple(unread))
+        limits = f"the first {MAX_FILES:,} files and {MAX_PARSED_BYTES >> 20} MiB of code"
+        unread.insert(0, f"{len(beyond)} files beyond {limits} ({beyond[0]}, …)")
+    return calls, unread
 
 
 def hub_calls(path: str, source: str, is_local: Callable[[str], bool]) -> list[HubCall]:
@@ -121,161 +103,139 @@ def hub_calls(path: str, source: str, is_local: Callable[[str], bool]) -> list[H
     SyntaxError, ValueError, RecursionError or MemoryError where it cannot be parsed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # odd escapes and comparisons are not ours to report
-        module = _Module(path, ast.parse(source), is_local)
-    return sorted((found for call in module.calls for found in module.judged(call)), key=lambda item: item.line)
+        tree = ast.parse(source, path)
+    module = _Module()
+    module.visit(tree)
+    found = (_hub_call(path, call, module, is_local) for call in module.calls)
+    return sorted((call for call in found if call is not None), key=lambda item: item.line)
 
 
-class _Module:
-    """What the names of one file stand for. A name that is bound twice, or by a parameter or loop, stands for nothing known."""
+class _Module(ast.NodeVisitor):
+    """The calls of one file, and what each of its names is bound to: the dotted name of an import, an expression, or None (a parameter, a
+    loop, whatever is not an assignment)."""
 
-    def __init__(self, path: str, tree: ast.Module, is_local: Callable[[str], bool]) -> None:
-        self.path, self.is_local = path, is_local
-        self.imports, self.values, self.bound = dict[str, str](), dict[str, ast.expr](), Counter[str]()
-        self.calls, self.hidden = list[ast.Call](), set[str]()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call):
-                self.calls.append(node)
-            elif isinstance(node, ast.Import):
-                self.imports.update(
-                    {item.asname or item.name.split(".")[0]: item.name if item.asname else item.name.split(".")[0] for item in node.names}
-                )
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                self.imports.update({item.asname or item.name: f"{node.module}.{item.name}" for item in node.names})
-            elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-                self.values[node.targets[0].id] = node.value
-            elif isinstance(node, ast.ClassDef):
-                self.bound[node.name] += 1
-                if node.bases:
-                    self.values[node.name] = node.bases[0]
-            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                self.hidden.add(node.name)
-            elif isinstance(node, ast.arg):
-                self.hidden.add(node.arg)
-            elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-                self.bound[node.id] += 1
-            elif isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
-                self.hidden.add(node.attr if isinstance(node, ast.Attribute) else getattr(node.value, "id", ""))
-        self.written = {text.removeprefix("./").rstrip("/") for text in self._written() if text}
+    def __init__(self) -> None:
+        self.calls: list[ast.Call] = []
+        self.bound: dict[str, list[str | ast.expr | None]] = {}
+        self.saved: list[ast.expr] = []  # paths that the file itself writes: `save_pretrained("x")`, `output_dir="x"`
 
-    def judged(self, call: ast.Call) -> Iterator[HubCall]:
-        """The call as a HubCall, where it is one."""
-        root, _, rest = self._dotted(call.func).partition(".")
-        leaf, given = rest.rpartition(".")[2], {item.arg: item.value for item in call.keywords}
-        at = {"pipeline": 1, "from_pretrained": int(root == "peft" and "PeftModel" in rest)}.get(leaf, 0)  # after the task, the base model
-        keywords = {"pipeline": ("model",), "load": ("repo_or_dir",)}.get(leaf, _NAMES)
-        node = next((given[name] for name in keywords if name in given), call.args[at] if at < len(call.args) else None)
-        name = self._value(node)
-        if (root, rest) == ("torch", "hub.load"):
-            match = _GITHUB.fullmatch(name) if isinstance(name, str) else None
-            if "source" not in given or self._value(given["source"]) == "github":
-                yield from self._by_revision(call, node, match[1] if match else name, match[2] if match else None, bool(match))
-        elif (root, leaf) == ("timm", "create_model"):
-            prefix, _, rest = name.partition(":") if isinstance(name, str) else ("", "", "")
-            if prefix in ("hf_hub", "hf-hub"):
-                yield from self._by_revision(call, node, rest.partition("@")[0], rest.partition("@")[2] or None, True)
-        elif root == "datasets" and leaf.startswith("load_dataset") and isinstance(name, str) and _BUILDERS.fullmatch(name):
-            files = given.get("data_files", call.args[3] if len(call.args) > 3 else None)
-            files = self.values.get(files.id, files) if isinstance(files, ast.Name) else files
-            urls = [item.value for item in ast.walk(files or ast.Pass()) if isinstance(item, ast.Constant) and isinstance(item.value, str)]
-            if loose := sorted(url for url in urls if _URL.match(url) and not _COMMIT.search(url)):
-                text = f"{_shown(call.func)}({_short(name)}, data_files={_short(loose[0])})"
-                yield HubCall(path=self.path, line=call.lineno, text=text, state=LOOSE, problem="a URL that names no commit")
-        elif (root == "datasets" and leaf in ("load_dataset", "load_dataset_builder")) or (
-            root in _PACKAGES.split("|")[:-2]
-            and leaf in ("from_pretrained", "pipeline", "snapshot_download", "hf_hub_download", "SentenceTransformer", "CrossEncoder")
-        ):
-            revision = given.get("revision")
-            stated = None if revision is None else self._value(revision)
-            open_ended = None in given or any(isinstance(item, ast.Starred) for item in call.args)
-            if self._value(given.get("local_files_only")) is not True and not (isinstance(name, str) and self._may_be_path(name)):
-                yield from self._by_revision(call, node, name, _UNKNOWN if revision is None and open_ended else stated, open_ended)
+    def bind(self, name: str, value: str | ast.expr | None) -> None:
+        values = self.bound.setdefault(name, [])
+        if not isinstance(value, str) or value not in values:
+            values.append(value)
 
-    def _by_revision(self, call: ast.Call, node: ast.expr | None, name: object, revision: object, spread: bool) -> Iterator[HubCall]:
-        """A repository and the revision that the call names: None for none, _UNKNOWN where the file does not say."""
-        state, problem = UNRESOLVED, ""
-        if not isinstance(name, str):
-            names = (ast.Name, ast.Attribute, ast.Subscript, ast.JoinedStr, ast.BinOp, ast.IfExp, ast.Starred)
-            if name is not _UNKNOWN or not (isinstance(node, names) or (node is None and spread)) or (node and self._dotted(node)):
-                return  # no name was given, or an object that another call made
-        elif revision is None or isinstance(revision, str):
-            state = PINNED if revision is not None and _COMMIT.fullmatch(revision) else LOOSE
-            unpinned = _NO_REVISION if revision is None else "a branch, a tag or a short commit can come to mean something else"
-            problem = "" if state == PINNED else unpinned
-        shown = self._value(node)
-        text = f"{_shown(call.func)}({_short(shown) if isinstance(shown, str) else '…'}"
-        named = any(item.arg == "revision" for item in call.keywords) and isinstance(revision, str)
-        text += f", revision={_short(str(revision))})" if named else ")"
-        repository = name if isinstance(name, str) else ""
-        yield HubCall(path=self.path, line=call.lineno, text=text, state=state, repository=repository, problem=problem)
+    def visit(self, node: ast.AST) -> None:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            module = "" if isinstance(node, ast.Import) else "." * node.level + f"{node.module}."
+            for item in node.names:
+                top = item.name.partition(".")[0]
+                self.bind(item.asname or top, f"{module}{item.name if item.asname or module else top}")
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            self.bind(node.targets[0].id, node.value)
+            self.visit(node.value)
+            return
+        elif isinstance(node, ast.ClassDef):
+            self.bind(node.name, node.bases[0] if node.bases else None)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.arg)):
+            self.bind(node.arg if isinstance(node, ast.arg) else node.name, None)
+        elif isinstance(node, (ast.Name, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
+            self.bind(node.attr if isinstance(node, ast.Attribute) else node.id, None)
+        elif isinstance(node, ast.Call):
+            self.calls.append(node)
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            self.saved += node.args[:1] if name.startswith("save") or name.endswith("TrainingArguments") else []
+            self.saved += [item.value for item in node.keywords if item.arg in ("output_dir", "save_directory", "local_dir")]
+        self.generic_visit(node)
 
-    def _dotted(self, node: ast.expr, depth: int = _DEPTH) -> str:
+    def followed(self, node: ast.expr | None) -> str | ast.expr | None:
+        """The expression or the import that an expression stands for; `CFG.base` is the `base` that a class of this file sets."""
+        for _ in range(_DEPTH):
+            name = node.id if isinstance(node, ast.Name) else None
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and not self.imported(node.value):
+                name = node.attr if node.value.id in self.bound else None
+            values = self.bound.get(name, []) if name else []
+            if len(values) != 1 or values[0] is None:
+                break
+            if isinstance(values[0], str):
+                return values[0]
+            node = values[0]
+        return node
+
+    def constant(self, node: ast.expr | None) -> object:
+        """The constant that an expression stands for, or _UNKNOWN."""
+        found = self.followed(node)
+        return found.value if isinstance(found, ast.Constant) else _UNKNOWN
+
+    def imported(self, node: ast.expr | None, depth: int = 20) -> str:
         """The dotted name of an import that an expression stands for; an instance goes by its class. Empty where it is none."""
-        attributes = list[str]()
-        while isinstance(node, ast.Attribute) and len(attributes) < 20:
-            attributes.append(node.attr)
-            node = node.value
-        found = ""
-        if isinstance(node, ast.Call) and depth:
-            found = self._dotted(node.func, depth - 1)
-            found += "" if found.rpartition(".")[2][:1].isupper() or not found else "()"
-        elif isinstance(node, ast.Name) and node.id not in self.hidden:
-            found = self.imports.get(node.id, "")
-            if not found and depth and node.id in self.values and self.bound[node.id] == 1:
-                found = self._dotted(self.values[node.id], depth - 1)
-        return ".".join([found, *reversed(attributes)]) if found else ""
-
-    def _value(self, node: ast.expr | None, depth: int = _DEPTH) -> object:
-        """The constant that an expression stands for, or _UNKNOWN; `CFG.base` is the `base` that a class of this file sets."""
-        if isinstance(node, ast.Constant):
-            return node.value
-        name = (
-            node.id
-            if isinstance(node, ast.Name)
-            else node.attr
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-            else ""
-        )
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and not self.bound[node.value.id]:
-            return _UNKNOWN  # an attribute of what some other file made
-        if not depth or name not in self.values or self.bound[name] != 1 or name in self.hidden:
-            return _UNKNOWN
-        return self._value(self.values[name], depth - 1)
-
-    def _may_be_path(self, name: str) -> bool:
-        own = not _REPOSITORY.fullmatch(name) or _OWN_PATH.fullmatch(name) or self.is_local(name)
-        return bool(own) or any(name == path or name.startswith(f"{path}/") for path in self.written)
-
-    def _written(self) -> Iterator[str]:
-        """Paths that the file's own calls write to: `save_pretrained("x")`, `output_dir="x"`."""
-        for call in self.calls:
-            given = [item.value for item in call.keywords if item.arg in _WRITTEN]
-            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-            yield from (
-                text for node in (*given, *(call.args[:1] if name in _WRITERS else ())) if isinstance(text := self._value(node), str)
-            )
+        found = self.followed(node) if isinstance(node, ast.Name) else node
+        if isinstance(found, str) or not depth:
+            return found if isinstance(found, str) else ""
+        if isinstance(found, ast.Attribute):
+            above = self.imported(found.value, depth - 1)
+            return f"{above}.{found.attr}" if above else ""
+        if isinstance(found, ast.Call):
+            name = self.imported(found.func, depth - 1)
+            return name if name.rpartition(".")[2][:1].isupper() else ""
+        return ""
 
 
-def _shown(node: ast.expr) -> str:
-    """A function as the source writes it: `AutoModel.from_pretrained`."""
-    parts = list[str]()
-    while isinstance(node, ast.Attribute) and len(parts) < 4:
-        parts.append(node.attr)
-        node = node.value
-    return ".".join(reversed([*parts, node.id if isinstance(node, ast.Name) else "…"]))[:120]
+def _hub_call(path: str, call: ast.Call, module: _Module, is_local: Callable[[str], bool]) -> HubCall | None:
+    """The call as a HubCall; None where it fetches nothing."""
+    dotted, given = module.imported(call.func), {item.arg: item.value for item in call.keywords}
+    root, last = dotted.partition(".")[0], dotted.rpartition(".")[2]
+    at = {"pipeline": 1, "from_pretrained": int(dotted.startswith("peft.PeftModel"))}.get(last, 0)  # after the task, or the base model
+    names = ("model",) if last == "pipeline" else _NAMES
+    node = next((given[name] for name in names if name in given), call.args[at] if at < len(call.args) else None)
+    name, open_ended = module.constant(node), None in given or any(isinstance(item, ast.Starred) for item in call.args)
+    revision = module.constant(given["revision"]) if "revision" in given else _UNKNOWN if open_ended else None
+    repository = name if isinstance(name, str) else ""
+    if dotted == "torch.hub.load":
+        if "source" in given and module.constant(given["source"]) != "github":
+            return None
+        repository, _, revision = repository.partition(":")
+    elif root == "timm" and last == "create_model":
+        if not repository.startswith(("hf_hub:", "hf-hub:")):
+            return None
+        repository, _, revision = repository.partition(":")[2].partition("@")
+    elif dotted in _DATASETS and repository in _BUILDERS:
+        return _by_url(path, call, repository, module.followed(given.get("data_files")))
+    elif not (dotted in _DATASETS or (root in _PACKAGES and last in _FETCHING)) or (
+        module.constant(given.get("local_files_only")) is True or (repository and _is_path(repository, module, is_local))
+    ):
+        return None
+    if not repository:
+        found = module.followed(node)
+        is_variable = isinstance(found, ast.expr) and not isinstance(found, (ast.Call, ast.Constant))
+        if not is_variable and not (node is None and open_ended):
+            return None  # no name was given, or an object that another call made
+        return HubCall(path=path, line=call.lineno, text=_shown(call, "…"), state=UNRESOLVED)
+    stated = module.constant(given.get("revision"))
+    text = _shown(call, _quoted(name), f", revision={_quoted(stated)}" if isinstance(stated, str) else "")
+    state, problem = (UNRESOLVED, "") if revision is _UNKNOWN else (LOOSE, _MOVING if revision else _NO_REVISION)
+    if isinstance(revision, str) and _COMMIT.fullmatch(revision):
+        state, problem = PINNED, ""
+    return HubCall(path=path, line=call.lineno, text=text, state=state, repository=repository, problem=problem)
 
 
-def _short(text: str) -> str:
-    """A text in quotes, cut to 120 characters, control characters escaped."""
-    cut = text if len(text) <= 120 else text[:119] + "…"
-    return f'"{cut}"' if cut.isprintable() else '"' + cut.encode("unicode_escape").decode("ascii").replace('"', '\\"') + '"'
+def _by_url(path: str, call: ast.Call, builder: str, files: str | ast.expr | None) -> HubCall | None:
+    """A packaged builder of `datasets` that is given a URL without a commit in it."""
+    found = [item.value for item in ast.walk(files) if isinstance(item, ast.Constant)] if isinstance(files, ast.expr) else []
+    loose = sorted(url for url in found if isinstance(url, str) and _URL.match(url) and not _COMMIT.search(url))
+    text = _shown(call, _quoted(builder), f", data_files={_quoted(loose[0])}") if loose else ""
+    return HubCall(path=path, line=call.lineno, text=text, state=LOOSE, problem="a URL that names no commit") if loose else None
 
 
-def _is_training_code(path: str) -> bool:
-    *folders, name = path.split("/")
-    return name.endswith(".py") and not _TEST.fullmatch(name) and not any(folder.lower() in _ASIDE for folder in folders)
+def _is_path(name: str, module: _Module, is_local: Callable[[str], bool]) -> bool:
+    own = not _REPOSITORY.fullmatch(name) or _OWN_PATH.fullmatch(name) or is_local(name)
+    saved = (path for node in module.saved if isinstance(path := module.constant(node), str) and path)
+    return bool(own) or any(f"{name}/".startswith(f"{path.rstrip('/')}/") for path in saved)
 
 
-def _with_parents(path: str) -> Iterator[str]:
-    while path:
-        yield path
-        path = path.rpartition("/")[0]
+def _shown(call: ast.Call, name: str, more: str = "") -> str:
+    return f"{escaped(ast.unparse(call.func))[-120:]}({name}{more})"
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return f'"{escaped(text if len(text) <= 120 else text[:119] + "…")}"'

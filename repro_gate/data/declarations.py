@@ -5,6 +5,7 @@ They come from an untrusted checkout: limits on size, depth and count, no path o
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Sequence
@@ -12,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from repro_gate.data.declared import data_path
-from repro_gate.data.formats import LEGACY, DataProblem, Found, quoted, read_croissant, read_dvc, wrong_digest
-from repro_gate.files import NotRegular, leads_out, read_start
+from repro_gate.data.formats import DataProblem, Found, quoted, read_croissant, read_dvc
+from repro_gate.files import Unreadable, leads_out, read_start, read_text
 from repro_gate.spec.errors import escaped
 from repro_gate.spec.model import DataItem
 
@@ -39,10 +40,6 @@ class _Expansion:
         self.problems.append(DataProblem(where, message, remedy, kind))
 
 
-class _Unreadable(Exception):
-    """A declaration file that cannot be read. The message says why."""
-
-
 def expand_items(
     items: Sequence[DataItem], spec_dir: Path, root: Path | None = None
 ) -> tuple[tuple[DataItem, ...], tuple[DataProblem, ...]]:
@@ -64,42 +61,36 @@ def expand_items(
 
 def _expand(item: DataItem, expansion: _Expansion) -> None:
     path = data_path(item, expansion.spec_dir)
+    found: Found | None = None
     if path.name.endswith(_DVC) and path.name != _DVC and not path.is_dir():
-        raw = _dvc_bytes(item.path, path, expansion)
-        if raw is not None:
-            _replace(item, path, raw, read_dvc(_text(raw), item.path), expansion)
-    elif path.name.lower().endswith(_JSON) and (raw := _croissant_bytes(item, path, expansion)) is not None:
-        found = read_croissant(_text(raw), item.path, path.parent)
-        if found is None:
-            _keep(item, expansion)
-        else:
-            _replace(item, path, raw, found, expansion)
+        found = _dvc(item.path, path, expansion)
+    elif path.name.lower().endswith(_JSON) and (found := _croissant(item, path, expansion)) is not None:
+        pass  # as below
     elif item.sha256 is None and item.md5 is None and os.path.isfile(f"{path}{_DVC}"):
         _adopt(item, path, expansion)
     else:
-        _keep(item, expansion)
-
-
-def _replace(item: DataItem, path: Path, raw: bytes, found: Found, expansion: _Expansion) -> None:
-    """Put in the items that a declaration file stands for."""
-    own = hashlib.sha256(raw).hexdigest()
-    if item.sha256 not in (None, own):
-        message = f"sha256 expected {item.sha256}, found {own}"
-        expansion.refuse(escaped(item.path), message, "restore the file, or state its new sha256 in the spec")
-    expansion.problems += found.problems
-    located = [_located(one, item.path, path, expansion) for one in found.items]
-    expansion.items += [one for one in located if one is not None]
+        expansion.items.append(item)
+    if found is not None:
+        own = hashlib.sha256(path.read_bytes()).hexdigest() if item.sha256 is not None else None
+        if item.sha256 != own:
+            message = f"sha256 expected {item.sha256}, found {own}"
+            expansion.refuse(escaped(item.path), message, "restore the file, or state its new sha256 in the spec")
+        expansion.problems += found.problems
+        located = [_located(one, item.path, path, expansion) for one in found.items]
+        expansion.items += [one for one in located if one is not None]
 
 
 def _adopt(item: DataItem, path: Path, expansion: _Expansion) -> None:
     """Take an item's digest from the `.dvc` file beside it."""
     name, file = item.path.rstrip("/") + _DVC, path.with_name(path.name + _DVC)
-    raw = _dvc_bytes(name, file, expansion)
-    found = read_dvc(_text(raw), name) if raw is not None else Found(name)
+    found = _dvc(name, file, expansion)
+    if found is None:
+        expansion.items.append(item)
+        return
     expansion.problems += found.problems
     own = next((one for one in found.items if os.path.normpath(file.parent / one.path) == os.fspath(path)), None)
     declared = _located(own, name, file, expansion) if own is not None else None
-    if raw is not None and not found.problems and declared is None:
+    if not found.problems and declared is None:
         message = f"does not declare {quoted(item.path)}, which it lies beside"
         expansion.refuse(found.where(1), message, "`dvc add` the data, or state its sha256 in the spec")
     expansion.items.append(item if declared is None else replace(declared, path=item.path))
@@ -119,65 +110,37 @@ def _located(item: DataItem, name: str, file: Path, expansion: _Expansion) -> Da
     return replace(item, path=os.path.normpath(os.path.join(os.path.dirname(name), item.path)))
 
 
-def _keep(item: DataItem, expansion: _Expansion) -> None:
-    """A plain item; its digests can be none."""
-    md5 = item.md5.removeprefix(LEGACY).removesuffix(".dir") if item.md5 is not None else None
-    for algorithm, value in (("sha256", item.sha256), ("md5", md5)):
-        if value is not None and (wrong := wrong_digest(algorithm, value)):
-            expansion.refuse(escaped(item.source or item.path), wrong, "state the sha256 that `sha256sum` prints", "digest")
-    expansion.items.append(item)
-
-
-def _croissant_bytes(item: DataItem, path: Path, expansion: _Expansion) -> bytes | None:
-    """The bytes of what may be Croissant metadata; None for JSON that is data."""
+def _croissant(item: DataItem, path: Path, expansion: _Expansion) -> Found | None:
+    """What Croissant metadata states; None for JSON that is data."""
     try:
-        raw = _bytes(path, MAX_CROISSANT)
-    except _Unreadable:
-        try:
-            is_metadata = b'"@context"' in read_start(path, _SNIFFED)
-        except OSError:
-            is_metadata = False
-        if is_metadata:
-            message = f"is larger than {MAX_CROISSANT >> 20} MiB, metadata is far smaller"
-            expansion.refuse(escaped(item.path), message, "declare the files themselves in the spec")
+        return read_croissant(read_text(path, _within(path, expansion), MAX_CROISSANT), item.path, path.parent)
+    except Unreadable:
+        with contextlib.suppress(OSError):
+            if os.path.getsize(path) > MAX_CROISSANT and b'"@context"' in read_start(path, _SNIFFED):
+                message = f"is larger than {MAX_CROISSANT >> 20} MiB, metadata is far smaller"
+                expansion.refuse(escaped(item.path), message, "declare the files themselves in the spec")
         return None
-    return raw if b'"@context"' in raw else None
 
 
-def _dvc_bytes(name: str, path: Path, expansion: _Expansion) -> bytes | None:
-    """The bytes of a `.dvc` file; None, and a problem, where they cannot be had.
+def _dvc(name: str, path: Path, expansion: _Expansion) -> Found | None:
+    """What a `.dvc` file states; None, and a problem, where it cannot be read.
 
     Messages quote what is wrong with a file, so a link is not followed to a file that is not the checkout's; where the spec names one
     elsewhere, not to what is no `.dvc` file.
     """
-    inside = path.is_relative_to(expansion.root)
-    why = leads_out(path, expansion.root) if inside else "" if os.path.realpath(path).endswith(_DVC) else "is no `.dvc` file"
     try:
+        within = _within(path, expansion)
+        why = leads_out(path, within) or ("" if os.path.realpath(path).endswith(_DVC) else "is no `.dvc` file")
         if why:
-            raise _Unreadable(f"is a link to a file that {why}: it is not read")
-        return _bytes(path, MAX_DVC)
-    except _Unreadable as error:
+            raise Unreadable(f"is a link to a file that {why}: it is not read")
+        return read_dvc(read_text(path, within, MAX_DVC), name)
+    except Unreadable as error:
         expansion.refuse(escaped(name), str(error), "restore the file, or take it out of the spec")
         return None
 
 
-def _bytes(path: Path, limit: int) -> bytes:
-    """A regular file's bytes. Raises _Unreadable for anything else, and for more than `limit`."""
-    try:
-        raw = read_start(path, limit + 1)
-    except FileNotFoundError:
-        raise _Unreadable("does not exist") from None
-    except NotRegular:
-        raise _Unreadable("is not a regular file") from None
-    except OSError as error:
-        raise _Unreadable(f"cannot be read: {error.strerror or error}") from None
-    if len(raw) > limit:
-        raise _Unreadable(f"is larger than {limit >> 20} MiB, a declaration is far smaller")
-    return raw
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8-sig", "replace")
+def _within(path: Path, expansion: _Expansion) -> Path:
+    return expansion.root if path.is_relative_to(expansion.root) else Path("/")
 
 
 def _checkout_root(folder: Path) -> Path:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.data.cache import DataCache
-from repro_gate.data.formats import LEGACY
-from repro_gate.data.hashing import Progress, Reading, Wanted, read_digests
+from repro_gate.data.hashing import Progress, Reading, read_digests
 from repro_gate.data.tree import dvc_patterns, entry_identity, entry_name, identity_fields, list_files
 from repro_gate.errors import UsageError
 from repro_gate.spec.model import DataItem
@@ -103,7 +102,7 @@ def verify_data(
     Files are read in pieces, on all processors. `progress(bytes done, bytes in all)` is called at most four times a second. With a `cache`,
     what has not changed since it was last read is not read again.
     """
-    wanted = [_wanted(item, spec_dir) for item in items]
+    wanted = [(data_path(item, spec_dir), ("sha256",) if item.md5 is None else ("sha256", "md5")) for item in items]
     readings = read_digests(dict.fromkeys(wanted), progress, cache)
     return tuple(_finding(item, readings[key]) for key, item in zip(wanted, items, strict=True))
 
@@ -124,16 +123,8 @@ def changed_data(before: DataState, after: DataState) -> tuple[str, ...]:
     return tuple(sorted(changed, key=os.fsencode))
 
 
-def _wanted(item: DataItem, spec_dir: Path) -> Wanted:
-    """Which digests to take of an item: the sha256 always, an md5 of the declared kind."""
-    md5 = () if item.md5 is None else ("md5-dos2unix",) if item.md5.startswith(LEGACY) else ("md5",)
-    return data_path(item, spec_dir), ("sha256", *md5)
-
-
 def _finding(item: DataItem, reading: Reading) -> DataFinding:
     md5 = reading.digests.get("md5")
-    if "md5-dos2unix" in reading.digests:
-        md5 = LEGACY + reading.digests["md5-dos2unix"]
     problem = f"{os.path.join(item.path, reading.failed) if reading.failed else item.path} {reading.problem}" if reading.problem else ""
     if reading.is_folder and md5 not in (None, item.md5) and (patterns := dvc_patterns(reading.path)) is not None:
         problem, md5 = f"{item.path}: its md5 cannot be verified, {patterns} leaves out files by patterns that are not read here", None

@@ -5,23 +5,19 @@ DVC: dvc/schema.py, dvc/output.py. Croissant 1.0: https://docs.mlcommons.org/cro
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from repro_gate.data.tree import dvc_listing_md5
 from repro_gate.spec.document import Document, parse
 from repro_gate.spec.errors import KeyPath, Refused, escaped, shortened
 from repro_gate.spec.model import DataItem
 
-LEGACY = "dos2unix:"  # before an md5 that DVC took before its version 3, with the line ends of text turned into LF
 DIGITS = {"md5": 32, "sha1": 40, "sha224": 56, "sha256": 64, "sha384": 96, "sha512": 128}  # hex digits of each algorithm
 MAX_ITEMS = 10_000  # that one declaration file may stand for
 
@@ -31,7 +27,8 @@ _DIGEST_NAME = re.compile(
 )
 _SIZE = re.compile(r"([0-9]{1,18})(\.[0-9]{1,9})?\s*([kmgtp]?(?:i?b)?|bytes?)", re.IGNORECASE)
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
-_BETWEEN = re.compile(r"[\s,]*")  # two entries of a list
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_FILES = {"FileObject", "FileSet"}
 _AGAIN = "let DVC write it again: `dvc add` the data, or `dvc commit`"
 _COMPUTE = "state what `sha256sum` prints for the file"
 
@@ -92,86 +89,48 @@ def read_dvc(text: str, name: str) -> Found:
         return found
     for problem in document.problems:
         found.fault(problem.line or 1, f"{problem.key}: {problem.message}", _AGAIN)
-    dvc = _Dvc(found, document)
     outs = document.data.get("outs") if isinstance(document.data, dict) else None
-    if not isinstance(outs, list) or not outs:
-        dvc.fault(("outs",), "names no outs, so it declares no data")
-    elif len(outs) > MAX_ITEMS:
-        dvc.fault(("outs",), f"has more than {MAX_ITEMS:,} outs", "declare the folder that holds them")
-    else:
-        found.items += [item for number, out in enumerate(outs) if (item := dvc.item(out, ("outs", number))) is not None]
+    if not isinstance(outs, list) or not 0 < len(outs) <= MAX_ITEMS:
+        many = isinstance(outs, list) and bool(outs)
+        message = f"has more than {MAX_ITEMS:,} outs" if many else "names no outs, so it declares no data"
+        found.fault(_line(document, ("outs",)), message, "declare the folder that holds them" if many else _AGAIN)
+        return found
+    found.items += [item for number, out in enumerate(outs) if (item := _out(found, document, out, ("outs", number))) is not None]
     return found
 
 
-@dataclass(frozen=True)
-class _Dvc:
-    """One `.dvc` file being read."""
+def _line(document: Document, at: KeyPath) -> int:
+    place = document.keys.get(at) or document.values.get(at)
+    return (place.line if place is not None else None) or 1
 
-    found: Found
-    document: Document
 
-    def fault(self, at: KeyPath, message: str, remedy: str = _AGAIN, kind: str = "declaration") -> None:
-        self.found.fault(self.line(at), message, remedy, kind)
-
-    def line(self, at: KeyPath) -> int:
-        place = self.document.keys.get(at) or self.document.values.get(at)
-        return (place.line if place is not None else None) or 1
-
-    def text(self, *at: str | int) -> str:
-        """The literal text of a scalar: an md5 of digits alone is not a number. Empty where there is none."""
-        return self.document.literals.get(at, "")
-
-    def item(self, out: Any, at: KeyPath) -> DataItem | None:
-        path = self.text(*at, "path")
-        if not isinstance(out, dict) or not path:
-            self.fault(at, "an out without a path")
-            return None
-        if "://" in path and _SCHEME.match(path):
-            message = f"{quoted(path)} is not on this machine, so it cannot be verified"
-            self.fault((*at, "path"), message, "fetch it and declare the copy")
-            return None
-        md5 = self.digest(out, path, at)
-        if md5 is not None and "hash" not in out:
-            md5 = LEGACY + md5
-        size = out.get("size")
-        source = self.found.where(self.line((*at, "md5" if "md5" in out else "path")))
-        return DataItem(os.path.join(self.text("wdir"), path), None, md5, size if type(size) is int and size >= 0 else None, source)
-
-    def digest(self, out: dict[str, Any], path: str, at: KeyPath) -> str | None:
-        if "hash" in out and self.text(*at, "hash") != "md5":
-            self.fault((*at, "hash"), f"`hash: {quoted(self.text(*at, 'hash'))}` is unknown here, wanted `md5`", kind="digest")
-            return None
-        if "md5" in out:
-            return self.md5((*at, "md5"), folders=True)
-        if isinstance(out.get("files"), list):
-            return self.listing_md5((*at, "files"), len(out["files"]))
-        other = next((key for key in out if key != "hash" and _is_digest_name(key)), None)
-        if other is not None:
-            message = f"{quoted(path)} has only `{quoted(other)}`, which its store made and nobody can recompute"
-            self.fault((*at, other), message, "state its sha256 in the spec")
+def _out(found: Found, document: Document, out: Any, at: KeyPath) -> DataItem | None:
+    """One out of a `.dvc` file. Scalars are taken by their text: an md5 of digits alone is no number."""
+    stated = {key: document.literals.get((*at, key), "") for key in out} if isinstance(out, dict) else {}
+    path, md5 = stated.get("path", ""), stated.get("md5", "").lower()
+    if not path:
+        found.fault(_line(document, at), "an out without a path", _AGAIN)
         return None
-
-    def md5(self, at: KeyPath, *, folders: bool) -> str | None:
-        text = self.text(*at).lower()
-        wrong = wrong_digest("md5", text.removesuffix(".dir") if folders else text)
-        if wrong:
-            self.fault(at, wrong, kind="digest")
-        return None if wrong else text
-
-    def listing_md5(self, at: KeyPath, count: int) -> str | None:
-        """The md5 of a folder whose files are listed one by one, as a store with versions has it: that of the same listing."""
-        files: dict[str, str] = {}
-        for number in range(count):
-            here = (*at, number)
-            name = self.text(*here, "relpath")
-            if not name or (*here, "md5") not in self.document.keys:
-                self.fault(here, "a file of a listing without `relpath` and `md5`")
-                return None
-            md5 = self.md5((*here, "md5"), folders=False)
-            if md5 is None:
-                return None
-            files[name] = md5
-        return dvc_listing_md5(sorted(files.items()))
+    if "://" in path and _SCHEME.match(path):
+        message = f"{quoted(path)} is not on this machine, so it cannot be verified"
+        found.fault(_line(document, (*at, "path")), message, "fetch it and declare the copy")
+        return None
+    other = next((key for key in stated if key != "hash" and _is_digest_name(key)), "files" if "files" in stated else None)
+    key, message, remedy, kind = "md5", "", _AGAIN, "digest"
+    if stated.get("hash", "md5") != "md5":
+        key, message = "hash", f"`hash: {quoted(stated['hash'])}` is unknown here, wanted `md5`"
+    elif "md5" in stated and "hash" not in stated:
+        message, remedy = "this md5 is of DVC 2, which changed line ends before it took it", "run `dvc cache migrate --dvc-files` (DVC 3)"
+    elif "md5" in stated:
+        message = wrong_digest("md5", md5.removesuffix(".dir"))
+    elif other is not None:
+        message = f"{quoted(path)} has only `{quoted(other)}`, which its store made and nobody can recompute"
+        key, remedy, kind = other, "state its sha256 in the spec", "declaration"
+    if message:
+        found.fault(_line(document, (*at, key)), message, remedy, kind)
+    size, source = out.get("size"), found.where(_line(document, (*at, "md5" if "md5" in stated else "path")))
+    whole = os.path.join(document.literals.get(("wdir",), ""), path)
+    return DataItem(whole, None, None if message else md5 or None, size if type(size) is int and size >= 0 else None, source)
 
 
 def read_croissant(text: str, name: str, folder: Path) -> Found | None:
@@ -197,7 +156,7 @@ def read_croissant(text: str, name: str, folder: Path) -> Found | None:
     listed = _listed(next((value for key, value in data.items() if _bare(key) == "distribution"), None))
     told = next((_listed(value) for key, value in data.items() if _bare(key) == "conformsTo"), [])
     is_croissant = any("mlcommons.org/croissant" in value for value in told if isinstance(value, str))
-    if not is_croissant and not any(_types(entry) & {"FileObject", "FileSet"} for entry in listed):
+    if not is_croissant and not any(_types(entry) & _FILES for entry in listed):
         return None
     found = Found(name)
     if repeated:
@@ -206,10 +165,16 @@ def read_croissant(text: str, name: str, folder: Path) -> Found | None:
     if len(listed) > MAX_ITEMS:
         found.fault(1, f"its distribution has more than {MAX_ITEMS:,} entries", "declare the folder that holds the files")
         return found
-    entries = [entry for entry in _entries(text, listed) if entry.types & {"FileObject", "FileSet"}]
+    lines: dict[str, int] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        for literal in _STRING.findall(line):
+            lines.setdefault(literal, number)
+    entries = [
+        _Entry({_bare(name): value for name, value in entry.items()}, _types(entry), lines) for entry in listed if _types(entry) & _FILES
+    ]
     if not entries:
         found.fault(1, "its `distribution` names no file", "give each file a FileObject with `contentUrl` and `sha256`")
-    known = {entry.fields[key] for entry in entries if "FileObject" in entry.types for key in ("@id", "name") if entry.text(key)}
+    known = {entry.text(key) for entry in entries if "FileObject" in entry.types for key in ("@id", "name") if entry.text(key)}
     for entry in entries:
         if "FileSet" in entry.types or "containedIn" in entry.fields:
             _require_container(entry, known, found)
@@ -220,16 +185,16 @@ def read_croissant(text: str, name: str, folder: Path) -> Found | None:
 
 @dataclass(frozen=True)
 class _Entry:
-    """One entry of a distribution: its fields without prefixes, its text and the line where that begins."""
+    """One entry of a distribution: its fields without prefixes, and the line where each text of the file first stands."""
 
     fields: dict[str, Any]
     types: set[str]
-    source: str
-    first_line: int
+    lines: dict[str, int]
 
-    def line(self, key: str) -> int:
-        match = re.search(rf'"(?:[^"\\]*[:/#])?{re.escape(key)}"\s*:', self.source)
-        return self.first_line + self.source.count("\n", 0, match.start() if match is not None else 0)
+    def line(self, key: str, text: str = "") -> int:
+        """The line of a field's text, or of what names the entry."""
+        texts = (text, *(self.text(name) for name in (key, "@id", "name", "contentUrl")))
+        return next((self.lines[literal] for text in texts if (literal := json.dumps(text)[1:-1]) in self.lines and text), 1)
 
     def text(self, key: str) -> str:
         value = self.fields.get(key)
@@ -238,25 +203,6 @@ class _Entry:
     @property
     def label(self) -> str:
         return quoted(self.text("name") or self.text("@id") or "without a name")
-
-
-def _entries(text: str, listed: list[Any]) -> Iterator[_Entry]:
-    """The entries with their places. Where these cannot be told (an earlier key is called `distribution` too), all are at line 1."""
-    key = re.search(r'"(?:[^"\\]*[:/#])?distribution"\s*:\s*\[?', text)
-    end, decoder = key.end() if key is not None else len(text), json.JSONDecoder()
-    line, source, is_found = 1 + text.count("\n", 0, end), "", True
-    for entry in listed:
-        start = _BETWEEN.match(text, end).end()  # type: ignore[union-attr]  # it matches the empty text too
-        stop = start
-        with contextlib.suppress(ValueError, RecursionError):
-            value, stop = decoder.raw_decode(text, start) if is_found else (None, start)
-            stop = stop if value == entry else start
-        is_found = is_found and stop > start
-        if is_found:
-            line, source, end = line + source.count("\n") + text.count("\n", end, start), text[start:stop], stop
-        if isinstance(entry, dict):
-            fields = {_bare(name): value for name, value in entry.items()}
-            yield _Entry(fields, _types(entry), source if is_found else "", line if is_found else 1)
 
 
 def _file_object(entry: _Entry, folder: Path, found: Found) -> DataItem | None:
@@ -286,21 +232,14 @@ def _local(url: str, name: str, folder: Path) -> str | None:
     """The path that a URL stands for: itself if it is relative, for one on the web the file of that name beside the metadata."""
     if not _SCHEME.match(url):
         plain = unquote(url)
-        return plain if plain != url and not _is_there(folder, url) and _is_there(folder, plain) else url
+        return plain if plain != url and not os.path.exists(folder / url) and os.path.exists(folder / plain) else url
     if not url.lower().startswith(("http:", "https:")):
         return None
     try:
         last = unquote(urlsplit(url).path.rpartition("/")[2])
     except ValueError:
         last = ""
-    return next((one for one in (name, last) if one not in ("", ".", "..") and "/" not in one and _is_there(folder, one)), None)
-
-
-def _is_there(folder: Path, name: str) -> bool:
-    try:
-        return os.path.exists(folder / name)
-    except ValueError:  # a NUL, or half a character
-        return False
+    return next((one for one in (name, last) if one not in ("", ".", "..") and "/" not in one and os.path.exists(folder / one)), None)
 
 
 def _digests(entry: _Entry, found: Found) -> dict[str, str]:
@@ -330,7 +269,11 @@ def _require_container(entry: _Entry, known: set[str], found: Found) -> None:
         if not isinstance(container, str) or not {container, container.rpartition("#")[2]} & known:
             shown = quoted(container) if isinstance(container, str) else "what is not a name"
             message = f"{entry.label} is contained in {shown}, which is no FileObject of this file"
-            found.fault(entry.line("containedIn"), message, "give the container a FileObject with a `sha256`")
+            found.fault(
+                entry.line("containedIn", container if isinstance(container, str) else ""),
+                message,
+                "give the container a FileObject with a `sha256`",
+            )
             return
 
 

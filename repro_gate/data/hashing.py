@@ -1,7 +1,4 @@
-"""Digests of declared files and folders: read by a thread for each processor, in flat memory, unless the cache knows them.
-
-The cache holds a folder as a whole, and each of its large files too, so that one new file does not cost reading all the others.
-"""
+"""Digests of declared files and folders: read by a thread for each processor, in flat memory, unless the cache knows them."""
 
 from __future__ import annotations
 
@@ -16,31 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from repro_gate.data.cache import DataCache
-from repro_gate.data.tree import (
-    Listing,
-    dvc_md5,
-    entry_identity,
-    entry_name,
-    identity,
-    identity_fields,
-    list_files,
-    listing_identity,
-    size_in,
-    tree_sha256,
-)
+from repro_gate.data.tree import Listing, dvc_md5, entry_identity, entry_name, identity, list_files, listing_identity, size_in, tree_sha256
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 Wanted = tuple[Path, tuple[str, ...]]  # an absolute path, and the kinds of digest to take
 
-KINDS = {"sha256": 32, "md5": 16, "md5-dos2unix": 16}  # digests that can be taken, and their bytes
-SMALL = 1 << 20  # bytes; a smaller file is not in the cache on its own
+KINDS = {"sha256": 32, "md5": 16}  # digests that can be taken, and their bytes
+SMALL = 1 << 20  # bytes; a smaller file is read sooner than it is looked up
 
 _THREADS = 8
 _BATCH_FILES = 256
 _BATCH_BYTES = 8 << 20
-_PIECE = 1 << 20  # bytes; DVC's own too, since it leaves a line end as it is that falls between two pieces
+_PIECE = 1 << 20  # bytes
 _PROGRESS_EVERY = 0.25  # seconds
-_LEGACY_TEXT = bytes(range(32, 127)) + b"\n\r\t\f\b"  # dvc_data/hashfile/istextfile.py
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0)
 
 
@@ -48,7 +33,7 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0)
 class Reading:
     """What was found at one path: `digests` by kind, as a declaration writes them, or in `problem` why there are none.
 
-    While it is read, `file_digests` has for each kind those of all files, in the listing's order; `known` are files that the cache knew.
+    While it is read, `file_digests` has for each kind those of all files, in the listing's order.
     """
 
     path: Path
@@ -61,12 +46,6 @@ class Reading:
     problem: str = ""  # what follows the path in a sentence
     failed: str = ""  # the file that has the problem, relative to the path; empty: the path itself
     file_digests: dict[str, bytearray] = field(default_factory=dict)
-    known: set[int] = field(default_factory=set)
-
-    def put(self, number: int, kind: str, digest: bytes) -> None:
-        """Keep the digest of one file."""
-        width = KINDS[kind]
-        self.file_digests[kind][number * width : (number + 1) * width] = digest
 
     def fail(self, name: bytes, error: OSError) -> None:
         """Keep the first thing that went wrong."""
@@ -97,17 +76,16 @@ def digest_file(path: bytes, expected: bytes, kinds: tuple[str, ...], advance: C
 
     Raises OSError where it cannot be read, with errno ESTALE where it is not, or no longer, the file that `expected` is of.
     """
-    size, done, text = size_in(expected), 0, False
-    hashes = [hashlib.sha256() if kind == "sha256" else hashlib.md5(usedforsecurity=False) for kind in kinds]
+    size, done = size_in(expected), 0
+    hashes = [hashlib.new(kind, usedforsecurity=kind != "md5") for kind in kinds]
     descriptor = os.open(path, _FLAGS)
     try:
         at_end = False
         while not at_end and done <= size:
             asked = min(_PIECE, size + 1 - done)
             piece = _read(descriptor, asked)
-            text = _is_text(piece[:512]) if not done and "md5-dos2unix" in kinds else text
-            for kind, digest in zip(kinds, hashes, strict=True):
-                digest.update(piece.replace(b"\r\n", b"\n") if text and kind == "md5-dos2unix" else piece)
+            for digest in hashes:
+                digest.update(piece)
             done, at_end = done + len(piece), len(piece) < asked
             advance(len(piece))
         if done != size or identity(os.fstat(descriptor)) != expected:
@@ -123,11 +101,6 @@ def _read(descriptor: int, count: int) -> bytes:
     while 0 < len(data) < count and (more := os.read(descriptor, count - len(data))):
         data += more
     return data
-
-
-def _is_text(start: bytes) -> bool:
-    """DVC's guess before version 3, from a file's first 512 bytes: no NUL, and at most 30 % that is no ASCII text."""
-    return not start or (b"\0" not in start and len(start.translate(None, _LEGACY_TEXT)) / len(start) <= 0.30)
 
 
 def _digest_all(unread: Collection[tuple[Reading, Listing]], progress: Progress | None, total: int) -> None:
@@ -154,7 +127,7 @@ def _digest_all(unread: Collection[tuple[Reading, Listing]], progress: Progress 
                 reading.fail(entry_name(entry), error)
                 return
             for kind, value in zip(reading.kinds, digests, strict=True):
-                reading.put(number, kind, value)
+                reading.file_digests[kind][number * KINDS[kind] : (number + 1) * KINDS[kind]] = value
 
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with ThreadPoolExecutor(min(processors, _THREADS)) as pool:
@@ -180,15 +153,11 @@ def _jobs(unread: Collection[tuple[Reading, Listing]]) -> Iterator[tuple[Reading
         first, size = 0, 0
         for number, entry in enumerate(listing.entries):
             own = size_in(entry_identity(entry))
-            if number > first and (number in reading.known or number - first == _BATCH_FILES or size + own > _BATCH_BYTES):
+            if number > first and (number - first == _BATCH_FILES or size + own > _BATCH_BYTES):
                 yield reading, listing, first, number, size
                 first, size = number, 0
-            if number in reading.known:
-                first = number + 1
-            else:
-                size += own
-        if len(listing.entries) > first:
-            yield reading, listing, first, len(listing.entries), size
+            size += own
+        yield reading, listing, first, len(listing.entries), size
 
 
 def _plan(reading: Reading, cache: DataCache | None) -> Listing | None:
@@ -201,19 +170,11 @@ def _plan(reading: Reading, cache: DataCache | None) -> Listing | None:
         return None
     reading.size, reading.files, reading.is_folder = listing.size, len(listing.entries), listing.is_folder
     if cache is not None and _is_kept(listing):
-        real, now = _real(listing), listing_identity(listing)
-        found = {kind: digest for kind in reading.kinds if (digest := cache.find(_name(listing, kind), real, now)) is not None}
-        if len(found) == len(reading.kinds):
-            reading.digests, reading.cached = found, True
+        found = {kind: cache.find(*_key(listing, kind), listing_identity(listing)) for kind in reading.kinds}
+        if None not in found.values():
+            reading.digests, reading.cached = {kind: digest for kind, digest in found.items() if digest is not None}, True
             return None
     reading.file_digests = {kind: bytearray(KINDS[kind] * len(listing.entries)) for kind in reading.kinds}
-    if cache is not None and listing.is_folder:
-        for number, real, found_now in _large(listing):
-            found = {kind: digest for kind in reading.kinds if (digest := cache.find(kind, real, found_now)) is not None}
-            if len(found) == len(reading.kinds):
-                reading.known.add(number)
-                for kind, digest in found.items():
-                    reading.put(number, kind, bytes.fromhex(digest))
     return listing
 
 
@@ -226,29 +187,14 @@ def _finish(reading: Reading, listing: Listing, cache: DataCache | None, read_at
         reading.digests[kind] = tree_sha256(listing, columns[kind]) if kind == "sha256" else dvc_md5(listing, columns[kind])
         if cache is None or not _is_kept(listing):
             continue
-        now = listing_identity(listing)
-        cache.keep(_name(listing, kind), _real(listing), now, reading.digests[kind], newest=listing.newest, read_at=read_at)
-        for number, real, now in _large(listing) if listing.is_folder else ():
-            if number not in reading.known:
-                digest = columns[kind][number * KINDS[kind] : (number + 1) * KINDS[kind]].hex()
-                cache.keep(kind, real, now, digest, newest=max(identity_fields(now)[1:3]), read_at=read_at)
-
-
-def _large(listing: Listing) -> Iterator[tuple[int, Path, bytes]]:
-    """Number, real path and identity of each file that the cache holds on its own."""
-    for number, entry in enumerate(listing.entries):
-        if size_in(entry_identity(entry)) > SMALL:
-            yield number, _real(listing, entry_name(entry)), entry_identity(entry)
+        found, now = reading.digests[kind], listing_identity(listing)
+        cache.keep(*_key(listing, kind), now, found, newest=listing.newest, read_at=read_at)
 
 
 def _is_kept(listing: Listing) -> bool:
     return listing.is_folder or listing.size > SMALL
 
 
-def _name(listing: Listing, kind: str) -> str:
-    """What the cache calls a digest: a folder's is another thing than a file's."""
-    return f"folder:{kind}" if listing.is_folder else kind
-
-
-def _real(listing: Listing, name: bytes = b"") -> Path:
-    return Path(os.path.realpath(os.path.join(listing.root, os.fsdecode(name)) if name else listing.root))
+def _key(listing: Listing, kind: str) -> tuple[str, Path]:
+    """What the cache calls a digest (a folder's is another thing than a file's), and the real path that it is of."""
+    return f"folder:{kind}" if listing.is_folder else kind, Path(os.path.realpath(listing.root))

@@ -11,7 +11,7 @@ import os
 import stat
 import struct
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,23 +146,19 @@ def tree_sha256(listing: Listing, digests: bytes | bytearray) -> str:
 
 
 def dvc_md5(listing: Listing, digests: bytes | bytearray) -> str:
-    """The md5 that DVC states for a listing; `digests` are those of its files, 16 bytes each.
+    """The md5 that DVC states for a listing; `digests` are those of its files, 16 bytes each. For a folder, that of a JSON list of
+    `{"md5", "relpath"}` with `.dir` behind it (dvc_data/hashfile/tree.py, `Tree.as_bytes` and `digest`).
 
     DVC does not walk into linked folders, nor into `.git`, `.hg` and `.dvc`. It orders by code point, which is the order of UTF-8 bytes:
     only names that are no UTF-8 move when the text is sorted.
     """
     if not listing.is_folder:
         return digests.hex()
-    seen = [(os.fsdecode(entry_name(entry)), number) for number, entry in enumerate(listing.entries) if _seen_by_dvc(listing, entry)]
-    return dvc_listing_md5((name, digests[16 * number : 16 * number + 16].hex()) for name, number in sorted(seen))
-
-
-def dvc_listing_md5(files: Iterable[tuple[str, str]]) -> str:
-    """The md5 of DVC's listing of files (relpath, md5), ordered by relpath, with `.dir` behind it (dvc_data/hashfile/tree.py,
-    `Tree.as_bytes` and `digest`: a JSON list of `{"md5", "relpath"}`)."""
+    seen = sorted((os.fsdecode(entry_name(entry)), number) for number, entry in enumerate(listing.entries) if _seen_by_dvc(listing, entry))
     digest, between = hashlib.md5(b"[", usedforsecurity=False), b""
-    for name, md5 in files:
-        digest.update(between + json.dumps({"md5": md5, "relpath": name}, sort_keys=True).encode())
+    for name, number in seen:
+        file = {"md5": digests[16 * number : 16 * number + 16].hex(), "relpath": name}
+        digest.update(between + json.dumps(file, sort_keys=True).encode())
         between = b", "
     digest.update(b"]")
     return digest.hexdigest() + ".dir"

@@ -7,7 +7,6 @@ through the cache that later gate runs use, since installing one runs no code of
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import json
 import os
@@ -23,9 +22,10 @@ from uv import find_uv_bin
 from repro_gate.data.cache import default_cache_path
 from repro_gate.errors import Inconclusive, UsageError, held
 from repro_gate.escape import and_more, for_terminal
-from repro_gate.files import Unreadable, read_text, remove_tree
-from repro_gate.install.base import base_of, double_scripts, show_base
-from repro_gate.install.lockfiles import MAX_BYTES, Lock, LockfileError, applies, read_lock, same_version
+from repro_gate.files import Unreadable, read_text, remove_tree, try_lock
+from repro_gate.install.base_python import base_of, double_scripts, show_base
+from repro_gate.install.lockfiles import Lock, applies, read_lock, same_version
+from repro_gate.install.requirements import MAX_BYTES, LockfileError
 from repro_gate.install.uv import NoWheel, holds_credentials, install_command, pip_settings, run, uv_environment
 from repro_gate.runs.interpreter import training_interpreter
 from repro_gate.sandbox.identity import Isolation
@@ -68,11 +68,8 @@ def installed(
         yield outer
         return
     if "PATH" in spec.train.env:
-        raise UsageError(
-            "env.install: train.env.PATH would hide the environment that the lock is installed into",
-            remedy="take PATH out of train.env, or leave env.install out",
-            reason_id="install/path",
-        )
+        message = "env.install: train.env.PATH would hide the environment that the lock is installed into"
+        raise UsageError(message, remedy="take PATH out of train.env, or leave env.install out", reason_id="install/path")
     lock, texts = wanted(spec, root)
     with held(), _own_folder(environments_root(outer, cache_root, isolation)) as place:
         tell(f"installing what {for_terminal(spec.env.lockfile or '', 200)} pins ({len(lock.pins)})")
@@ -134,11 +131,9 @@ def environments_root(environment: Mapping[str, str], cache_root: Path | None, i
         raise _unusable(f"{folder} belongs to user {status.st_uid} with mode {stat.S_IMODE(status.st_mode):04o}, so others may write to it")
     closed = closed_to(isolation, folder)
     if closed is not None:
-        raise UsageError(
-            f"env.install: the cache folder {root} cannot be entered by the training's user {isolation.uid}: {closed} is closed to it",
-            remedy=f"name a cache folder that every user may enter, or run `chmod o+x {closed}`",
-            reason_id="install/cache",
-        )
+        message = f"env.install: the cache folder {root} cannot be entered by the training's user {isolation.uid}: {closed} is closed to it"
+        remedy = f"name a cache folder that every user may enter, or run `chmod o+x {closed}`"
+        raise UsageError(message, remedy=remedy, reason_id="install/cache")
     return folder
 
 
@@ -152,7 +147,7 @@ def _own_folder(root: Path) -> Iterator[Path]:
             raise _unusable(f"{root} cannot be written to: {error.strerror or error}") from None
         place = root / str(number)
         try:
-            if not _locked(lock):
+            if not try_lock(lock):
                 continue
             remove_tree(place)
             place.mkdir()
@@ -164,16 +159,6 @@ def _own_folder(root: Path) -> Iterator[Path]:
             return
         finally:
             os.close(lock)
-
-
-def _locked(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise _unusable(f"files in it cannot be locked: {error.strerror or error}") from None
-    return True
 
 
 def _make(place: Path, spec: Spec, lock: Lock, texts: Mapping[str, str], outer: Mapping[str, str], isolation: Isolation) -> None:
@@ -193,7 +178,7 @@ def _make(place: Path, spec: Spec, lock: Lock, texts: Mapping[str, str], outer: 
     _write(place / "names.json", json.dumps(sorted({pin.name for pin in lock.pins})), place)
     python = training_interpreter(spec, {"PATH": os.defpath, **outer})
     uv, base = _reachable_uv(place, isolation), base_of(python, place / "names.json", outer, isolation)
-    excluded = [name for name, version in base.installed.items() if _pins(lock, name, version, base.python)]
+    excluded = [name for name, version in base.installed.items() if version and _pins(lock, name, version, base.python)]
     _write(place / "excluded.txt", "".join(f"{name}\n" for name in sorted(excluded)), place)
     folder = place if isolation.own_user else Path(os.path.realpath(spec.path.parent)) / os.path.dirname(spec.env.lockfile or "")
     for builds in (True,) if from_source else (False, True):

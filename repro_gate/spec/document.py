@@ -1,14 +1,11 @@
-"""YAML text as plain data that remembers where every key and value stands.
-Scalars are read by the rules of YAML 1.2, as
-editors and GitHub do: `no` and `20:30` and `2027-06-30` are text, `1e-6` is a number. What has two readings (`010`) or could explode
-(aliases, depth) is refused before anything is built from it. Needs PyYAML; knows nothing of the schema.
+"""YAML text as plain data that remembers where every key and value stands. Scalars are read by the rules of YAML 1.2, as editors and
+GitHub do: `no`, `20:30` and `2027-06-30` are text, `1e-6` is a number. Aliases, tags and depth are refused before anything is built.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +13,7 @@ import yaml
 
 from repro_gate.spec.errors import KeyPath, Problem, Refused, dotted, escaped, shortened
 
-MAX_NODES = 10_000  # after aliases are expanded
+MAX_NODES = 10_000
 MAX_DEPTH = 50
 MAX_NUMBER = 40  # characters; a longer run of digits is text (a checksum), not a number
 
@@ -36,7 +33,6 @@ _SYNTAX = (
     ("found unknown escape character", "unknown escape in double quotes, write `\\\\` for a backslash or use single quotes"),
     ("expected ',' or ']'", "a list that is not closed or lacks a comma, write `[a, b]`"),
     ("expected ',' or '}'", "a mapping that is not closed or lacks a comma, write `{a: 1, b: 2}`"),
-    ("found undefined alias", "an alias without its anchor, write the value out"),
     ("but found another document", "a second document starts here, only one is read: remove the `---`"),
     ("special characters are not allowed", "a control character that YAML does not allow, remove it"),
 )
@@ -55,15 +51,20 @@ class Place:
         return Problem(self.line, self.column, dotted(path), message, self.origin)
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True)
 class Document:
-    """Plain data (dicts, lists, scalars), with the place of every key and value, and the literal text of every scalar."""
+    """Plain data (dicts, lists, scalars), the place of every key and value by its path, and the literal text of every scalar."""
 
-    data: Any
-    keys: Mapping[KeyPath, Place]
-    values: Mapping[KeyPath, Place]
-    literals: Mapping[KeyPath, str]
-    problems: tuple[Problem, ...] = ()
+    origin: str | None = None
+    data: Any = None
+    keys: dict[KeyPath, Place] = field(default_factory=dict)
+    values: dict[KeyPath, Place] = field(default_factory=dict)
+    literals: dict[KeyPath, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def place(self, line: int, column: int) -> Place:
+        """Line and column from 0, or the option that the text came from."""
+        return Place(line + 1, column + 1) if self.origin is None else Place(None, None, self.origin)
 
 
 def parse(text: str, origin: str | None = None, *, max_nodes: int = MAX_NODES, what: str = "a spec") -> Document:
@@ -71,18 +72,23 @@ def parse(text: str, origin: str | None = None, *, max_nodes: int = MAX_NODES, w
 
     With `origin` (an option of the command line) every place is that option. `what` is the word for the document in messages.
     """
+    document = Document(origin=origin)
     try:
-        root = _compose(text, max_nodes, what)
+        loader = _Composer(text, max_nodes, what)
+        try:
+            root = loader.get_single_node()
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
-        raise Refused(_syntax_problem(error, origin)) from None
+        mark = error.problem_mark or error.context_mark
+        place = document.place(mark.line, mark.column) if mark else Place(None, None, origin)
+        raise Refused(place.problem((), _short(error.problem or error.context or "this is not YAML"))) from None
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
-        line = before.count("\n") + 1
-        place = Place(line, error.position - before.rfind("\n"))
-        raise Refused((place if origin is None else Place(None, None, origin)).problem((), _short(error.reason))) from None
-    build = _Build(origin)
-    data = None if root is None else _value(root, (), build)
-    return Document(data, build.keys, build.values, build.literals, tuple(build.problems))
+        place = document.place(before.count("\n"), error.position - before.rfind("\n") - 1)
+        raise Refused(place.problem((), _short(error.reason))) from None
+    document.data = None if root is None else _value(root, (), document)
+    return document
 
 
 def scalar(text: str) -> str | int | float | bool | None:
@@ -100,157 +106,77 @@ def scalar(text: str) -> str | int | float | bool | None:
 
 
 class _Composer(yaml.SafeLoader):
-    """PyYAML's composer with limits: it counts nodes as if aliases were written out, and stops before anything is large or deep."""
+    """PyYAML's composer with limits: it stops before anything is large or deep."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012  PyYAML's own name; what a scalar means is said by `scalar`, not by YAML 1.1
 
     def __init__(self, text: str, max_nodes: int, what: str) -> None:
         super().__init__(text)
         self.max_nodes, self.what = max_nodes, what
-        self.depth = 0
-        self.extent: dict[
-            int, tuple[int, int]
-        ] = {}  # id of a node -> (nodes, depth) with aliases expanded; filled in as nodes are finished
-        self.nodes = 0
-
-    def compose_scalar_node(self, anchor: dict[Any, yaml.Node]) -> yaml.ScalarNode:
-        tagged = self._event().tag is not None
-        node = super().compose_scalar_node(anchor)
-        node.style = '"' if tagged else node.style  # `!!str 5` is text, as "5" is
-        return node
+        self.nodes = self.depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event = self._event()
-        mark = event.start_mark
-        if getattr(event, "tag", None) not in (None, *_PLAIN_TAGS):
-            raise yaml.MarkedYAMLError(None, None, f"the tag `{shortened(escaped(str(event.tag)))}` is not supported, remove it", mark)
-        nodes_before = self.nodes
-        is_alias = isinstance(event, yaml.AliasEvent)
-        self._enter(mark)
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # types-PyYAML leaves it bare
+        tag = getattr(event, "tag", None)
+        self.nodes, self.depth = self.nodes + 1, self.depth + 1
+        wrong = ""
+        if isinstance(event, yaml.AliasEvent):
+            wrong = "aliases are not supported, write the value out"
+        elif tag not in (None, *_PLAIN_TAGS):
+            wrong = f"the tag `{shortened(escaped(str(tag)))}` is not supported, remove it"
+        elif self.nodes > self.max_nodes:
+            wrong = f"more than {self.max_nodes:,} values, {self.what} is far smaller"
+        elif self.depth > MAX_DEPTH:
+            wrong = f"nested deeper than {MAX_DEPTH} levels, {self.what} is far flatter"
+        if wrong:
+            raise yaml.MarkedYAMLError(None, None, wrong, event.start_mark)
         node = super().compose_node(parent, index)
         self.depth -= 1
-        if node is None:
-            return None
-        if is_alias:
-            if id(node) not in self.extent:
-                raise yaml.MarkedYAMLError(None, None, "the alias stands inside its own anchor, write the value out", mark)
-            nodes, depth = self.extent[id(node)]
-            self.nodes += nodes - 1
-            self._check(mark, self.depth + depth)
-        else:
-            self.extent[id(node)] = (
-                self.nodes - nodes_before,
-                1 + max((self.extent[id(child)][1] for child in _children(node)), default=0),
-            )
+        if isinstance(node, yaml.ScalarNode) and tag is not None:
+            node.style = '"'  # `!!str 5` is text, as "5" is
         return node
 
-    def _event(self) -> Any:
-        return self.peek_event()  # type: ignore[no-untyped-call]  # types-PyYAML leaves it bare
 
-    def _enter(self, mark: yaml.Mark) -> None:
-        self.depth += 1
-        self.nodes += 1
-        self._check(mark, self.depth)
-
-    def _check(self, mark: yaml.Mark, depth: int) -> None:
-        if self.nodes > self.max_nodes:
-            message = f"more than {self.max_nodes:,} values with aliases written out, {self.what} is far smaller"
-            raise yaml.MarkedYAMLError(None, None, message, mark)
-        if depth > MAX_DEPTH:
-            raise yaml.MarkedYAMLError(None, None, f"nested deeper than {MAX_DEPTH} levels, {self.what} is far flatter", mark)
-
-
-@dataclass
-class _Build:
-    """What is collected while plain data is made from nodes."""
-
-    origin: str | None
-    keys: dict[KeyPath, Place] = field(default_factory=dict)
-    values: dict[KeyPath, Place] = field(default_factory=dict)
-    literals: dict[KeyPath, str] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
-
-    def place(self, node: yaml.Node) -> Place:
-        return _place(node.start_mark, self.origin)
-
-
-def _compose(text: str, max_nodes: int, what: str) -> yaml.Node | None:
-    loader = _Composer(text, max_nodes, what)
-    try:
-        return loader.get_single_node()
-    finally:
-        loader.dispose()
-
-
-def _children(node: yaml.Node) -> list[yaml.Node]:
+def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
+    place = document.values[path] = document.place(node.start_mark.line, node.start_mark.column)
     if isinstance(node, yaml.MappingNode):
-        return [part for pair in node.value for part in pair]
-    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
-
-
-def _value(node: yaml.Node, path: KeyPath, build: _Build) -> Any:
-    build.values[path] = build.place(node)
-    if isinstance(node, yaml.MappingNode):
-        return _mapping(node, path, build)
+        return _mapping(node, path, document)
     if isinstance(node, yaml.SequenceNode):
-        return [_value(child, (*path, index), build) for index, child in enumerate(node.value)]
-    text = str(node.value)
-    build.literals[path] = text
+        return [_value(child, (*path, index), document) for index, child in enumerate(node.value)]
+    text = document.literals[path] = str(node.value)
     if _unprintable(text):
-        build.problems.append(
-            build.place(node).problem(path, "holds a character that no program can be given (NUL or half a character), remove it")
-        )
+        message = "holds a character that no program can be given (NUL or half a character), remove it"
+        document.problems.append(place.problem(path, message))
         return "?"
     return scalar(text) if isinstance(node, yaml.ScalarNode) and node.style is None else text
 
 
-def _mapping(node: yaml.MappingNode, path: KeyPath, build: _Build) -> dict[str, Any]:
+def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for key_node, value_node in node.value:
-        place = build.place(key_node)
-        wrong = _wrong_key(key_node)
+        place, key = document.place(key_node.start_mark.line, key_node.start_mark.column), str(key_node.value)
+        here, wrong = (*path, key), ""
+        if not isinstance(key_node, yaml.ScalarNode):
+            here, wrong = path, "a key cannot be a list or a mapping, write `key: value` (and put text that holds braces in quotes)"
+        elif key == "<<" and key_node.style is None:
+            here, wrong = path, "merge keys (`<<`) are not supported, write the keys out"
+        elif not key or _unprintable(key):
+            here, wrong = path, "a key is empty or holds a character that does not print, write `key: value`"
+        elif key in data:
+            first = document.keys[here].line
+            wrong = f"stands twice, first on line {first}, keep one" if first is not None else "stands twice, keep one"
         if wrong:
-            build.problems.append(place.problem(path, wrong))
+            document.problems.append(place.problem(here, wrong))
             continue
-        key = str(key_node.value)
-        here = (*path, key)
-        if key in data:
-            first = build.keys[here]
-            where = f", first on line {first.line}" if first.line is not None else ""
-            build.problems.append(place.problem(here, f"stands twice{where}, keep one"))
-            continue
-        build.keys[here] = place
-        data[key] = _value(value_node, here, build)
+        document.keys[here] = place
+        data[key] = _value(value_node, here, document)
     return data
-
-
-def _wrong_key(node: yaml.Node) -> str:
-    if not isinstance(node, yaml.ScalarNode):
-        return "a key cannot be a list or a mapping, write `key: value` (and put text that holds braces in quotes)"
-    if node.value == "<<" and node.style is None:
-        return "merge keys (`<<`) are not supported, write the keys out"
-    if not node.value or _unprintable(str(node.value)):
-        return "a key is empty or holds a character that does not print, write `key: value`"
-    return ""
 
 
 def _unprintable(text: str) -> bool:
     return "\0" in text or any("\ud800" <= ch <= "\udfff" for ch in text)
 
 
-def _place(mark: yaml.Mark | None, origin: str | None) -> Place:
-    if origin is not None or mark is None:
-        return Place(None, None, origin)
-    return Place(mark.line + 1, mark.column + 1)
-
-
-def _syntax_problem(error: yaml.MarkedYAMLError, origin: str | None) -> Problem:
-    return _place(error.problem_mark or error.context_mark, origin).problem(
-        (), _short(error.problem or error.context or "this is not YAML")
-    )
-
-
 def _short(message: str) -> str:
-    return next(
-        (ours for theirs, ours in _SYNTAX if theirs in message), shortened(escaped(message)) if len(message) > 120 else escaped(message)
-    )
+    ours = next((ours for theirs, ours in _SYNTAX if theirs in message), None)
+    return ours or (shortened(escaped(message)) if len(message) > 120 else escaped(message))

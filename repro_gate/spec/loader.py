@@ -1,6 +1,5 @@
-"""`repro.yml` to `Spec`: read the file, lay the command line over it, validate it, build the dataclasses.
-All mistakes of a file are raised together, as one `SpecError`.
-"""
+"""`repro.yml` to `Spec`: read the file, lay the command line over it, validate it, build the dataclasses. All mistakes of a file are raised
+together, as one `SpecError`."""
 
 from __future__ import annotations
 
@@ -11,28 +10,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from repro_gate.files import leads_out
-from repro_gate.spec.document import Document, parse
+from repro_gate.files import NotRegular, leads_out, read_start
+from repro_gate.spec import model
+from repro_gate.spec.document import Document, Place, parse
 from repro_gate.spec.errors import KeyPath, Problem, Refused, SpecError
-from repro_gate.spec.messages import shown
-from repro_gate.spec.model import (
-    AllowedFlag,
-    BaselineRule,
-    Capture,
-    Checklist,
-    CostBudget,
-    DataItem,
-    Determinism,
-    Env,
-    Hardware,
-    RandomState,
-    Spec,
-    Tolerance,
-    Train,
-    Waiver,
-)
+from repro_gate.spec.model import Spec
 from repro_gate.spec.overrides import with_overrides
-from repro_gate.spec.validation import problems_in, seconds
+from repro_gate.spec.validation import problems_in, seconds, shown
 
 FILE_NAME = "repro.yml"
 MAX_BYTES = 1 << 20
@@ -51,10 +35,13 @@ def load_spec(path: Path, overrides: Sequence[str] = (), *, seed: int | None = N
     try:
         file = path / FILE_NAME if path.is_dir() else path
         source = str(file)
-        text = _text(file)
+        raw = _bytes(file)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise SpecError(source, [Problem(None, None, "", f"cannot be read: {reason}")]) from None
     except Refused as refused:
         raise SpecError(source, [refused.problem], remedy=refused.remedy) from None
-    return _loaded(text, source, Path(os.path.abspath(file)), overrides, seed, steps)
+    return load_spec_bytes(raw, source, Path(os.path.abspath(file)), overrides, seed=seed, steps=steps)
 
 
 def load_spec_bytes(
@@ -62,55 +49,61 @@ def load_spec_bytes(
 ) -> Spec:
     """A spec that stands elsewhere, in another commit say, as if it stood at `path`; `source` names it in mistakes. As `load_spec`."""
     try:
-        text = _decoded_whole(raw)
+        document = _document(raw)
+        if not isinstance(document.data, dict):
+            place, message = document.values.get((), Place(1, 1)), f"found {shown(document.data)} at the top level, wanted keys: "
+            message = "the file is empty, wanted " if document.data is None else message
+            raise Refused(place.problem((), f"{message}`version: 1` and `train: {{run: …}}`"), remedy=_START_ONE)
     except Refused as refused:
         raise SpecError(source, [refused.problem], remedy=refused.remedy) from None
-    return _loaded(text, source, path, overrides, seed, steps)
+    document = with_overrides(document, overrides, seed=seed, steps=steps)
+    if problems := problems_in(document):
+        raise SpecError(source, problems)
+    return _spec(path, document)
 
 
 def key_lines(path: Path) -> Mapping[KeyPath, int]:
     """The line of each key and value of the file at `path`, a spec that loads; empty where it cannot be read."""
     try:
-        document = parse(_text(path))
-    except Refused:
+        document = _document(_bytes(path))
+    except (Refused, OSError, ValueError):
         return {}
     places = {**document.values, **document.keys}
     return {key: place.line for key, place in places.items() if place.line is not None}
 
 
-def _loaded(text: str, source: str, path: Path, overrides: Sequence[str], seed: int | None, steps: int | None) -> Spec:
+def _bytes(file: Path) -> bytes:
+    """The file's start. Never reads more than a spec may be, nor from what is not a file (a pipe would hang, a device would not end)."""
+    if why := leads_out(file, _checkout_of(file)):
+        raise Refused(Problem(None, None, "", f"a link leads to a file that {why}: it is not read"), remedy=_LINKED)
+    if not file.exists():
+        other = file.with_suffix(".yaml")
+        hint = (
+            f", but there is a {other.name}: rename it, or name it on the command line" if file.suffix == ".yml" and other.is_file() else ""
+        )
+        raise Refused(Problem(None, None, "", f"there is no such file{hint}"), remedy=_START_ONE)
     try:
-        conflict = _CONFLICT.search(text)
-        if conflict is not None:
-            line = text.count("\n", 0, conflict.start()) + 1
-            raise Refused(Problem(line, 1, "", "a merge conflict stands here, resolve it and remove the markers"))
-        document = parse(text)
-        if document.data is None or not isinstance(document.data, dict):
-            raise Refused(_no_mapping(document), remedy=_START_ONE)
-    except Refused as refused:
-        raise SpecError(source, [refused.problem], remedy=refused.remedy) from None
-    document = with_overrides(document, overrides, seed=seed, steps=steps)
-    problems = problems_in(document)
-    if problems:
-        raise SpecError(source, problems)
-    return _spec(path, document)
+        return read_start(file, MAX_BYTES + 1)
+    except NotRegular:
+        raise Refused(Problem(None, None, "", "this is not a regular file, wanted a YAML file"), remedy=_START_ONE) from None
 
 
-def _text(file: Path) -> str:
-    """The file's text. Never reads more than a spec may be, nor from what is not a file (a pipe would hang, a device would not end)."""
+def _document(raw: bytes) -> Document:
+    """The bytes as a document. Raises Refused for what no spec can be."""
+    if len(raw) > MAX_BYTES:
+        raise Refused(Problem(None, None, "", "larger than 1 MiB, a spec is far smaller: is this the right file?"))
+    body = raw.removeprefix(b"\xef\xbb\xbf")
     try:
-        if why := leads_out(file, _checkout_of(file)):
-            raise Refused(Problem(None, None, "", f"a link leads to a file that {why}: it is not read"), remedy=_LINKED)
-        if not file.exists():
-            raise Refused(Problem(None, None, "", _missing(file)), remedy=_START_ONE)
-        if not file.is_file():
-            raise Refused(Problem(None, None, "", "this is not a regular file, wanted a YAML file"), remedy=_START_ONE)
-        with file.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise Refused(Problem(None, None, "", f"cannot be read: {reason}")) from None
-    return _decoded_whole(raw)
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before, offset = body[: error.start], error.start + len(raw) - len(body)
+        line, column = before.count(b"\n") + 1, len(before.rsplit(b"\n", 1)[-1].decode("utf-8", "replace")) + 1
+        message = f"not UTF-8: byte {body[error.start]:#04x} at offset {offset}, save the file as UTF-8"
+        raise Refused(Problem(line, column, "", message)) from None
+    if conflict := _CONFLICT.search(text):
+        line = text.count("\n", 0, conflict.start()) + 1
+        raise Refused(Problem(line, 1, "", "a merge conflict stands here, resolve it and remove the markers"))
+    return parse(text)
 
 
 def _checkout_of(file: Path) -> Path:
@@ -122,106 +115,40 @@ def _checkout_of(file: Path) -> Path:
     return next((place for place in above if os.path.lexists(place / ".git")), folder)
 
 
-def _decoded_whole(raw: bytes) -> str:
-    if len(raw) > MAX_BYTES:
-        raise Refused(Problem(None, None, "", "larger than 1 MiB, a spec is far smaller: is this the right file?"))
-    return _decoded(raw)
-
-
-def _decoded(raw: bytes) -> str:
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        # The codec has cut off a byte order mark before it counted.
-        body = raw.removeprefix(b"\xef\xbb\xbf")
-        before = body[: error.start]
-        line, column = before.count(b"\n") + 1, len(before.rsplit(b"\n", 1)[-1].decode("utf-8", "replace")) + 1
-        offset = error.start + len(raw) - len(body)
-        message = f"not UTF-8: byte {body[error.start]:#04x} at offset {offset}, save the file as UTF-8"
-        raise Refused(Problem(line, column, "", message)) from None
-
-
-def _missing(file: Path) -> str:
-    other = file.with_suffix(".yaml") if file.suffix == ".yml" else None
-    if other is not None and other.is_file():
-        return f"there is no such file, but there is a {other.name}: rename it, or name it on the command line"
-    return "there is no such file"
-
-
-def _no_mapping(document: Document) -> Problem:
-    if document.data is None:
-        return Problem(1, 1, "", "the file is empty, wanted `version: 1` and `train: {run: …}`")
-    place = document.values[()]
-    return Problem(place.line, place.column, "", f"found {shown(document.data)} at the top level, wanted keys: `version: 1`, `train:` …")
-
-
 def _spec(path: Path, document: Document) -> Spec:
+    """The dataclasses of a document without a mistake. A key that is left out keeps the dataclass's default."""
     data = document.data
+
+    def named(section: str, *whole: str) -> dict[str, Any]:
+        """A section's keys as the dataclass spells them; JSON Schema takes 50.0 for a whole number, the dataclasses hold ints."""
+        found = data.get(section, {}).items()
+        return {key.replace("-", "_"): int(value) if key in whole else value for key, value in found}
+
+    train, random_state, determinism = named("train", "steps", "warmup"), named("random-state"), named("determinism")
+    capture, checklist = named("capture", "every"), named("checklist")
+    if "timeout" in train:
+        train["timeout"] = seconds(train["timeout"])
+    environment = train.get("env", {}).items()
+    train["env"] = {name: value if isinstance(value, str) else document.literals["train", "env", name] for name, value in environment}
+    seeds = random_state.get("seeds", [random_state["seed"]] if "seed" in random_state else model.RandomState().seeds)
+    compare = determinism.pop("compare", "bitwise")
+    tolerance = None if isinstance(compare, str) else model.Tolerance(loss=float(compare["loss"]), weights=float(compare["weights"]))
+    determinism["allow"] = tuple(model.AllowedFlag(**item) for item in determinism.get("allow", ()))
+    waived = [{**item, **({"until": date.fromisoformat(item["until"])} if "until" in item else {})} for item in checklist.get("waive", ())]
+    checklist["waive"] = tuple(model.Waiver(**item) for item in waived)
     return Spec(
         path=path,
-        train=_train(data["train"], document),
-        random_state=_random_state(data.get("random-state", {})),
-        determinism=_determinism(data.get("determinism", {})),
-        capture=_capture(data.get("capture", {})),
-        cost=CostBudget(**_named(data.get("cost", {}))),
-        data=tuple(_data_item(item) for item in data.get("data", ())),
-        env=Env(**_named(data.get("env", {}))),
-        hardware=_hardware(data.get("hardware", {})),
-        checklist=_checklist(data.get("checklist", {})),
-        baseline=BaselineRule(**_named(data.get("baseline", {}))),
+        train=model.Train(**train),
+        random_state=model.RandomState(seeds=tuple(int(seed) for seed in seeds)),
+        determinism=model.Determinism(tolerance=tolerance, **determinism),
+        capture=model.Capture(**{**capture, "artifacts": tuple(capture.get("artifacts", ()))}),
+        cost=model.CostBudget(**named("cost")),
+        data=tuple(
+            model.DataItem(path=item["path"], sha256=item["sha256"].lower() if "sha256" in item else None) for item in data.get("data", ())
+        ),
+        env=model.Env(**named("env")),
+        hardware=model.Hardware(**named("hardware", "gpus")),
+        checklist=model.Checklist(**checklist),
+        baseline=model.BaselineRule(**named("baseline")),
         policy=data.get("policy", "head"),
     )
-
-
-def _named(section: Mapping[str, Any]) -> dict[str, Any]:
-    """The section's keys as the dataclass spells them. What is left out keeps the dataclass's default."""
-    return {key.replace("-", "_"): value for key, value in section.items()}
-
-
-def _whole(fields: dict[str, Any], *names: str) -> dict[str, Any]:
-    """JSON Schema takes 50.0 for a whole number; the dataclasses hold ints."""
-    return {name: int(value) if name in names else value for name, value in fields.items()}
-
-
-def _train(section: Mapping[str, Any], document: Document) -> Train:
-    fields = _whole(_named(section), "steps", "warmup")
-    if "timeout" in fields:
-        fields["timeout"] = seconds(fields["timeout"])
-    fields["env"] = {
-        name: value if isinstance(value, str) else document.literals["train", "env", name] for name, value in section.get("env", {}).items()
-    }
-    return Train(**fields)
-
-
-def _random_state(section: Mapping[str, Any]) -> RandomState:
-    seeds = section.get("seeds", [section["seed"]] if "seed" in section else None)
-    return RandomState() if seeds is None else RandomState(seeds=tuple(int(seed) for seed in seeds))
-
-
-def _determinism(section: Mapping[str, Any]) -> Determinism:
-    compare = section.get("compare", "bitwise")
-    tolerance = None if isinstance(compare, str) else Tolerance(loss=float(compare["loss"]), weights=float(compare["weights"]))
-    allow = tuple(AllowedFlag(**item) for item in section.get("allow", ()))
-    return Determinism(tolerance=tolerance, allow=allow, allow_nonfinite=section.get("allow-nonfinite", False))
-
-
-def _capture(section: Mapping[str, Any]) -> Capture:
-    fields = _whole(_named(section), "every")
-    return Capture(**{**fields, "artifacts": tuple(section.get("artifacts", ()))})
-
-
-def _data_item(item: Mapping[str, str]) -> DataItem:
-    checksum = item.get("sha256")
-    return DataItem(path=item["path"], sha256=None if checksum is None else checksum.lower())
-
-
-def _hardware(section: Mapping[str, Any]) -> Hardware:
-    return Hardware(**_whole(_named(section), "gpus"))
-
-
-def _checklist(section: Mapping[str, Any]) -> Checklist:
-    waivers = tuple(
-        Waiver(check=item["check"], reason=item["reason"], until=date.fromisoformat(item["until"]) if "until" in item else None)
-        for item in section.get("waive", ())
-    )
-    return Checklist(**{**section, "waive": waivers})

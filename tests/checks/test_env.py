@@ -108,7 +108,7 @@ def importing(python: str = "3.12.7", **distributions: str) -> dict[str, Any]:
         ({"idna": "not a version"}, "fail", "idna not a version: 3.10 at requirements.txt:9, imported"),
     ],
 )
-def test_what_was_imported_is_held_against_the_lock(distributions: dict[str, str], status: str, line: str, tmp_path: Path) -> None:
+def test_what_was_imported_is_compared_with_the_lock(distributions: dict[str, str], status: str, line: str, tmp_path: Path) -> None:
     found = installed(locked(tmp_path, **importing(**distributions)))
     assert (found.status, found.evidence[0]) == (status, line)
     assert status == "pass" or "install from requirements.txt alone" in found.remedy
@@ -272,7 +272,7 @@ def test_variables_that_belong_to_one_process_may_differ(name: str) -> None:
     assert variables(evidence(pair=pair)).status == "pass"
 
 
-def test_ranks_are_held_against_each_other() -> None:
+def test_ranks_are_compared_with_each_other() -> None:
     first = run("deterministic-1", seeing("rank0", OMP_NUM_THREADS="2"), seeing("rank1", OMP_NUM_THREADS="4"))
     assert variables(evidence(pair=(first, first))).status == "pass"
     other = run("deterministic-2", seeing("rank0", OMP_NUM_THREADS="4"), seeing("rank1", OMP_NUM_THREADS="4"))
@@ -288,7 +288,7 @@ def test_long_values_are_cut_and_control_characters_written_out() -> None:
     assert variables(evidence(pair=(first, first))).evidence == (f"LD_LIBRARY_PATH={path}",)
 
 
-def test_every_variable_is_recorded_up_to_what_a_stranger_may_fill_the_report_with() -> None:
+def test_every_variable_is_recorded_up_to_what_untrusted_code_may_fill_the_report_with() -> None:
     def recorded(count: int) -> tuple[str, ...]:
         first = run("deterministic-1", seeing(**{f"NCCL_{number:04}": "1" for number in range(count)}))
         found = variables(evidence(pair=(first, first)))

@@ -87,13 +87,8 @@ MIXED = {
     ("gpus", "variables", "status"),
     [
         ("3", {}, "warn"),
-        ("2", {"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "warn"),
-        ("2", {"CUDA_VISIBLE_DEVICES": "0, 2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "pass"),
-        ("2", {"CUDA_VISIBLE_DEVICES": "GPU-aa1,GPU-bb"}, "warn"),
-        ("1", {"CUDA_VISIBLE_DEVICES": "GPU-bb2"}, "pass"),
-        ("2", {"CUDA_VISIBLE_DEVICES": "0,1"}, "pass"),  # the order of speed, which nvidia-smi does not know
+        ("2", {"CUDA_VISIBLE_DEVICES": "0,1"}, "pass"),  # which two of them cannot be told
         ("1", {}, "pass"),
-        ("2", {"CUDA_VISIBLE_DEVICES": "9,٣,-1,,x", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "pass"),
     ],
 )
 def test_gpus_of_several_models_are_worth_a_notice_where_training_sees_them(gpus: str, variables: dict[str, str], status: str) -> None:

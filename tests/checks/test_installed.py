@@ -58,26 +58,24 @@ def test_one_of_several_pins_is_enough_and_several_versions_are_each_judged() ->
     assert (held.equal, held.differing) == (("numpy 1.26",), ("numpy 2.0: 1.26, 2.4.6 at uv.lock:3",))
 
 
-def test_a_tool_that_the_lock_pins_is_held_against_it() -> None:
+def test_a_tool_that_the_lock_pins_is_compared_with_it() -> None:
     lock = Lock("uv.lock", (Pin("setuptools", "80.0", "uv.lock:3"),), (), ("uv.lock",))
     assert compare_with_lock({"setuptools": frozenset({"79.0"})}, lock, frozenset(), None).differing
     assert compare_with_lock({"pip": frozenset({"23.2.1"})}, lock, frozenset(), None) == compare_with_lock({}, lock, frozenset(), None)
 
 
 @pytest.mark.parametrize(
-    ("file", "text"),
+    ("file", "text", "names"),
     [
-        ("pyproject.toml", "project = 1\n"),
-        ("pyproject.toml", "[project]\nname = 3\n[tool]\npoetry = []\n"),
-        ("pyproject.toml", "["),
-        ("setup.cfg", "name = x\n"),
-        ("setup.cfg", "[metadata]\nname = %(x)s\n"),
-        ("setup.py", "def ("),
-        ("setup.py", "setup(name=NAME)\n"),
-        ("setup.py", "x = " + "(" * 5000),
-        ("setup.py", "\0"),
+        ("pyproject.toml", '[project]\nname = "My_Project"\n', {"my-project"}),
+        ("pyproject.toml", '[tool.poetry]\nversion = "1"\nname="mine"\n', {"mine"}),
+        ("setup.cfg", "[metadata]\nname = mine\n", {"mine"}),
+        ("setup.py", "from setuptools import setup\nsetup(name='mine', version='1')\n", {"mine"}),
+        ("setup.cfg", "[metadata]\nname = %(x)s\n", set()),
+        ("setup.py", "rename = 'x'\nx = " + "(" * 5000, set()),
+        ("setup.py", "\0", set()),
     ],
 )
-def test_project_files_of_any_content_are_read_without_an_error(file: str, text: str, tmp_path: Path) -> None:
+def test_the_project_may_be_imported_by_its_own_name(file: str, text: str, names: set[str], tmp_path: Path) -> None:
     (tmp_path / file).write_text(text)
-    assert own_names(tmp_path, root=tmp_path) <= {"%(x)s"}
+    assert own_names(tmp_path, root=tmp_path) == names

@@ -69,17 +69,15 @@ def test_every_declared_digest_and_the_size_must_be_true(tmp_path: Path) -> None
         DataItem("a", sha, "0" * 32, 3),
         DataItem("a", sha, md5, 4),
         DataItem("a", None, md5),
-        DataItem("a", None, "dos2unix:" + md5),
         DataItem("a", None, None, 4),
         DataItem("a", None, None, 3),
         DataItem("gone", sha, md5, 3),
     )
-    good, wrong_md5, wrong_size, only_md5, old_md5, undeclared_wrong, undeclared, gone = verify_data(items, tmp_path)
+    good, wrong_md5, wrong_size, only_md5, undeclared_wrong, undeclared, gone = verify_data(items, tmp_path)
     assert (good.matches, good.mismatches, good.source, good.md5_actual, good.actual) == (True, (), "a.dvc:2", md5, sha)
     assert (wrong_md5.matches, wrong_md5.mismatches) == (False, (f"a: md5 expected {'0' * 32}, found {md5}",))
     assert (wrong_size.matches, wrong_size.mismatches) == (False, ("a: size expected 4 bytes, found 3",))
     assert only_md5.matches is True and only_md5.declared and only_md5.expected is None
-    assert (old_md5.matches, old_md5.md5_actual) == (True, f"dos2unix:{md5}")
     assert undeclared_wrong.matches is False and undeclared.matches is None and not undeclared.declared
     assert (gone.matches, gone.mismatches) == (False, ("gone does not exist",))
 
@@ -90,7 +88,7 @@ def test_a_wrong_sha256_says_both(tmp_path: Path) -> None:
     assert finding.mismatches == (f"a: sha256 expected {'0' * 64}, found {hashlib.sha256(b'abc').hexdigest()}",)
 
 
-def test_a_folder_of_dvc_is_held_against_dvcs_md5(tmp_path: Path) -> None:
+def test_a_folder_of_dvc_is_compared_with_dvcs_md5(tmp_path: Path) -> None:
     write(tmp_path, data__a="foo", data__b="bar")
     listing = '[{"md5": "acbd18db4cc2f85cedef654fccc4a4d8", "relpath": "a"}, {"md5": "37b51d194a7513e45b56f6524f2d51f2", "relpath": "b"}]'
     md5 = hashlib.md5(listing.encode()).hexdigest() + ".dir"

@@ -131,36 +131,6 @@ def test_what_goes_wrong_in_a_thread_is_raised_here(tmp_path: Path, monkeypatch:
         read_digests([(tmp_path, ("sha256",))])
 
 
-def old_dvc(data: bytes) -> bytes:
-    """md5 as DVC 2 took it, from its description: is the file's start text? Then CR LF becomes LF in each MiB."""
-    start = data[:512]
-    text = bytes(range(32, 127)) + b"\n\r\t\f\b"
-    is_text = not start or (0 not in start and sum(byte not in text for byte in start) / len(start) <= 0.3)
-    pieces = (data[at : at + MIB] for at in range(0, len(data), MIB))
-    return hashlib.md5(b"".join(piece.replace(b"\r\n", b"\n") if is_text else piece for piece in pieces)).digest()
-
-
-SAMPLES = {
-    "empty": b"",
-    "unix": b"a\nb\n",
-    "dos": b"a\r\nb\r\n",
-    "binary": b"\0a\r\nb\r\n",
-    "mostly binary": b"\xff" * 40 + b"a\r\n" * 20,
-    "NUL late": b"a\r\n" * 200 + b"\0\r\n",
-    "large": b"a\r\n" * MIB,
-    "split": b"a" * (MIB - 1) + b"\r\n" + b"b\r\n" * MIB,
-    "large binary": b"\0" + b"a\r\n" * MIB,
-}
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-def test_old_dvc_read_text_with_its_line_ends_turned(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(SAMPLES[name])
-    found = digest_file(os.fsencode(path), identity(os.stat(path)), ("md5-dos2unix", "md5", "sha256"))
-    assert found == [old_dvc(SAMPLES[name]), hashlib.md5(SAMPLES[name]).digest(), hashlib.sha256(SAMPLES[name]).digest()]
-
-
 def test_a_folder_has_the_md5_of_dvcs_listing(tmp_path: Path) -> None:
     """The figure that DVC 3 gives for `data/` with `a` = "foo" and `sub/b` = "bar" is that of the JSON below."""
     write(tmp_path, data__a="foo", data__sub__b="bar", data__é="foo", data___dot_git__config="left out", outside__c="left out")

@@ -27,7 +27,7 @@ def test_it_is_roots_while_the_gate_runs_and_the_runners_afterwards(tmp_path: Pa
     with cache_folder(cache, tmp_path):
         assert owners(cache) == {0}
         (cache / "repro-gate").mkdir(mode=0o700)
-        (cache / "repro-gate/data.sqlite3").write_text("x")
+        (cache / "repro-gate/data.json").write_text("x")
     assert owners(tmp_path) == {RUNNER}
     with cache_folder(cache, tmp_path):
         assert owners(cache) == {0}

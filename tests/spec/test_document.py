@@ -36,8 +36,8 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("a: 'x\n", "2:1: the file ends inside a quoted text"),
         ("a: !!python/object/apply:os.system [echo]\n", "1:4: the tag `tag:yaml.org,2002:python/object/apply:os.system` is not supported"),
         ("a: !!timestamp 2027-01-01\n", "1:4: the tag"),
-        ("a: *nowhere\n", "1:4: an alias without its anchor"),
-        ("a: &a [*a]\n", "1:8: the alias stands inside its own anchor"),
+        ("a: *nowhere\n", "1:4: aliases are not supported, write the value out"),
+        ("a: &a [*a]\n", "1:8: aliases are not supported, write the value out"),
         ("<<: {a: 1}\n" + BASE, "1:1: merge keys (`<<`) are not supported"),
         ("[a]: 1\n" + BASE, "1:1: a key cannot be a list or a mapping"),
         ("a: \x07\n", "1:4: a control character"),
@@ -54,10 +54,6 @@ def test_a_byte_order_mark_is_no_mistake() -> None:
     assert load(b"\xef\xbb\xbf" + BASE.encode()).train.run == "python t.py"
 
 
-def test_an_alias_may_repeat_a_small_value() -> None:
-    assert load(BASE + "  env: {A: &a x, B: *a}\n").train.env == {"A": "x", "B": "x"}
-
-
 def test_explicit_text_stays_text() -> None:
     assert load("version: 1\ntrain: {run: !!str 5}\n").train.run == "5"
 
@@ -65,10 +61,7 @@ def test_explicit_text_stays_text() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            "a: &a [x,x,x]\n" + "".join(f"b{i}: &a{i} [{','.join([f'*a{i - 1 if i else str()}'] * 9)}]\n" for i in range(12)),
-            "more than 10,000 values",
-        ),
+        ("a: &a [x,x,x]\n" + "".join(f"b{i}: &a{i} [*a{i - 1 if i else ''}]\n" for i in range(12)), "aliases are not supported"),
         ("[" * 1_000_000, "nested deeper than 50 levels"),
         ("- " * 500_000, "nested deeper than 50 levels"),
         ("{a: " * 250_000, "nested deeper than 50 levels"),

@@ -240,7 +240,7 @@ def test_the_model_is_cheap_to_import() -> None:
 
 @pytest.mark.parametrize("target", ["../secret.json", ".git/config", "/proc/self/environ", "../nothing"])
 def test_a_link_to_what_is_not_the_checkouts_is_not_read(target: str) -> None:
-    """An untrusted checkout, a gate that can read more than the stranger: mistakes are told in the file's own words."""
+    """An untrusted checkout, a gate that can read more than its author: mistakes are told in the file's own words."""
     Path("secret.json").write_text('{"token-of-somebody": "words-of-somebody"}')
     checkout = Path("checkout")
     (checkout / ".git").mkdir(parents=True)

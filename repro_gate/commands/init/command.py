@@ -16,7 +16,8 @@ from repro_gate.commands.init.scripts import TrainingScript, training_scripts
 from repro_gate.commands.init.survey import walk
 from repro_gate.errors import UsageError
 from repro_gate.escape import listed
-from repro_gate.install.lockfiles import LockfileError, read_lock
+from repro_gate.install.lockfiles import read_lock
+from repro_gate.install.requirements import LockfileError
 
 _INSTALLED = (
     "import importlib.metadata as m, json, platform; "

@@ -4,12 +4,13 @@ The interpreter is started as the training's user, and what it says is read with
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import for_terminal
@@ -18,7 +19,7 @@ from repro_gate.runs.process import supervise
 from repro_gate.sandbox.identity import Isolation
 
 ASK_SECONDS = 60.0
-_MOST_SITES, _MOST_TEXT, _MOST_SCRIPT, _MOST_SCRIPTS = 20, 4096, 64 * 1024, 20_000
+_MOST_SCRIPT, _MOST_SCRIPTS = 64 * 1024, 20_000
 _SHEBANG = re.compile(rb"#!(/[^\s\0]+)[ \t]*\r?\n|#!/bin/sh\n'''exec' \"?(/[^\"\n\0]+?)\"? \"\$0\" \"\$@\"\n' '''\n")
 _OWN_SCRIPT = re.compile(r"(?:python|pip|easy_install|wheel|activate|deactivate|idle|pydoc|2to3)[\w.-]*", re.IGNORECASE)
 
@@ -38,15 +39,18 @@ print(json.dumps({"executable": sys.executable, "python": sys.version.split()[0]
 """
 
 
-@dataclass(frozen=True)
-class Base:
+_Text = Annotated[str, msgspec.Meta(min_length=1, max_length=4096, pattern=r"\A[^\0]*\Z")]
+_Absolute = Annotated[str, msgspec.Meta(max_length=4096, pattern=r"\A/[^\0]*\Z")]
+
+
+class Base(msgspec.Struct, frozen=True):
     """The Python that is installed on top of: its site folders, where its commands lie, and what it has of the lock's distributions."""
 
-    executable: str
-    python: str  # version
-    scripts: str
-    sites: tuple[str, ...]
-    installed: Mapping[str, str]  # normalised name -> version
+    executable: _Text
+    python: _Text  # version
+    scripts: _Text
+    sites: Annotated[tuple[_Absolute, ...], msgspec.Meta(max_length=20)]
+    installed: dict[str, str | None]  # normalised name -> version
 
 
 def base_of(python: str, names: Path, outer: Mapping[str, str], isolation: Isolation) -> Base:
@@ -75,21 +79,9 @@ def base_of(python: str, names: Path, outer: Mapping[str, str], isolation: Isola
 
 def _read_base(line: str) -> Base | None:
     """One line of output as a Base, None where it is none; the interpreter's answer is untrusted."""
-    try:
-        found = json.loads(line) if line.startswith("{") else None
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(found, dict):
-        return None
-    texts, sites, here = [found.get(name) for name in ("executable", "python", "scripts")], found.get("sites"), found.get("installed")
-    if not isinstance(sites, list) or not isinstance(here, dict) or len(sites) > _MOST_SITES:
-        return None
-    if not all(isinstance(item, str) and 0 < len(item) <= _MOST_TEXT and "\0" not in item for item in (*texts, *sites)):
-        return None
-    if not all(os.path.isabs(site) for site in sites):
-        return None
-    executable, python, scripts = map(str, texts)
-    return Base(executable, python, scripts, tuple(sites), {name: version for name, version in here.items() if isinstance(version, str)})
+    with contextlib.suppress(ValueError, RecursionError):
+        return msgspec.json.decode(line, type=Base)
+    return None
 
 
 def show_base(folder: Path, base: Base) -> None:
