@@ -15,7 +15,7 @@ from typing import Any
 from repro_gate.report.document import load
 
 ROOT = Path(__file__).resolve().parents[2]
-# A training without torch, for what the gate says whatever trains: a run of it takes a tenth of a second, not the four of an import of torch.
+# A training without torch, for claims that are not about torch: a run of it takes a tenth of a second, where torch's imports take four.
 LOOP = """
 import random, sys
 from repro_gate import record, step
