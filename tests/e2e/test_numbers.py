@@ -150,7 +150,8 @@ def test_a_thread_that_draws_in_the_background_is_no_divergence(fault: bool, tmp
     gated = gate(training(tmp_path / "code", source, SPEC), out=tmp_path)
     assert gated.exit_code == int(fault) and gated.report["determinism"]["identical"] is not fault, gated.stdout
     check = gated.check("random-state/generators")
-    assert check["status"] == ("fail" if fault else "warn") and (fault or check["evidence"][0].startswith("python: differs from "))
+    assert check["status"] in (("fail", "warn") if fault else ("warn",)), "`fail` where a generator's state is the first that differs"
+    assert fault or check["evidence"][0].startswith("python: differs from ")
 
 
 CACHED = """
