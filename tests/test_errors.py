@@ -19,7 +19,7 @@ from repro_gate.errors import ENDING, end_cleanly, held, is_waiting, obeyed
 from tests.sandbox.conftest import alone, tmp_path  # noqa: F401  one at a time on this machine, in a folder that others may enter
 from tests.support.starting import WHY_NOT
 
-MOMENTS = 40  # for each level of isolation, spread over the whole gate run
+MOMENTS = 100  # for each level of isolation
 CLOSED = 400  # files that are closed to the training one by one, and given back
 # The log of a training that has ended, and whose children live: within the three seconds that they are given.
 TRAIN = "echo started; for n in 1 2 3 4; do sleep 300.{mark} & setsid sleep 300.{mark} & done; sleep 0.05"
@@ -76,7 +76,7 @@ _, whole = one(None, ())
 assert not left(), "left by a gate run that was not interrupted"
 codes = {}
 for moment in range(moments):
-    wait = (moment + random.random()) / moments * whole
+    wait = random.random() * whole
     numbers = [random.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)) for _ in range(random.choice((1, 1, 3)))]
     code, seconds = one(wait, numbers)
     codes[code] = codes.get(code, 0) + 1
