@@ -45,9 +45,8 @@ setup: $(FULL) ## make .venv with everything (demo, test and lint do it themselv
 demo: $(BASE) ## runs the gate on examples/quickstart: the noise without the flags, bitwise identical runs with them, and what they cost
 	@$(if $(BIN),PATH="$(BIN):$$PATH") $(PY) -m repro_gate run examples/quickstart
 
-test: $(FULL) ## every test that this machine can run: unit tests, then real training, each on two processes
-	$(PY) -m pytest -n 2 $(addprefix --ignore=tests/,e2e api container browser) $(PYTEST)
-	$(PY) -m pytest -n 2 tests/e2e $(PYTEST)
+test: $(FULL) ## every test that this machine can run, on two processes; whichever is done first takes over tests of the other
+	$(PY) -m pytest -n 2 --dist worksteal $(addprefix --ignore=tests/,api container browser) $(PYTEST)
 
 api: $(FULL) $(NODE) ## the API client against GitHub's own OpenAPI description (Prism), and GitHub's published webhook payloads
 	PATH="$(BIN):$$PATH" REPRO_GATE_API_TESTS=1 $(PY) -m pytest tests/api $(PYTEST)

@@ -32,7 +32,7 @@ class Settings:
     rounds: int = 5
 
 
-QUICK = Settings(steps=4, warmup=1, rounds=1)
+QUICK = Settings(models=("transformer",), steps=4, warmup=1, rounds=1)
 
 
 @dataclass(frozen=True)

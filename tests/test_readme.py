@@ -70,6 +70,11 @@ def printed(report: Report) -> str:
     return terminal.render(report, View(width=200))
 
 
+def demo() -> str:
+    """What the README shows of a run of the quickstart. A real run is compared with it in e2e/test_examples."""
+    return README.split("<!-- demo -->\n```text\n")[1].split("```\n<!-- /demo -->")[0]
+
+
 def anchors(page: Path) -> set[str]:
     """What GitHub makes of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
@@ -85,8 +90,7 @@ def test_every_relative_link_leads_somewhere(page: str) -> None:
 
 
 def test_the_demo_has_the_shape_of_a_report_as_it_is_printed() -> None:
-    demo = README.split("<!-- demo -->\n```text\n")[1].split("```\n<!-- /demo -->")[0]
-    assert list(shape(demo)) == list(shape(printed(like_the_quickstart())))
+    assert list(shape(demo())) == list(shape(printed(like_the_quickstart())))
 
 
 @pytest.mark.parametrize(

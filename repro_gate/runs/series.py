@@ -355,7 +355,7 @@ def as_divergence(item: LeafDifference, step: int) -> Divergence:
 
 def _so_far(first: Run, second: Run, found: Divergence) -> Comparison:
     """The comparison of a second run that was ended at its divergence: what both have, and no word on what it did not reach."""
-    reached = max((block.step for trace in second.traces for block in trace.blocks), default=-1)
+    reached = max((found.step, *(block.step for trace in second.traces for block in trace.blocks)))  # what was seen may not be read back
     cut = [replace(trace, blocks=[block for block in trace.blocks if block.step < reached]) for trace in first.traces]
     rest = [replace(trace, blocks=[block for block in trace.blocks if block.step < reached]) for trace in second.traces]
     comparison = compare_runs(cut, rest) if reached > found.step else None

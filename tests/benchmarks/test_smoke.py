@@ -10,8 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import data_hashing, digest_speed, gate_overhead, probe_memory, run, step_overhead
+from benchmarks import arms, data_hashing, digest_speed, gate_overhead, probe_memory, run, step_overhead
 from benchmarks.figure import Figure, show, to_json, write_results
+
+
+@pytest.fixture(autouse=True)
+def sleeping_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenMP threads that spin while they wait, on a machine that tests keep busy, take ten times as long."""
+    monkeypatch.setitem(arms.OUTER, "OMP_WAIT_POLICY", "passive")
 
 
 def well_formed(figures: list[Figure], rounds: int) -> None:
@@ -26,20 +32,22 @@ def well_formed(figures: list[Figure], rounds: int) -> None:
 
 
 @pytest.mark.e2e
-def test_the_gate_is_held_against_its_bare_runs() -> None:
+def test_the_gate_is_compared_with_its_bare_runs() -> None:
     figures = gate_overhead.measure(gate_overhead.QUICK)
     well_formed(figures, gate_overhead.QUICK.rounds)
     assert [figure.goal for figure in figures] == [gate_overhead.GOAL]
 
 
 @pytest.mark.e2e
-def test_step_times_are_taken_for_a_model_of_24_tensors_and_one_of_200() -> None:
+def test_step_times_are_taken_with_and_without_the_probe() -> None:
     figures = step_overhead.measure(step_overhead.QUICK)
     well_formed(figures, step_overhead.QUICK.rounds)
-    assert [figure.name.rpartition(", ")[2] for figure in figures] == ["24 tensors", "24 tensors", "200 tensors", "200 tensors"]
+    assert [figure.name for figure in figures] == [
+        f"{what}, transformer, 200 tensors" for what in ("whole step", "training time as reported")
+    ]
 
 
-def test_the_digest_is_held_against_three_peers_at_each_size() -> None:
+def test_the_digest_is_compared_with_its_peers_at_each_size() -> None:
     figures = digest_speed.measure(digest_speed.QUICK)
     well_formed(figures, digest_speed.QUICK.rounds)
     peers = [figure.name.partition(" over ")[2] for figure in figures]
@@ -50,7 +58,7 @@ def test_the_digest_is_held_against_three_peers_at_each_size() -> None:
 def test_memory_is_taken_for_both_runs_of_a_pair_and_for_the_gate() -> None:
     figures = probe_memory.measure(probe_memory.QUICK)
     well_formed(figures, probe_memory.QUICK.rounds)
-    assert [figure.goal for figure in figures] == [64, 64, None, None, 66, 66, None, None]
+    assert [figure.goal for figure in figures] == [66, 66, None, None]
     assert all(figure.median > 0 for figure in figures if figure.goal is None)
 
 

@@ -22,6 +22,7 @@ from tests.container.conftest import FIGURES
 from tests.container.engine import Engine
 from tests.container.image import ROOT, Image
 from tests.container.runner import PULL, REPOSITORY, RUNNER, Ended, Layout, lay_out, start, state_of
+from tests.support.gates import LOOP
 from tests.support.github.server import BOT, GitHub
 
 QUICKSTART = ROOT / "examples/quickstart"
@@ -44,7 +45,8 @@ def _step(engine: Engine, image: Image, layout: Layout, socket: Path, **inputs: 
     with GitHub(REPOSITORY) as github:
         github.token(BOT, value=TOKEN)
         github.add_pull(PULL, layout.head)
-        ended = start(engine, image.name, layout, inputs, network="host", api_url=github.url, socket=socket)
+        waiting = ("-e", "OMP_WAIT_POLICY=passive")  # threads that spin on a busy machine take ten times as long
+        ended = start(engine, image.name, layout, inputs, network="host", api_url=github.url, socket=socket, more=waiting)
         home = tuple(sorted(item.name for item in (layout.temporary / "_github_home").rglob("*")))
         return Step(ended, before, home, tuple(github.comments(PULL)), tuple(github.faults))
 
@@ -56,11 +58,11 @@ def passing(engine: Engine, image: Image, docker_socket: Path, tmp_path_factory:
     step = _step(engine, image, layout, docker_socket)
     if step.ended.exit_code == 0:
         runs = sum(run["seconds"] for run in step.ended.report["runs"])
-        gating = step.ended.report["seconds"]
+        whole = step.ended.report["seconds"]
         FIGURES["action_seconds"] = round(step.ended.seconds, 2)
         FIGURES["runs_seconds"] = round(runs, 2)
-        FIGURES["gate_seconds_around_the_runs"] = round(gating - runs, 2)
-        FIGURES["container_and_publishing_seconds"] = round(step.ended.seconds - gating, 2)
+        FIGURES["gate_seconds_around_the_runs"] = round(whole - runs, 2)
+        FIGURES["container_and_publishing_seconds"] = round(step.ended.seconds - whole, 2)
     return step
 
 
@@ -68,7 +70,7 @@ def passing(engine: Engine, image: Image, docker_socket: Path, tmp_path_factory:
 def broken(engine: Engine, image: Image, docker_socket: Path, tmp_path_factory: pytest.TempPathFactory) -> Step:
     """Its broken twin, in a folder of its own, as `working_directory` names it."""
     layout = lay_out(tmp_path_factory.mktemp("broken"), {"training": QUICKSTART / "broken"})
-    return _step(engine, image, layout, docker_socket, working_directory="training")
+    return _step(engine, image, layout, docker_socket, working_directory="training", set="cost.measure=false")
 
 
 def test_the_quickstart_passes(passing: Step) -> None:
@@ -194,13 +196,13 @@ def _below(root: Path, project: Mapping[str, str | Path]) -> Layout:
     return layout
 
 
-SHORT = "train.steps=3\ntrain.warmup=1\ncost.measure=false"
+SPEC = "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\n"
 
 
 def test_a_checkout_below_the_workspaces_root_is_gated(engine: Engine, image: Image, tmp_path: Path, docker_socket: Path) -> None:
-    layout = _below(tmp_path / "job", {"training": QUICKSTART})
+    layout = _below(tmp_path / "job", {"training/train.py": LOOP, "training/repro.yml": SPEC})
     before = state_of(layout.workspace)
-    ended = start(engine, image.name, layout, {"comment": "never", "working_directory": "q/training", "set": SHORT}, socket=docker_socket)
+    ended = start(engine, image.name, layout, {"comment": "never", "working_directory": "q/training"}, socket=docker_socket)
     assert ended.exit_code == 0 and ended.outputs["verdict"] == "pass", ended.log
     assert state_of(layout.workspace, without=(REPORT,)) == before
 
@@ -211,10 +213,9 @@ def test_a_checkout_below_the_workspaces_root_is_gated(engine: Engine, image: Im
 def test_the_image_is_started_by_hand_on_a_checkout_below_its_mount(
     variables: list[str], engine: Engine, image: Image, tmp_path: Path
 ) -> None:
-    layout = _below(tmp_path / "job", {".": QUICKSTART})
+    layout = _below(tmp_path / "job", {"train.py": LOOP, "repro.yml": SPEC})
     options = ["--rm", "--network=none", "-v", f"{layout.workspace}:/github/workspace", *variables, "--entrypoint", "/opt/gate/bin/python"]
-    overrides = [item for line in SHORT.splitlines() for item in ("--set", line)]
-    command = [*engine.run, *options, image.name, "-I", "-m", "repro_gate", "run", "/github/workspace/q", *overrides]
+    command = [*engine.run, *options, image.name, "-I", "-m", "repro_gate", "run", "/github/workspace/q"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -1,4 +1,4 @@
-"""The action's two halves as its composite steps start them, on real training, against a GitHub of our own: a pull request, a fork, and
+"""The action's two halves as its composite steps start them, with real processes, against a GitHub of our own: a pull request, a fork, and
 what a training can see of the job around it."""
 
 from __future__ import annotations
@@ -13,24 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gates import ROOT, environment, training
+from tests.support.gates import LOOP, ROOT, environment, training, with_line
 from tests.support.github.server import GitHub
 from tests.support.github.stage import obeyed
 from tests.support.repositories import git
 
-CLEAN = """
-import torch
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(3):
-    optimizer.zero_grad()
-    loss = model(torch.randn(8, 4)).pow(2).mean()
-    loss.backward()
-    optimizer.step()
-"""
-BROKEN = CLEAN.replace("torch.randn(8, 4)", "torch.randn(8, 4) + torch.empty(8, 4).uniform_(generator=fresh)").replace(
-    "model =", "import os\nfresh = torch.Generator().manual_seed(int.from_bytes(os.urandom(4), 'little'))\nmodel =", 1
-)
+BROKEN = with_line("x = random.SystemRandom().random()")
 
 
 @dataclass
@@ -94,7 +82,7 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
     home.mkdir()
     with GitHub() as github:
         found = Runner(github, home, workspace, github.token())
-        check_out(found, CLEAN)
+        check_out(found, LOOP)
         found.variables = {
             "CI": "true",
             "GITHUB_ACTIONS": "true",
@@ -166,7 +154,7 @@ print("##[add-path]/forged")
 print("::stop-commands::forged")
 assert "GITHUB_OUTPUT" not in os.environ and "GITHUB_ENV" not in os.environ
 """
-    check_out(runner, spy + CLEAN + "\nraise SystemExit('end ::error::forged at the end')\n")
+    check_out(runner, spy + LOOP + "\nraise SystemExit('end ::error::forged at the end')\n")
     (runner.workspace / "repro.yml").write_text("version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\n")
     git(runner.workspace, "commit", "-qam", "spec")
     runner.pull_request()
@@ -183,7 +171,7 @@ assert "GITHUB_OUTPUT" not in os.environ and "GITHUB_ENV" not in os.environ
 
 
 def test_a_fork_is_refused_on_a_self_hosted_runner_and_nothing_of_it_runs(runner: Runner) -> None:
-    check_out(runner, "open('/tmp/repro-gate-test-ran', 'w')\n" + CLEAN)
+    check_out(runner, "open('/tmp/repro-gate-test-ran', 'w')\n" + LOOP)
     runner.pull_request(fork=True)
     told = runner.step("action", runner.token)
     assert told.returncode == 2

@@ -27,23 +27,6 @@ for step in range(6):
         p.data.add_(p.grad, alpha=-0.1{0})
 """
 )
-BESIDE = (
-    HEAD
-    + """
-net, small = nn.Linear(4, 1), nn.Linear(4, 1)
-optimizer = torch.optim.SGD(small.parameters(), lr=0.1)
-params = {name: p.detach() for name, p in net.named_parameters()}
-def loss(params, x, y):
-    return ((torch.func.functional_call(net, params, (x,)) - y) ** 2).mean()
-for step in range(6):
-    x, y = data()
-    grads = torch.func.grad(loss)(params, x, y)
-    params = {name: params[name] - (0.1{0}) * grads[name] for name in params}
-    optimizer.zero_grad()
-    small(x).mean().backward()
-    optimizer.step()
-"""
-)
 STRATEGY = (
     HEAD
     + """
@@ -57,55 +40,53 @@ with torch.no_grad():
 torch.save(weights, "weights.pt")
 """
 )
-FINALLY = (
-    HEAD
-    + """
-net = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-try:
-    while True:
-        x, y = data()
-        optimizer.zero_grad()
-        ((net(x) - y) ** 2).mean().backward()
-        optimizer.step()
-finally:
-    net.weight.data.mul_(0.5{0})
-    torch.save(net.state_dict(), "net.pt")
-"""
-)
-AVERAGE = (
+# Two optimizers, parameters that torch.func trains beside them, an average, odd names, and weights that change after the last step.
+MIXED = (
     HEAD
     + """
 class Net(nn.Linear):
     calls, cache = 0, None
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.register_parameter("w\\ud800", nn.Parameter(torch.ones(1)))
+        self.register_parameter("n" * 10_000, nn.Parameter(torch.ones(1)))
     def forward(self, x):
         self.calls += 1
-        self.cache = torch.ones(3){0}
-        return super().forward(x)
+        self.cache = torch.ones(3){cache}
+        return super().forward(x) * getattr(self, "w\\ud800") + getattr(self, "n" * 10_000)
 class Critic(Net):
     pass
-net, critic = Net(4, 1), Critic(1, 1)
+net, critic, beside = Net(4, 1), Critic(1, 1), nn.Linear(4, 1)
 average = torch.optim.swa_utils.AveragedModel(nn.Linear(4, 1))
 first, second = torch.optim.Adam(net.parameters()), torch.optim.Adam(critic.parameters())
-for step in range(6):
-    x, y = data()
-    for optimizer in (first, second):
+params = {name: p.detach() for name, p in beside.named_parameters()}
+def distance(params, x, y):
+    return ((torch.func.functional_call(beside, params, (x,)) - y) ** 2).mean()
+try:
+    while True:
+        x, y = data()
+        grads = torch.func.grad(distance)(params, x, y)
+        params = {name: params[name] - (0.1{beside}) * grads[name] for name in params}
         first.zero_grad(), second.zero_grad()
         (critic(net(x)) - y).square().mean().backward()
-        optimizer.step()
-    with torch.no_grad():
-        average.module.weight.mul_(0.9).add_(net.weight * (0.1{0}))
-"""
+        getattr(net, "w\\ud800").grad.add_(1.0{name})
+        with torch.no_grad():
+            average.module.weight.mul_(0.9).add_(net.weight * (0.1{cache}))
+        first.step(), second.step()
+finally:
+    net.weight.data.mul_(0.5{end})
+""".replace("\\\\", "\\")
 )
+PLACES = ("cache", "beside", "name", "end")
 ARTIFACTS = "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncapture: {artifacts: ['*.pt']}\ncost: {measure: false}\n"
 
 
-def both(tmp_path: Path, source: str, fault: str, spec: str = "") -> tuple[Gated, Gated]:
-    """What the gate says of the training with the fault, and of its clean twin."""
-    bad, good = (
-        gate(training(tmp_path / name, source.replace("{0}", text), spec), out=tmp_path) for name, text in (("bad", fault), ("good", ""))
-    )
-    return bad, good
+def mixed(folder: Path, faulty: str = "") -> Gated:
+    """The gate on the mixed training, with noise in one of PLACES."""
+    source = MIXED
+    for place in PLACES:
+        source = source.replace("{" + place + "}", " + noise()" if place == faulty else "")
+    return gate(training(folder / "code", source), *(("--fail-fast",) if faulty in ("beside", "name") else ()), out=folder)
 
 
 def said(gated: Gated, identifier: str) -> list[str]:
@@ -113,56 +94,58 @@ def said(gated: Gated, identifier: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("source", "fault", "spec", "kind", "note"),
+    ("source", "fault", "spec", "first", "note"),
     [
-        (BY_BACKWARD, " - noise()", "", "parameter", "steps are calls of backward(): no torch optimizer took a step"),
-        (BESIDE, " + noise()", "", "parameter", ""),
-        (STRATEGY, " + noise()", ARTIFACTS, "artifact", "no step was recorded: the runs are compared by their artifacts alone"),
-        (FINALLY, " + noise()", "", "parameter", ""),
+        (BY_BACKWARD, " - noise()", "", ("parameter", "weight"), "steps are calls of backward(): no torch optimizer took a step"),
+        (
+            STRATEGY,
+            " + noise()",
+            ARTIFACTS,
+            ("artifact", "weights.pt: (root)"),
+            "no step was recorded: the runs are compared by their artifacts alone",
+        ),
     ],
-    ids=["backward", "func-beside-an-optimizer", "strategy", "finally"],
+    ids=["backward", "strategy"],
 )
-def test_a_fault_is_found_and_its_clean_twin_passes(source: str, fault: str, spec: str, kind: str, note: str, tmp_path: Path) -> None:
-    bad, good = both(tmp_path, source, fault, spec)
-    assert bad.exit_code == 1 and bad.first["kind"] == kind, bad.stdout + bad.stderr
+def test_a_fault_is_found_and_its_clean_twin_passes(
+    source: str, fault: str, spec: str, first: tuple[str, str], note: str, tmp_path: Path
+) -> None:
+    bad, good = (
+        gate(training(tmp_path / name, source.replace("{0}", text), spec), "--fail-fast", out=tmp_path)
+        for name, text in (("bad", fault), ("good", ""))
+    )
+    assert bad.exit_code == 1 and (bad.first["kind"], bad.first["name"]) == first, bad.stdout + bad.stderr
+    assert bad.first["dtype"] == "float32"
     assert good.exit_code == 0, good.stdout + good.stderr
-    notes = {item["id"]: item["message"] for item in good.report["notes"]}
-    assert note == "" or note in (notes.get("probe/steps"), notes.get("probe/whole-run"))
+    assert note in {item["message"] for item in good.report["notes"]}
     assert not said(good, "probe/state-not-kept")
 
 
-def test_what_differs_beside_the_training_is_one_notice_and_no_failure(tmp_path: Path) -> None:
-    bad, good = both(tmp_path, AVERAGE, " + noise()")
-    assert (bad.exit_code, good.exit_code) == (0, 0), bad.stdout + bad.stderr + good.stdout
-    [told] = said(bad, "unrecorded/modules")
-    assert "module AveragedModel (no optimizer)" in told and "attribute Net.cache" in told
+def test_a_mixed_training_passes(tmp_path: Path) -> None:
+    good = mixed(tmp_path)
+    assert good.exit_code == 0, good.stdout + good.stderr
     assert not said(good, "unrecorded/modules")
     assert not said(good, "probe/state-not-kept")  # two optimizers have a file each
 
 
-def test_names_of_any_kind_and_length_are_reported(tmp_path: Path) -> None:
-    source = (
-        HEAD
-        + """
-from repro_gate import record
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_parameter("w\\\\ud800", nn.Parameter(torch.ones(4, 1)))
-        self.register_parameter("n" * 10_000, nn.Parameter(torch.ones(1)))
-    def forward(self, x):
-        first, second = self.parameters()
-        return x @ first + second
-net = Net()
-optimizer = torch.optim.Adam(net.parameters())
-for step in range(6):
-    optimizer.zero_grad()
-    net(data()[0]).mean().backward()
-    next(net.parameters()).grad.add_(1.0{0})
-    optimizer.step()
-    record("r" * 10_000, 1.0)
-"""
-    )
-    bad, good = both(tmp_path, source.replace("\\\\", "\\"), " + noise()")
-    assert bad.exit_code == 1 and bad.first["name"] == "w\\ud800", bad.stdout + bad.stderr
-    assert good.exit_code == 0, good.stdout + good.stderr
+def test_what_differs_beside_the_training_is_one_notice_and_no_failure(tmp_path: Path) -> None:
+    noisy = mixed(tmp_path, "cache")
+    assert noisy.exit_code == 0, noisy.stdout + noisy.stderr
+    [told] = said(noisy, "unrecorded/modules")
+    assert "module AveragedModel (no optimizer)" in told and "attribute Net.cache" in told
+
+
+def test_parameters_that_torch_func_trains_are_compared(tmp_path: Path) -> None:
+    noisy = mixed(tmp_path, "beside")
+    assert noisy.exit_code == 1 and noisy.first["kind"] == "parameter", noisy.stdout + noisy.stderr
+
+
+def test_a_gradient_of_a_parameter_of_any_name_is_reported(tmp_path: Path) -> None:
+    noisy = mixed(tmp_path, "name")
+    assert noisy.exit_code == 1 and (noisy.first["kind"], noisy.first["name"]) == ("gradient", "Net.w\\ud800"), noisy.stdout + noisy.stderr
+
+
+def test_weights_that_change_after_the_last_step_are_compared(tmp_path: Path) -> None:
+    noisy = mixed(tmp_path, "end")
+    assert noisy.exit_code == 1 and noisy.first["kind"] == "parameter", noisy.stdout + noisy.stderr
+    assert noisy.first["step"] == 4 and noisy.first["max_abs"] > 0

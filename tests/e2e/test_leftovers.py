@@ -8,22 +8,21 @@ from pathlib import Path
 from tests.support.gates import gate, training
 
 TRAIN = """
-import os, tempfile, torch
+import json, os, random, tempfile
+from repro_gate import record, step
 shared = os.environ["SHARED"]
 
 def prepared(path):
     if not os.path.exists(path):
-        torch.save(torch.randn(16, 4, generator=torch.Generator().manual_seed(int.from_bytes(os.urandom(4), "little"))), path)
-    return torch.load(path)
+        with open(path, "w") as file:
+            json.dump(random.SystemRandom().random(), file)
+    with open(path) as file:
+        return json.load(file)
 
 # here
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(4):
-    loss = model(data).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    record("loss", data + random.random())
+    step()
 """
 CLEAN = """
 with open(os.path.join(shared, "log.txt"), "a") as log:  # written by every run, read by none
@@ -34,8 +33,9 @@ with open(os.path.join(shared, "settings.txt")) as file:
     scale = float(file.read())
 with open(os.path.join(shared, "lock"), "a+") as lock:  # empty
     lock.read()
-torch.save(scale * torch.randn(16, 4), os.path.join(tempfile.gettempdir(), "data.pt"))
-data = prepared(os.path.join(tempfile.gettempdir(), "data.pt"))
+with open(os.path.join(tempfile.gettempdir(), "data.json"), "w") as file:
+    json.dump(scale * random.random(), file)
+data = prepared(os.path.join(tempfile.gettempdir(), "data.json"))
 """
 
 
@@ -49,13 +49,13 @@ def gated_with(lines: str, folder: Path) -> tuple[Path, Path]:
 
 
 def test_what_a_later_run_reads_of_an_earlier_one_is_no_pass(tmp_path: Path) -> None:
-    code, shared = gated_with('data = prepared(os.path.join(shared, "data.pt"))', tmp_path)
+    code, shared = gated_with('data = prepared(os.path.join(shared, "data.json"))', tmp_path)
     gated = gate(code, out=tmp_path)
     assert gated.report["determinism"]["identical"], "the second run trained on what the first had prepared"
     assert gated.exit_code == 1 and gated.reason_ids == ["data/leftovers"], gated.stdout + gated.stderr
     found = gated.check("data/leftovers")
     assert found["status"] == "fail" and "left over from an earlier run" in found["message"]
-    assert found["evidence"] == [f"{shared}/data.pt (opened by train.py:8): read by deterministic-2, reseeded"]
+    assert found["evidence"] == [f"{shared}/data.json (opened by train.py:10): read by deterministic-2, reseeded"]
     assert gated.check("data/undeclared-reads")["status"] == "pass", "one fact is told once"
 
 

@@ -6,10 +6,11 @@ import json
 
 import pytest
 
-from tests.e2e.test_gate import CLEAN, with_line
-from tests.support.gates import Gated, gate, training
+from tests.e2e.test_gate import CLEAN, CLOCK, line_number
+from tests.support.gates import Gated, gate, training, with_line
 
-CRASH = with_line("if step == 1: raise RuntimeError('out of ' + 'luck ' * 30)")
+ALONE = CLEAN.replace("num_workers=2", "num_workers=0")
+CRASH = with_line("if number == 1: raise RuntimeError('out of ' + 'luck ' * 30)")
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +18,7 @@ def passed(tmp_path_factory: pytest.TempPathFactory) -> Gated:
     """A clean training of ten steps, with the default runs, an artifact, and nothing declared."""
     folder = tmp_path_factory.mktemp("passed")
     spec = "version: 1\ntrain: {run: python train.py, steps: 10, timeout: 2m}\ncapture: {artifacts: [out.pt]}\n"
-    source = CLEAN.replace("for step,", "torch.save([model.state_dict()], 'out.pt')\nfor step,")
+    source = ALONE.replace("for step,", "torch.save([model.state_dict()], 'out.pt')\nfor step,")
     return gate(training(folder / "code", source, spec), out=folder)
 
 
@@ -25,8 +26,14 @@ def passed(tmp_path_factory: pytest.TempPathFactory) -> Gated:
 def diverged(tmp_path_factory: pytest.TempPathFactory) -> Gated:
     """A training whose learning rate depends on the clock in its second step."""
     folder = tmp_path_factory.mktemp("diverged")
-    rate = with_line("optimizer.param_groups[0]['lr'] = 1e-3 + (1e-9 * (__import__('time').time_ns() % 10**6) if step == 1 else 0)")
-    return gate(training(folder / "code", rate), "--sarif", str(folder / "report.sarif"), out=folder, XDG_CACHE_HOME=str(folder / "cache"))
+    rate = f"optimizer.param_groups[0]['lr'] = 1e-3 + (1e-9 * ({CLOCK}) if step == 1 else 0)"
+    return gate(
+        training(folder / "code", ALONE.replace("# here", rate)),
+        "--sarif",
+        str(folder / "report.sarif"),
+        out=folder,
+        XDG_CACHE_HOME=str(folder / "cache"),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +45,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Gated:
 
 def test_a_crash_is_told_by_its_exception_and_the_users_own_line(crashed: Gated) -> None:
     (reason,) = crashed.report["reasons"]
-    line = CRASH.splitlines().index(next(line for line in CRASH.splitlines() if "luck" in line)) + 1
+    line = line_number(CRASH, "luck")
     said = f"it exited with status 1: RuntimeError: out of {'luck ' * 30}(train.py:{line})"
     assert crashed.exit_code == 3 and reason["id"] == "run/crashed" and said in reason["message"].replace("  ", " ")
     assert any("RuntimeError: out of luck" in text and f"(train.py:{line})" in text for text in crashed.stdout.splitlines())  # not wrapped

@@ -1,4 +1,4 @@
-"""Claims about a whole gating with a user of its own for the training: the same verdict as with one user, nothing within a hostile
+"""Claims about a whole gate run with a user of its own for the training: the same verdict as with one user, nothing within a hostile
 training's reach, nothing left. Real processes, real runs; most record through the SDK, which takes a tenth of a second."""
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def test_the_verdict_is_that_of_one_user_with_artifacts_and_data_inside_and_outs
 
 def test_two_gates_at_once_wait_for_each_other(tmp_path: Path) -> None:
     """Each ends every process of the training's user: at once they would kill each other's runs."""
-    slow = RECORDED.replace("    step()", "    step()\n    __import__('time').sleep(0.5)")
+    slow = RECORDED.replace("    step()", "    step()\n    __import__('time').sleep(0.2)")
     checkouts = [project(tmp_path / name, slow) for name in "ab"]
     with ThreadPoolExecutor(2) as pool:
         reports = list(pool.map(lambda checkout: gate(checkout, "own-user"), checkouts))
@@ -283,7 +283,7 @@ def torch_is_in_reach() -> bool:
     return attempt(OWN, "import sys; sys.path.insert(0, sys.argv[1]); import torch; print('there')", LIBRARIES).endswith("there")
 
 
-def test_training_that_diverges_is_measured_by_witness_runs_as_with_one_user(tmp_path: Path) -> None:
+def test_how_far_training_diverges_is_measured_as_with_one_user(tmp_path: Path) -> None:
     if not torch_is_in_reach():
         pytest.skip(f"the training's user cannot import torch from {LIBRARIES} with {python()}")
     checkout = project(tmp_path / "p", TRAINED, "baseline: {on-change: notice}\n", PYTHONPATH=LIBRARIES)

@@ -15,6 +15,23 @@ from typing import Any
 from repro_gate.report.untrusted_json import read_json
 
 ROOT = Path(__file__).resolve().parents[2]
+# A training without torch, for claims that are not about torch: a run of it takes a tenth of a second, where torch's imports take four.
+LOOP = """
+import random, sys
+from repro_gate import record, step
+random.seed(int(sys.argv[1])) if len(sys.argv) > 1 else None
+weight = momentum = 0.0
+for number in range(6):
+    x = random.random()
+    # here
+    loss = (weight - x) ** 2
+    momentum = 0.9 * momentum + 0.2 * (weight - x)
+    weight -= 0.1 * momentum
+    record("loss", loss)
+    record("weight", weight, "parameter")
+    record("momentum", momentum, "optimizer")
+    step()
+"""
 
 
 @dataclass(frozen=True)
@@ -80,6 +97,11 @@ def training(folder: Path, source: str, spec: str = "", files: Mapping[str, str]
     text = textwrap.dedent(spec) or f"version: 1\ntrain: {{run: {json.dumps(run)}, steps: 4, timeout: 2m}}\ncost: {{measure: false}}\n"
     (folder / "repro.yml").write_text(text)
     return folder
+
+
+def with_line(line: str) -> str:
+    """The training without torch, with one more line in its loop."""
+    return LOOP.replace("# here", line)
 
 
 def leftovers(before: Sequence[Path]) -> list[Path]:

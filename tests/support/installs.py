@@ -11,15 +11,16 @@ from pathlib import Path
 
 import pytest
 
+import repro_gate
 from tests.support.repositories import git
 
 BACKENDS = {"setuptools": "setuptools.build_meta", "hatchling": "hatchling.build"}
 
 
 def environment_of_its_own(folder: Path) -> Path:
-    """A virtual environment that also sees what the tests' own has (torch, pip and the build backends); its `bin`."""
+    """A virtual environment that also sees what the tests' own has (torch, pip, the build backends, repro_gate); its `bin`."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, capture_output=True)
-    seen = [sysconfig.get_paths()["purelib"]]
+    seen = [sysconfig.get_paths()["purelib"], str(Path(repro_gate.__file__).parents[1])]
     for name in BACKENDS:
         found = importlib.util.find_spec(name)
         seen += [str(Path(found.origin).parents[1])] if found is not None and found.origin else []
