@@ -57,10 +57,13 @@ def try_lock(descriptor: int) -> bool:
 def read_start(path: Path, most: int) -> bytes:
     """The first bytes of a regular file, links followed. Raises NotRegular for anything else, which is not waited for; else OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
-    with os.fdopen(handle, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise NotRegular(f"{path} is not a regular file")
-        return file.read(most)
+        with os.fdopen(os.dup(handle), "rb") as file:
+            return file.read(most)
+    finally:
+        os.close(handle)
 
 
 def leads_out(path: Path, checkout: Path) -> str:
@@ -112,13 +115,13 @@ def parse_toml(text: str) -> dict[str, Any]:
     return document
 
 
-def copy_file(source: Path, target: Path, sight: Callable[[], AbstractContextManager[None]] = nullcontext) -> int:
+def copy_file(source: Path, target: Path, as_owner: Callable[[], AbstractContextManager[None]] = nullcontext) -> int:
     """Copy a regular file with its permissions and times; the copy shares blocks where the file system can. Returns its size in bytes.
 
-    `source` is looked up and opened inside `sight()`, so that whoever wrote it decides what can be read there. Raises NotRegular for a link
-    or special file (which is not opened for longer than it takes to see that), OSError otherwise. `target` must not exist.
+    `source` is looked up and opened inside `as_owner()`, so that whoever wrote it decides what can be read there. Raises NotRegular for a
+    link or special file (which is not opened for longer than it takes to see that), OSError otherwise. `target` must not exist.
     """
-    with sight():
+    with as_owner():
         if not stat.S_ISREG(os.lstat(source).st_mode):
             raise NotRegular(f"{source} is not a regular file")
         reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0))

@@ -18,9 +18,9 @@ from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import outside_tolerance
 from repro_gate.report.model import Reason, SeedResult
 from repro_gate.report.wording import place_of
-from repro_gate.runs.arms import FILL
+from repro_gate.runs.ending import last_exception
+from repro_gate.runs.flags import FILL
 from repro_gate.runs.launch import Run
-from repro_gate.runs.raised import raised
 from repro_gate.spec.model import Spec
 
 _OF_ALL_RUNS = ("steps", "whole-run")  # notes of the probe that say the same of every run
@@ -145,7 +145,7 @@ def _inconclusive(findings: Findings) -> list[Reason]:
     reasons = [Reason("run/interrupted", findings.interrupted, "run the gate again")] if findings.interrupted else []
     reasons += _not_answered(findings)
     reasons += [
-        Reason(run.reason_id, f"run {run.plan.name}: {run.problem}{_raised(run)}", run.remedy)
+        Reason(run.reason_id, f"run {run.plan.name}: {run.problem}{_exception(run)}", run.remedy)
         for run in findings.runs
         if not run.good and run.reason_id != "run/ended-early"
     ]
@@ -169,8 +169,8 @@ def _inconclusive(findings: Findings) -> list[Reason]:
     return reasons
 
 
-def _raised(run: Run) -> str:
-    text = raised(run.ended.tail) if run.outcome == "crashed" else ""
+def _exception(run: Run) -> str:
+    text = last_exception(run.ended.tail) if run.outcome == "crashed" else ""
     return f": {text}" if text else ""
 
 

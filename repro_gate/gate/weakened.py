@@ -13,8 +13,8 @@ from datetime import date
 from fnmatch import fnmatchcase
 from itertools import chain
 
-from repro_gate.baseline.drift import unlike
 from repro_gate.baseline.model import FILE_NAME, Baseline, Entry
+from repro_gate.baseline.status import unlike
 from repro_gate.report.model import WeakenedCheck
 from repro_gate.spec.errors import KeyPath, escaped, shortened
 from repro_gate.spec.model import AllowedFlag, DataItem, Spec
@@ -36,7 +36,7 @@ class _Less:
 
 
 def weakened(
-    base: Spec, head: Spec, base_lock: Baseline | None, head_lock: Baseline | None, place_of: PlaceOf | None = None
+    base: Spec, head: Spec, old_baseline: Baseline | None, new_baseline: Baseline | None, place_of: PlaceOf | None = None
 ) -> tuple[WeakenedCheck, ...]:
     """Every check that `head` weakens compared with `base`: first who judges and how strictly, then the baseline, then what is
     run and recorded.
@@ -47,7 +47,7 @@ def weakened(
     rest = chain.from_iterable(section(base, head) for section in (_train, _random_state, _capture, _cost, _env, _hardware, _data))
     return (
         *(_weakening(item, place_of) for item in rules),
-        *_baseline(base_lock, head_lock),
+        *_baseline(old_baseline, new_baseline),
         *(_weakening(item, place_of) for item in rest),
     )
 

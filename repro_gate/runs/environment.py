@@ -7,59 +7,23 @@ is named. `train.env` is text of the checkout itself, so it is passed as it stan
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from repro_gate.runs.arms import IN_ENVIRONMENT, Arm, usable_processors
+from repro_gate.runs.arms import Arm
+from repro_gate.runs.flags import IN_ENVIRONMENT
 from repro_gate.sandbox.secret_names import SECRET
 from repro_gate.trace.format import CONFIG_VARIABLE
 
 INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
 
-_NAMES = frozenset(
-    {
-        "PATH",
-        "LANG",
-        "LANGUAGE",
-        "TZ",
-        "SHELL",
-        "USER",
-        "LOGNAME",
-        "LD_LIBRARY_PATH",
-        "DYLD_LIBRARY_PATH",
-        "VIRTUAL_ENV",
-        "CONDA_PREFIX",
-        "CONDA_DEFAULT_ENV",
-        "SSL_CERT_FILE",
-        "SSL_CERT_DIR",
-        "REQUESTS_CA_BUNDLE",
-        "PYTHONHASHSEED",
-        "CC",
-        "CXX",
-    }
-)
-_PREFIXES = (
-    "LC_",
-    "CUDA_",
-    "NVIDIA_",
-    "ROCR_",
-    "HIP_",
-    "OMP_",
-    "KMP_",
-    "GOMP_",
-    "MKL_",
-    "OPENBLAS_",
-    "TORCH_",
-    "TORCHINDUCTOR_",
-    "PYTORCH_",
-    "TRITON_",
-    "CUBLAS_",
-    "CUDNN_",
-    "NCCL_",
-    "GLOO_",
-    "PYENV_",
+_ALLOWED = re.compile(
+    "PATH|LANG|LANGUAGE|TZ|SHELL|USER|LOGNAME|LD_LIBRARY_PATH|DYLD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|CONDA_DEFAULT_ENV|SSL_CERT_FILE"
+    "|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|PYTHONHASHSEED|CC|CXX"
+    "|(?:LC|CUDA|NVIDIA|ROCR|HIP|OMP|KMP|GOMP|MKL|OPENBLAS|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|CUBLAS|CUDNN|NCCL|GLOO|PYENV)_.*"
 )
 # Folders that every run of the shell's user writes to: a run must not read there what another one wrote.
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH")
@@ -96,6 +60,11 @@ def thread_count(outer: Mapping[str, str]) -> str:
     return " and ".join(counts) or str(usable_processors())
 
 
+def usable_processors() -> int:
+    """Processors that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def write_shims(place: Path, outer_path: str) -> None:
     """Put `python`, `python3`, … first on PATH as two-line scripts that bring the probe back before they start the real one.
 
@@ -121,4 +90,4 @@ def write_shims(place: Path, outer_path: str) -> None:
 
 
 def _allowed(name: str) -> bool:
-    return (name in _NAMES or name.startswith(_PREFIXES)) and not SECRET.search(name)
+    return _ALLOWED.fullmatch(name) is not None and not SECRET.search(name)

@@ -1,11 +1,13 @@
-"""Where a gate run takes place: one temporary folder with the snapshot of the checkout in it, closed off where the training is another
-user."""
+"""Where a gate run takes place: one temporary folder with the snapshot of the checkout in it. Where the training is another user, the
+sandbox is closed around it, and the self-test shows that it is before anything is trained."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,18 +18,23 @@ from repro_gate.checkout.inspection import Checkout, ignored_files
 from repro_gate.checkout.snapshot import Snapshot, take_snapshot
 from repro_gate.data.declared import data_path, resolve_data
 from repro_gate.errors import obeyed
-from repro_gate.files import Unreadable, parse_toml, read_text
+from repro_gate.files import Unreadable, parse_toml, read_text, remove_tree
+from repro_gate.runs import arms
+from repro_gate.runs.environment import INJECT, training_environment
 from repro_gate.runs.launch import Original
-from repro_gate.runs.self_test import tried
-from repro_gate.sandbox.confinement import confined
+from repro_gate.sandbox.confinement import PACKAGE, confined
 from repro_gate.sandbox.identity import Isolation
-from repro_gate.sandbox.ownership import let_in
+from repro_gate.sandbox.ownership import give, let_in
+from repro_gate.sandbox.permissions import FILE_COMMANDS, runner_files, sockets, surroundings
+from repro_gate.sandbox.secret_names import taken_out
+from repro_gate.sandbox.self_test import Exposure, prove
 from repro_gate.sandbox.temp_folder import fixed_folder
 from repro_gate.spec.model import Spec
 
 _MODULES = (".py", ".so", ".pyd")
 _NAME = re.compile(r"""\bname\s*=\s*["']?([A-Za-z0-9][\w.-]*)""")  # in setup.py and setup.cfg
 _PROJECT_BYTES = 1024 * 1024
+_BY_NAME = re.compile(r"(?<![\w./-])python[\d.]*(?![\w-])")  # an interpreter that PATH is asked for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +75,8 @@ def open_gate_folder(
         for name in ("traces", "artifacts"):
             (place / name).mkdir(mode=0o700)
         let_in(isolation, place / "traces")
-        tried(isolation, spec, place, checkout.root, outer, data)
+        if isolation.own_user:
+            _self_test(isolation, spec, place, checkout.root, outer, data)
         yield GateFolder(place=place, snapshot=snapshot, outer=outer, isolation=isolation, original=original_of(spec, checkout))
 
 
@@ -95,3 +103,43 @@ def _project_names(folder: Path, root: Path) -> Iterator[str]:
         for table in (document.get("project"), tool.get("poetry") if isinstance(tool, dict) else None):
             if isinstance(table, dict) and isinstance(table.get("name"), str):
                 yield table["name"]
+
+
+def _self_test(isolation: Isolation, spec: Spec, place: Path, checkout: Path, outer: Mapping[str, str], data: tuple[Path, ...]) -> None:
+    """Try every known escape in a deterministic run's environment, without `train.env`, which is untrusted: it could make the program lie.
+
+    `place` is the gate run's folder, its snapshot taken. Raises Inconclusive naming what is not as it must be.
+    """
+    scratch = place / "trial"
+    scratch.mkdir(mode=0o700)
+    give(isolation, scratch)
+    arm = arms.deterministic(spec.random_state.seeds[0], frozenset(), spec.train.steps)
+    environment = training_environment(outer, arm, {}, scratch, spec.hardware.device)
+    closed = [*surroundings(outer, checkout), *runner_files(outer), checkout / ".git", checkout / ".git" / "config"]
+    closed += [place, place / "snapshot", place / "traces"]
+    exposure = Exposure(
+        closed=tuple(dict.fromkeys(closed)),
+        unwritable=_of_the_gate(),
+        sockets=sockets(outer),
+        forbidden=tuple(dict.fromkeys([*taken_out({**os.environ, **outer}), *FILE_COMMANDS, "GITHUB_EVENT_PATH"])),
+        reach=(scratch, INJECT / "sitecustomize.py"),
+        data=data,
+        start=_pythons(spec, outer),
+    )
+    prove(isolation, exposure, environment, scratch)
+    remove_tree(scratch)
+
+
+def _of_the_gate() -> tuple[Path, ...]:
+    """What the gate itself is made of."""
+    folders = (PACKAGE.parent, PACKAGE, INJECT, Path(sys.prefix), Path(os.path.dirname(os.path.realpath(sys.executable))))
+    return tuple(dict.fromkeys((*folders, INJECT / "sitecustomize.py", Path(sys.executable))))
+
+
+def _pythons(spec: Spec, outer: Mapping[str, str]) -> tuple[Path, ...]:
+    """The interpreters that the command asks for by name: whether that user can start them is better said now than by a status 126."""
+    if "PATH" in spec.train.env:
+        return ()
+    wanted = ["python"] if spec.train.run is None else sorted(set(_BY_NAME.findall(spec.train.run)))
+    found = [shutil.which(name, path=outer.get("PATH", os.defpath)) for name in wanted]
+    return tuple(Path(os.path.abspath(path)) for path in found if path is not None)

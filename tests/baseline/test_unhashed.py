@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from repro_gate.baseline.unhashed import outside_facts
+from repro_gate.baseline.record import outside_facts
 from tests.support.built_traces import FACTS, run, training
 
 MACHINE = {"kernel": "Linux 6.8", "libc": "glibc 2.39", "os": "Ubuntu 24.04", "cpu-model": "EPYC", "gpu.0.uuid": "GPU-1", "driver": "560"}

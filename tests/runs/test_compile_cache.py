@@ -1,4 +1,4 @@
-"""Claims about `runs.compile_cache`: no link is followed, and nothing stays of a cache that is too large."""
+"""Claims about the copy of a compile cache: no link is followed, and nothing stays of a cache that is too large."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.runs import compile_cache
-from repro_gate.runs.compile_cache import copy_cache
+from repro_gate.runs import workspaces
+from repro_gate.runs.workspaces import copy_cache
 
 
 def cache(folder: Path) -> Path:
@@ -30,7 +30,7 @@ def test_a_cache_is_copied_without_links_and_pipes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("limit", "most"), [("MAX_ENTRIES", 4), ("MAX_BYTES", 99), ("MAX_DEPTH", 1)])
 def test_nothing_stays_of_a_cache_that_is_too_large(limit: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compile_cache, limit, most)
+    monkeypatch.setattr(workspaces, limit, most)
     assert not copy_cache(cache(tmp_path), tmp_path / "target") and not (tmp_path / "target").exists()
 
 

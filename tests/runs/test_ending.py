@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.runs.raised import raised
+from repro_gate.runs.ending import last_exception
 
 RANK = """[rank0]: Traceback (most recent call last):
 [rank0]:   File "/tmp/repro-gate-1/run/workspace/src/train.py", line 9, in <module>
@@ -34,26 +34,28 @@ def crash(tmp_path: Path, source: str) -> list[str]:
 
 
 def test_the_last_line_and_the_users_own_frame(tmp_path: Path) -> None:
-    assert raised(crash(tmp_path, "import json\n\n\njson.loads('{')\n")).endswith("(char 1) (train.py:4)")
+    assert last_exception(crash(tmp_path, "import json\n\n\njson.loads('{')\n")).endswith("(char 1) (train.py:4)")
 
 
 def test_the_exception_that_came_last_counts(tmp_path: Path) -> None:
     log = crash(tmp_path, "try:\n    1 / 0\nexcept ZeroDivisionError:\n    raise ValueError('second\\nand more')\n")
-    assert raised([*log, "bye"]) == "ValueError: second (train.py:4)"
+    assert last_exception([*log, "bye"]) == "ValueError: second (train.py:4)"
 
 
 def test_a_script_that_is_no_python_is_named_with_its_line(tmp_path: Path) -> None:
-    assert "SyntaxError" in raised(crash(tmp_path, "x = 1\nif\n")) and raised(crash(tmp_path / "b", "if\n")).endswith("(train.py:1)")
+    assert "SyntaxError" in last_exception(crash(tmp_path, "x = 1\nif\n")) and last_exception(crash(tmp_path / "b", "if\n")).endswith(
+        "(train.py:1)"
+    )
 
 
 def test_of_a_ranks_and_a_launchers_traceback_the_one_through_the_users_code_counts() -> None:
-    assert raised(RANK.splitlines()) == "RuntimeError: mat1 and mat2 shapes cannot be multiplied (src/train.py:9)"
+    assert last_exception(RANK.splitlines()) == "RuntimeError: mat1 and mat2 shapes cannot be multiplied (src/train.py:9)"
 
 
 @pytest.mark.parametrize("log", [(), ("epoch 1: loss 0.5", "Killed"), ('  File "a.py", line 1',)])
 def test_a_log_without_a_traceback_says_nothing(log: tuple[str, ...]) -> None:
-    assert raised(log) == ""
+    assert last_exception(log) == ""
 
 
 def test_a_long_message_is_cut() -> None:
-    assert len(raised(["Traceback (most recent call last):", '  File "a.py", line 1, in f', "E: " + "x" * 10_000])) < 400
+    assert len(last_exception(["Traceback (most recent call last):", '  File "a.py", line 1, in f', "E: " + "x" * 10_000])) < 400
