@@ -54,6 +54,22 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
+def own_lock(path: Path) -> int | None:
+    """The descriptor of a lock file at `path`, made where it is missing and locked; None where another process holds it.
+
+    Raises OSError where it cannot be opened, or is somebody else's, who could hold it for good.
+    """
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | _NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        if os.fstat(lock).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "its lock belongs to somebody else")
+        if try_lock(lock) and os.path.lexists(path) and os.path.samestat(os.fstat(lock), os.lstat(path)):
+            return os.dup(lock)
+        return None  # held, or removed meanwhile by its last holder
+    finally:
+        os.close(lock)
+
+
 def read_start(path: Path, most: int) -> bytes:
     """The first bytes of a regular file, links followed. Raises NotRegular for anything else, which is not waited for; else OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))

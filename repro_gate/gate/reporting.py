@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
@@ -23,7 +22,7 @@ from repro_gate.compare.traces import processes
 from repro_gate.gate.base_policy import EffectivePolicy
 from repro_gate.gate.options import Options
 from repro_gate.gate.verdict import Findings, decide
-from repro_gate.report.model import Reason, Report, RunSummary, SeedResult, Subject
+from repro_gate.report.model import BaseFinding, Reason, Report, RunSummary, SeedResult, Subject
 from repro_gate.runs.launch import Run
 from repro_gate.runs.results import Results
 from repro_gate.sandbox.selection import SAME_USER_REMEDY
@@ -34,7 +33,7 @@ _NOT_COMPARED = (
 )
 
 
-def make_report(
+def findings_of(
     options: Options,
     evidence: Evidence,
     results: Results,
@@ -43,38 +42,44 @@ def make_report(
     hashed: ConfigHash | None,
     entry: Entry | None,
     against: AgainstFinding | None,
+) -> Findings:
+    """What the verdict rests on. `entry` is what a baseline would record. What was recorded before does not judge what is to be recorded
+    now."""
+    pairs = results.cost_pairs()
+    compared = None if policy.baseline is None or entry is None else compare_entry(policy.baseline, entry)
+    return Findings(
+        spec=results.spec,
+        comparisons=tuple(SeedResult(seed, comparison) for seed, comparison in results.comparisons.items()),
+        runs=results.runs,
+        checklist=run_checks(evidence, date.today()),
+        cost=measure_cost(pairs, results.spec.train.warmup) if pairs else None,
+        artifact_notes=results.artifact_notes,
+        interrupted=results.interrupted,
+        stopped_early=results.stopped_early,
+        baseline=compared,
+        recording=options.locking,
+        against=against,
+        not_compared=_NOT_COMPARED if policy.baseline is not None and entry is None and not options.locking else "",
+        unproven=_unproven(hashed),
+        unrecorded=results.unrecorded,
+        remarks=(*policy.notes, *evidence.notes, *results.notes),
+    )
+
+
+def make_report(
+    options: Options,
+    evidence: Evidence,
+    results: Results,
+    findings: Findings,
+    *,
+    hashed: ConfigHash | None,
+    base: BaseFinding | None,
     before: tuple[Reason, ...],
-    unkept: Sequence[str],
     started: datetime,
     seconds: float,
 ) -> Report:
-    """The whole report of one gate run. `entry` is what a baseline would record, `before` what the preflight saw that is worth knowing,
-    `unkept` which traces could not be kept; `seconds` is how long it took. What was recorded before does not judge what is to be recorded
-    now."""
-    spec = results.spec
-    comparisons = tuple(SeedResult(seed, comparison) for seed, comparison in results.comparisons.items())
-    checklist = run_checks(evidence, date.today())
-    pairs = results.cost_pairs()
-    cost = measure_cost(pairs, spec.train.warmup) if pairs else None
-    compared = None if policy.baseline is None or entry is None else compare_entry(policy.baseline, entry)
-    verdict, reasons, notes = decide(
-        Findings(
-            spec=spec,
-            comparisons=comparisons,
-            runs=results.runs,
-            checklist=checklist,
-            cost=cost,
-            artifact_notes=results.artifact_notes,
-            interrupted=results.interrupted,
-            stopped_early=results.stopped_early,
-            baseline=None if options.locking else compared,
-            against=against,
-            not_compared=_NOT_COMPARED if policy.baseline is not None and entry is None and not options.locking else "",
-            unproven=_unproven(hashed),
-            unrecorded=results.unrecorded,
-            remarks=(*policy.notes, *evidence.notes, *results.notes, *unkept),
-        )
-    )
+    """The whole report of one gate run. `before` is what the preflight saw that is worth knowing; `seconds` is how long it took."""
+    verdict, reasons, notes = decide(findings)
     first = next(iter(results.pair()), None)
     report = Report(
         verdict=verdict,
@@ -84,20 +89,20 @@ def make_report(
         subject=_subject(options, evidence),
         reasons=reasons,
         notes=(*notes, *before, *(Reason("isolation/same-user", note, SAME_USER_REMEDY) for note in options.isolation.notes)),
-        comparisons=comparisons,
+        comparisons=findings.comparisons,
         settings=_settings(first),
         non_finite=_non_finite(first),
         noise_floor=results.floor,
-        cost=cost,
-        cost_budget_pct=spec.cost.max_percent,
-        checklist=checklist,
+        cost=findings.cost,
+        cost_budget_pct=results.spec.cost.max_percent,
+        checklist=findings.checklist,
         runs=tuple(_summary(run, len(results.artifacts.get(run.plan.name, ()))) for run in results.runs),
         fingerprint=fingerprint(first.traces, first.plan.arm.seed, _unsteady(evidence)) if first else None,
-        tolerance=spec.determinism.tolerance,
+        tolerance=results.spec.determinism.tolerance,
         config_hash=hashed,
-        baseline=compared,
-        against=against,
-        base=policy.base,
+        baseline=findings.baseline,
+        against=findings.against,
+        base=base,
     )
     return replace(report, reproduce=_reproduce(options, report))
 

@@ -21,7 +21,7 @@ from repro_gate.gate.base_policy import effective_policy
 from repro_gate.gate.evidence import config_hash_of_runs, entry_of_runs, gather, with_runs
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import Facts, Finding, explains, look, notes, preflight, require
-from repro_gate.gate.reporting import make_report
+from repro_gate.gate.reporting import findings_of, make_report
 from repro_gate.install.install import environments_root, installed
 from repro_gate.report.model import Reason, Report
 from repro_gate.runs.gate_folder import GateFolder, open_gate_folder
@@ -62,25 +62,19 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
     with _gate_folder(spec, other, checkout, options, watch) as folder, obeyed():
         plans = gate_runs(spec, CONTROL_STEPS) if data_is_sound else ()
         results = run_series(spec, folder, watch, plans, fail_fast=options.fail_fast)
-        unkept = [] if options.keep_traces is None else keep_traces(results.runs, options.keep_traces, readable=folder.isolation.own_user)
+        if options.keep_traces is not None:
+            unkept = keep_traces(results.runs, options.keep_traces, readable=folder.isolation.own_user)
+            results = replace(results, said=(*results.said, *unkept))
         evidence = with_runs(evidence, results)
         hashed = config_hash_of_runs(evidence, results)
         # Else nobody asks for the entry, and artifacts need not be read.
         recorded = hashed is not None and (options.locking or policy.baseline is not None) and not unsound(evidence, results.runs)
         entry = entry_of_runs(results, hashed, evidence.machine, started) if hashed is not None and recorded else None
         against = None if other is None else compare_with_ref(other, evidence, results, hashed, options, watch)
+        findings = findings_of(options, evidence, results, policy=policy, hashed=hashed, entry=entry, against=against)
+        before, seconds = _worth_knowing(found_before, facts, results.runs), monotonic() - clock
         report = make_report(
-            options,
-            evidence,
-            results,
-            policy=policy,
-            hashed=hashed,
-            entry=entry,
-            against=against,
-            before=_worth_knowing(found_before, facts, results.runs),
-            unkept=unkept,
-            started=started,
-            seconds=monotonic() - clock,
+            options, evidence, results, findings, hashed=hashed, base=policy.base, before=before, started=started, seconds=seconds
         )
         return GateResult(report, entry)
 

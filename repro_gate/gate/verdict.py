@@ -41,6 +41,7 @@ class Findings:
     interrupted: str = ""
     stopped_early: bool = False  # --fail-fast ended the series at a divergence
     baseline: BaselineFinding | None = None
+    recording: bool = False  # this gate run is to be recorded, so what was recorded before does not judge it
     against: AgainstFinding | None = None
     not_compared: str = ""  # why a baseline that is there says nothing about this gate run
     unproven: str = ""  # why the config hash does not stand for its inputs, where it does not
@@ -134,8 +135,10 @@ def _changed(findings: Findings) -> list[Reason]:
     """What a result that is not the recorded one, or not the other ref's, is worth."""
     reasons = []
     baseline, against, strict = findings.baseline, findings.against, findings.spec.baseline.on_change == "fail"
-    if baseline is not None and (baseline.status == "drift" or (strict and (baseline.status == "changed" or baseline.unknown_recipe))):
-        reasons.append(Reason(f"baseline/{baseline.status}", baseline.message, baseline.remedy))
+    if baseline is not None and not findings.recording:
+        differs = baseline.status == "changed" or baseline.unknown_recipe
+        if baseline.status == "drift" or (strict and differs):
+            reasons.append(Reason(f"baseline/{baseline.status}", baseline.message, baseline.remedy))
     if against is not None and against.status == "changed" and strict:
         reasons.append(Reason("against/changed", against.message, "make the change a no-op, or leave `baseline.on-change` at `notice`"))
     return reasons

@@ -24,11 +24,11 @@ from repro_gate.runs.environment import INJECT, training_environment
 from repro_gate.runs.launch import Original
 from repro_gate.sandbox.confinement import PACKAGE, confined
 from repro_gate.sandbox.identity import Isolation
-from repro_gate.sandbox.ownership import give, let_in
-from repro_gate.sandbox.permissions import FILE_COMMANDS, runner_files, sockets, surroundings
+from repro_gate.sandbox.ownership import chown_to_training, let_group_pass
 from repro_gate.sandbox.secret_names import taken_out
 from repro_gate.sandbox.self_test import Exposure, prove
 from repro_gate.sandbox.temp_folder import fixed_folder
+from repro_gate.sandbox.unreadable import FILE_COMMANDS, private_folders, runner_files, sockets
 from repro_gate.spec.model import Spec
 
 _MODULES = (".py", ".so", ".pyd")
@@ -74,7 +74,7 @@ def open_gate_folder(
             snapshot.root.chmod(0o700)  # it has the mode of the checkout, which is closed to the training or lies in a folder that is
         for name in ("traces", "artifacts"):
             (place / name).mkdir(mode=0o700)
-        let_in(isolation, place / "traces")
+        let_group_pass(isolation, place / "traces")
         if isolation.own_user:
             _self_test(isolation, spec, place, checkout.root, outer, data)
         yield GateFolder(place=place, snapshot=snapshot, outer=outer, isolation=isolation, original=original_of(spec, checkout))
@@ -112,10 +112,10 @@ def _self_test(isolation: Isolation, spec: Spec, place: Path, checkout: Path, ou
     """
     scratch = place / "trial"
     scratch.mkdir(mode=0o700)
-    give(isolation, scratch)
+    chown_to_training(isolation, scratch)
     arm = arms.deterministic(spec.random_state.seeds[0], frozenset(), spec.train.steps)
     environment = training_environment(outer, arm, {}, scratch, spec.hardware.device)
-    closed = [*surroundings(outer, checkout), *runner_files(outer), checkout / ".git", checkout / ".git" / "config"]
+    closed = [*private_folders(outer, checkout), *runner_files(outer), checkout / ".git", checkout / ".git" / "config"]
     closed += [place, place / "snapshot", place / "traces"]
     exposure = Exposure(
         closed=tuple(dict.fromkeys(closed)),

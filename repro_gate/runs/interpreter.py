@@ -19,7 +19,7 @@ from repro_gate.runs import arms
 from repro_gate.runs.environment import INJECT, training_environment
 from repro_gate.runs.process import supervise
 from repro_gate.sandbox.identity import Isolation
-from repro_gate.sandbox.ownership import give, let_in
+from repro_gate.sandbox.ownership import chown_to_training, let_group_pass
 from repro_gate.spec.model import Spec
 from repro_gate.trace.format import CONFIG_VARIABLE
 
@@ -67,8 +67,8 @@ def prepared(spec: Spec, outer: Mapping[str, str], isolation: Isolation, place: 
     to record here."""
     for name in ("home", "tmp", "empty"):
         (place / name).mkdir()
-    let_in(isolation, place)
-    give(isolation, *(place / name for name in ("home", "tmp", "empty")))
+    let_group_pass(isolation, place)
+    chown_to_training(isolation, *(place / name for name in ("home", "tmp", "empty")))
     allow = frozenset(item.flag for item in spec.determinism.allow)
     arm = arms.deterministic(spec.random_state.seeds[0], allow, spec.train.steps)
     environment = training_environment(outer, arm, spec.train.env, place, spec.hardware.device)

@@ -24,7 +24,7 @@ from repro_gate.runs.workspaces import cache_variables
 from repro_gate.sandbox.as_user import as_training_user
 from repro_gate.sandbox.cleanup import Left, sweep
 from repro_gate.sandbox.identity import Isolation
-from repro_gate.sandbox.ownership import give, seal
+from repro_gate.sandbox.ownership import chown_to_training, seal
 from repro_gate.spec.model import Spec
 from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Trace, TraceError
@@ -112,13 +112,13 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     folder.mkdir(parents=True)
     sweep(site.isolation, site.data)  # of what came before the first run: `env.install` starts untrusted code as well
     # Before the moment from which a changed inode is the run's.
-    give(site.isolation, site.workspace, site.place / "home", site.place / "tmp")
+    chown_to_training(site.isolation, site.workspace, site.place / "home", site.place / "tmp")
     nonce = secrets.token_hex(16)
     _configure(spec, plan, site, folder, nonce)
     write_shims(site.place, spec.train.env.get("PATH", site.outer.get("PATH", os.defpath)))
     if not _may_enter(site):
         return _not_entered(spec, plan)
-    give(site.isolation, folder)
+    chown_to_training(site.isolation, folder)
     watcher = Watcher(folder, nonce, tick, site.isolation)
     with as_training_user(site.isolation):
         text = _command(spec, plan, site)

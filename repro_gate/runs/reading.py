@@ -26,7 +26,7 @@ from repro_gate.runs.interpreter import prepared, training_interpreter
 from repro_gate.runs.process import supervise
 from repro_gate.sandbox.as_user import open_written
 from repro_gate.sandbox.identity import Isolation
-from repro_gate.sandbox.ownership import give
+from repro_gate.sandbox.ownership import chown_to_training
 from repro_gate.spec.model import Spec
 
 MAX_SECONDS = 600.0  # for looking inside all artifacts of one series of runs; what is not read by then is compared by its bytes
@@ -78,7 +78,7 @@ class ArtifactReader:
             item if item.note else replace(item, path=item.path.rename(files / f"{number:04d}{item.path.suffix}"))
             for number, item in enumerate(items)
         ]
-        give(isolation, files)
+        chown_to_training(isolation, files)
         found, _ = read(moved, Interpreter(python, environment, isolation, place), self._seconds)
         remove_tree(place)
         return found

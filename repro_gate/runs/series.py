@@ -30,7 +30,7 @@ from repro_gate.runs.results import Results, default_pair, last_step, pair_of, u
 from repro_gate.runs.workspaces import CACHE, copy_cache, fresh_workspace
 from repro_gate.sandbox.as_user import as_training_user
 from repro_gate.sandbox.cleanup import MOST
-from repro_gate.sandbox.ownership import let_in
+from repro_gate.sandbox.ownership import let_group_pass
 from repro_gate.spec.errors import escaped, shortened
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import TraceError
@@ -206,7 +206,7 @@ class _Series:
         spec, folder, place = self.spec, self.folder, self.folder.place / "run"
         remove_tree(place)  # whole, so that nothing one run leaves beside its workspace reaches the next
         place.mkdir()
-        let_in(folder.isolation, place)
+        let_group_pass(folder.isolation, place)
         workspace = fresh_workspace(folder.snapshot, place, spec.data, spec.path.parent)
         cwd = Path(os.path.normpath(workspace.directory / spec.train.working_directory))
         if not cwd.is_relative_to(workspace.root):

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from repro_gate.errors import Inconclusive
 from repro_gate.sandbox.identity import Isolation
-from repro_gate.sandbox.permissions import closed_to
 from repro_gate.sandbox.start import command, end_all
+from repro_gate.sandbox.unreadable import barrier_to
 
 ATTEMPTS = Path(__file__).resolve().with_name("escape_attempts.py")
 _SECONDS = 120.0
@@ -73,7 +73,7 @@ def prove(isolation: Isolation, exposure: Exposure, environment: Mapping[str, st
 def _barrier(isolation: Isolation, path: Path) -> Path | None:
     """The folder that keeps the training's user from `path`, or from where a link at its end leads."""
     with contextlib.suppress(OSError):
-        return closed_to(isolation, path.parent) or closed_to(isolation, Path(os.path.realpath(path)).parent)
+        return barrier_to(isolation, path.parent) or barrier_to(isolation, Path(os.path.realpath(path)).parent)
     return None
 
 

@@ -68,7 +68,7 @@ LESS = [
         {},
         {"determinism": Determinism(allow=(AllowedFlag(CUDNN, "faster"),))},
         "determinism.allow",
-        "now inputs off torch.backends.cudnn.deterministic: faster",
+        "now leaves off torch.backends.cudnn.deterministic: faster",
     ),
     (
         {},

@@ -14,7 +14,7 @@ import pytest
 
 from repro_gate.errors import Inconclusive
 from repro_gate.sandbox import self_test
-from repro_gate.sandbox.ownership import give
+from repro_gate.sandbox.ownership import chown_to_training
 from repro_gate.sandbox.self_test import ATTEMPTS, Exposure, prove
 from repro_gate.sandbox.start import command
 from tests.support.starting import OWN, SAME, SYSTEM, needs_own_user
@@ -26,7 +26,7 @@ pytestmark = needs_own_user
 def scratch(tmp_path: Path) -> Path:
     found = tmp_path / "scratch"
     found.mkdir()
-    give(OWN, found)
+    chown_to_training(OWN, found)
     return found
 
 
