@@ -20,7 +20,7 @@ from repro_gate.gate.against import Other, compare_with_ref, other_ref
 from repro_gate.gate.base_policy import effective_policy
 from repro_gate.gate.evidence import config_hash_of_runs, entry_of_runs, gather, with_runs
 from repro_gate.gate.options import Options
-from repro_gate.gate.preflight import Facts, Finding, explains, look, notes, preflight, require
+from repro_gate.gate.preflight import Facts, Problem, explains, look, notes, preflight, require
 from repro_gate.gate.reporting import findings_of, make_report
 from repro_gate.install.install import environments_root, installed
 from repro_gate.report.model import Reason, Report
@@ -91,7 +91,7 @@ def _gate_folder(spec: Spec, other: Other | None, checkout: Checkout, options: O
         yield replace(folder, outer=outer, began=time())
 
 
-def _worth_knowing(found: Sequence[Finding], facts: Facts, runs: Sequence[Run]) -> tuple[Reason, ...]:
+def _worth_knowing(found: Sequence[Problem], facts: Facts, runs: Sequence[Run]) -> tuple[Reason, ...]:
     """What the preflight saw that ended nothing, and where it explains how a run ended."""
     explained = (explains(run.ended.tail, facts) for run in runs if run.log_matters)
     return notes(tuple(dict.fromkeys([*found, *(replace(item, required=False) for item in explained if item is not None)])))
