@@ -141,7 +141,7 @@ def _flags(spec: Spec) -> dict[str, InputValue]:
 
     The hash seed follows the seed, which has an input of its own: only leaving it off is said here.
     """
-    allow = frozenset(item.flag for item in spec.determinism.allow)
+    allow = arms.allowed(spec)
     arm = arms.deterministic(0, allow, None)
     values = {**arm.flags, **arm.environment}
     names = [*flags.IN_PROCESS, *flags.IN_ENVIRONMENT, *([flags.HASH_SEED] if flags.HASH_SEED in allow else [])]

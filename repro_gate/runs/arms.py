@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from repro_gate.runs.flags import ALSO_EFFECTIVE, HASH_SEED, IN_ENVIRONMENT, IN_PROCESS, ONLY_READ, WARN_ONLY, FlagValue
+from repro_gate.spec.model import Spec
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ def reseeded(seed: int, allow: frozenset[str], steps: int) -> Arm:
 def other_seed(seed: int) -> int:
     """Another seed for the control, one that fits wherever the first did (a C `int`, say)."""
     return seed + 1 if seed < 2**31 - 1 else seed - 1
+
+
+def allowed(spec: Spec) -> frozenset[str]:
+    """The flags that the spec leaves off."""
+    return frozenset(item.flag for item in spec.determinism.allow)
 
 
 def not_effective(settings: Mapping[str, object], arm: Arm) -> dict[str, object]:

@@ -77,9 +77,7 @@ def supervise(
     before = {child.pid for child in psutil.Process().children()}
     kills, began = _kills(), time.monotonic()
     seen: dict[int, psutil.Process] = {}
-    stopped, timed_out = "", False
-    tail: tuple[str, ...] = ()
-    output: _Tail | None = None
+    stopped, timed_out, output = "", False, None
     with held():
         process = subprocess.Popen(
             command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
@@ -92,7 +90,7 @@ def supervise(
             seconds = time.monotonic() - began
             left = _end_tree(process, seen, before, at_once=bool(stopped or timed_out or process.poll() is None))
             end_all(isolation)
-            tail = output.lines() if output is not None else ()  # closes the pipe, so on an exception too
+            tail = () if output is None else output.lines()  # closes the pipe, so on an exception too
     code, (group_kills, machine_kills) = process.returncode, (_since(old, new) for old, new in zip(kills, _kills(), strict=True))
     number = -code if code < 0 else code - 128 if 128 < code < 160 else None  # a shell reports its child's signal as 128 + N
     group = bool(code) and not (stopped or timed_out) and bool(group_kills)
@@ -104,8 +102,7 @@ def supervise(
         seconds=seconds,
         tail=tail,
         left_running=left,
-        # Else it may have been another job's process.
-        out_of_memory=group and (number == signal.SIGKILL or any(map(_CHILD_KILLED.search, tail))),
+        out_of_memory=group and (number == signal.SIGKILL or any(map(_CHILD_KILLED.search, tail))),  # else it may be another job's
         machine_kills=machine_kills,
         group_killed=group,
     )

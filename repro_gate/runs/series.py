@@ -147,7 +147,7 @@ class _Series:
         may be why, one more short run shows it: without the flags, with that variable, it must record there what the deterministic runs
         recorded."""
         defaults, spec = default_pair(self.runs), self.spec
-        if defaults is None or HASH_SEED in order.allowed(spec) or HASH_SEED in spec.train.env or HASH_SEED in self.folder.outer:
+        if defaults is None or HASH_SEED in arms.allowed(spec) or HASH_SEED in spec.train.env or HASH_SEED in self.folder.outer:
             return ""
         seed, first = spec.random_state.seeds[0], noise_floor(*defaults).first_divergence
         if first is None or first.step > 0 or first.kind in ("gradient", "optimizer") or not self.comparisons[seed].identical:
