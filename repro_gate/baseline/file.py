@@ -149,10 +149,10 @@ def _entry(root: str, value: object) -> Entry:
     for name in ("recipe-inputs", "platform-inputs"):
         _check_inputs(value[name], (*path, name))
     seeds = [result.seed for result in entry.outcomes]
-    for place, result in enumerate(entry.outcomes):
-        if result.seed in seeds[:place]:
-            raise _Wrong((*path, "outcomes", place, "seed"), f"seed {result.seed} stands twice")
-        _check_curve(result.loss_curve, (*path, "outcomes", place, "loss-curve"))
+    for number, result in enumerate(entry.outcomes):
+        if result.seed in seeds[:number]:
+            raise _Wrong((*path, "outcomes", number, "seed"), f"seed {result.seed} stands twice")
+        _check_curve(result.loss_curve, (*path, "outcomes", number, "loss-curve"))
     real = hash_inputs(entry.recipe_inputs, entry.platform_inputs)
     if entry.recipe != real.recipe:
         raise _Wrong((*path, "recipe"), f"the recipe-inputs below give {real.recipe}: {_EDITED}")

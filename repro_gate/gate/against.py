@@ -85,7 +85,7 @@ def _compared(other: Other, evidence: Evidence, here: Results, hashed: ConfigHas
         raise _Undecided("the runs of this checkout are not bitwise identical themselves, so they cannot be compared with another ref")
     if why := unsound(evidence, here.runs):
         raise _Undecided(why)
-    copy = export(evidence.root, other.commit, here.folder.place / "against")
+    copy = export(evidence.root, other.commit, here.folder.path / "against")
     spec, data = _data_of(other, here.spec, copy)
     exported = replace(spec, path=copy.root / os.path.relpath(os.path.realpath(spec.path), copy.source))
     with installed(exported, copy.root, options.environment, options.isolation, cache_root=options.cache_root, tell=watch.said) as outer:

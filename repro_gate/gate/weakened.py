@@ -17,7 +17,7 @@ from repro_gate.report.model import WeakenedCheck
 from repro_gate.spec.errors import KeyPath, escaped, shortened
 from repro_gate.spec.model import DataItem, Spec
 
-PlaceOf = Callable[[KeyPath], str]
+LineOf = Callable[[KeyPath], str]
 _Found = Iterator[tuple[KeyPath, str]]  # the path of a key in the change's spec, and the sentence
 
 _RANKS = {"warn": 1, "fail": 2}
@@ -25,21 +25,21 @@ _FEW = 5  # changed variables that are listed by themselves; parts of a result, 
 
 
 def weakened(
-    base: Spec, head: Spec, old_baseline: Baseline | None, new_baseline: Baseline | None, place_of: PlaceOf = lambda _: ""
+    base: Spec, head: Spec, old_baseline: Baseline | None, new_baseline: Baseline | None, line_of: LineOf = lambda _: ""
 ) -> tuple[WeakenedCheck, ...]:
     """Every check that `head` weakens compared with `base`: first who judges and how strictly, then the baseline, then what is
     run and recorded.
 
-    `place_of` gives the place of a key of the change's spec (`repro.yml:12`), or an empty text.
+    `line_of` gives the line of a key of the change's spec (`repro.yml:12`), or an empty text.
     """
 
     def located(found: _Found) -> Iterator[WeakenedCheck]:
         for path, message in found:
-            yield WeakenedCheck(".".join(part for part in path if isinstance(part, str)), message, place_of(path))
+            yield WeakenedCheck(".".join(part for part in path if isinstance(part, str)), message, line_of(path))
 
     rules = chain.from_iterable(section(base, head) for section in (_rules, _waivers, _severities, _determinism))
     rest = chain.from_iterable(section(base, head) for section in (_train, _recorded, _environment))
-    return (*located(rules), *_baseline(old_baseline, new_baseline), *located(rest), *_data(base, head, place_of))
+    return (*located(rules), *_baseline(old_baseline, new_baseline), *located(rest), *_data(base, head, line_of))
 
 
 def _rules(base: Spec, head: Spec) -> _Found:
@@ -55,16 +55,16 @@ def _waivers(base: Spec, head: Spec) -> _Found:
     """Of two waivers for one check the first counts, as in `run_checks`."""
     ends = {waiver.check: waiver.until for waiver in reversed(base.checklist.waive)}
     seen = set[str]()
-    for place, waiver in enumerate(head.checklist.waive):
+    for number, waiver in enumerate(head.checklist.waive):
         check, until, end = waiver.check, waiver.until, ends.get(waiver.check)
         if check in seen:
             continue
         seen.add(check)
         if check not in ends:
             lasts = "without an end" if until is None else f"until {until}"
-            yield ("checklist", "waive", place), f"{check} is waived {lasts}: {shortened(escaped(waiver.reason))}"
+            yield ("checklist", "waive", number), f"{check} is waived {lasts}: {shortened(escaped(waiver.reason))}"
         elif end is not None and (until is None or until > end):
-            yield ("checklist", "waive", place), f"the waiver of {check} lasts longer: until {end} -> {until or 'without an end'}"
+            yield ("checklist", "waive", number), f"the waiver of {check} lasts longer: until {end} -> {until or 'without an end'}"
 
 
 def _severities(base: Spec, head: Spec) -> _Found:
@@ -86,9 +86,9 @@ def _ranks(spec: Spec, check: str) -> tuple[int, int, int]:
 
 def _determinism(base: Spec, head: Spec) -> _Found:
     allowed = {item.flag for item in base.determinism.allow}
-    for place, item in enumerate(head.determinism.allow):
+    for number, item in enumerate(head.determinism.allow):
         if item.flag not in allowed:
-            yield ("determinism", "allow", place), f"now leaves off {item.flag}: {shortened(escaped(item.reason))}"
+            yield ("determinism", "allow", number), f"now leaves off {item.flag}: {shortened(escaped(item.reason))}"
     if head.determinism.allow_nonfinite and not base.determinism.allow_nonfinite:
         yield ("determinism", "allow-nonfinite"), "losses and parameters need no longer be finite"
     old, new = base.determinism.tolerance, head.determinism.tolerance
@@ -176,17 +176,17 @@ def _environment(base: Spec, head: Spec) -> _Found:
         yield ("hardware", "gpu-model"), f"more GPU models will do: {_change(old, new)}"
 
 
-def _data(base: Spec, head: Spec, place_of: PlaceOf) -> Iterator[WeakenedCheck]:
-    plain = not any(item.source for item in head.data)  # items that a .dvc file stands for have no place of their own in the spec
-    now = {posixpath.normpath(item.path): (place, item) for place, item in enumerate(head.data)}
+def _data(base: Spec, head: Spec, line_of: LineOf) -> Iterator[WeakenedCheck]:
+    plain = not any(item.source for item in head.data)  # items that a .dvc file stands for have no line of their own in the spec
+    now = {posixpath.normpath(item.path): (number, item) for number, item in enumerate(head.data)}
     for old in base.data:
-        place, new = now.get(posixpath.normpath(old.path), (0, None))
+        number, new = now.get(posixpath.normpath(old.path), (0, None))
         if new is None:
             message = f"{_text(old.path)} is no longer declared, so it is no longer verified"
-            yield WeakenedCheck("data", message, place_of(("data",)))
+            yield WeakenedCheck("data", message, line_of(("data",)))
             continue
         for key, message in _digests(old, new):
-            yield WeakenedCheck(f"data.{key}", message, new.source or place_of(("data", place, key) if plain else ("data", key)))
+            yield WeakenedCheck(f"data.{key}", message, new.source or line_of(("data", number, key) if plain else ("data", key)))
 
 
 def _digests(old: DataItem, new: DataItem) -> Iterator[tuple[str, str]]:
@@ -254,7 +254,7 @@ def _change(before: str | None, after: str | None) -> str:
 def _around(value: str | None, other: str | None) -> str:
     if value is None:
         return "none"
-    start = next((place for place, (a, b) in enumerate(zip(value, other or "", strict=False)) if a != b), min(len(value), len(other or "")))
+    start = next((index for index, (a, b) in enumerate(zip(value, other or "", strict=False)) if a != b), min(len(value), len(other or "")))
     return _text(value if start < 30 else f"…{value[start - 20 :]}")
 
 

@@ -52,7 +52,7 @@ def ending_of(spec: Spec, traces: Sequence[Trace], trace_problem: str | None, en
         return Ending("timed-out", "run/timeout", problem, remedy)
     if ended.stopped and ended.stopped not in ("trace", "steps"):
         return Ending("interrupted", "run/ended-early", ended.stopped)
-    crash = None if ended.stopped == "trace" else _crash(ended)  # that signal was the gate's own
+    crash = None if ended.stopped == "trace" else crash_of(ended)  # that signal was the gate's own
     if crash and not steps_done and not (trace_problem and "cannot" in trace_problem):
         return crash
     return _untraced(traces, trace_problem, watcher) or Ending("stopped" if steps_done else "finished")
@@ -96,7 +96,7 @@ def leave_out_idle(spec: Spec, traces: Sequence[Trace]) -> None:
             trace.notes = [note for note in trace.notes if note[0] != fmt.WHOLE_RUN]
 
 
-def _crash(ended: Ended) -> Ending | None:
+def crash_of(ended: Ended) -> Ending | None:
     """Where the command ended badly."""
     if ended.out_of_memory:
         problem = "the kernel killed it, or a process of it, for want of memory (counted in its control group)"

@@ -30,9 +30,9 @@ _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR"
 
 
 def training_environment(
-    outer: Mapping[str, str], arm: Arm, train_env: Mapping[str, str], place: Path, device: str | None = None
+    outer: Mapping[str, str], arm: Arm, train_env: Mapping[str, str], run_folder: Path, device: str | None = None
 ) -> dict[str, str]:
-    """The whole environment of one run. Later layers win: allow-list, arm, device, `train.env`, the run's own places."""
+    """The whole environment of one run. Later layers win: allow-list, arm, device, `train.env`, the run's own folders."""
     environment = {name: value for name, value in outer.items() if _allowed(name) and name not in (*IN_ENVIRONMENT, *_CACHES)}
     environment |= arm.environment
     if "OMP_NUM_THREADS" in train_env:
@@ -40,14 +40,14 @@ def training_environment(
     if device == "cpu":
         environment |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
     environment |= train_env
-    path = os.pathsep.join([str(place / "bin"), environment.get("PATH", os.defpath)])
+    path = os.pathsep.join([str(run_folder / "bin"), environment.get("PATH", os.defpath)])
     python_path = os.pathsep.join([str(INJECT), *filter(None, [environment.get("PYTHONPATH")])])
     return environment | {
         "PATH": path,
         "PYTHONPATH": python_path,
-        CONFIG_VARIABLE: str(place / "probe.json"),
-        "HOME": str(place / "home"),
-        "TMPDIR": str(place / "tmp"),
+        CONFIG_VARIABLE: str(run_folder / "probe.json"),
+        "HOME": str(run_folder / "home"),
+        "TMPDIR": str(run_folder / "tmp"),
         "PYTHONUNBUFFERED": "1",
         "TERM": "dumb",
         "NO_COLOR": "1",
@@ -65,12 +65,12 @@ def usable_processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def write_shims(place: Path, outer_path: str) -> None:
+def write_shims(run_folder: Path, outer_path: str) -> None:
     """Put `python`, `python3`, … first on PATH as two-line scripts that bring the probe back before they start the real one.
 
     So `PYTHONPATH=src python train.py` in a shell command is traced too. `sys.executable` stays the real interpreter.
     """
-    folder = place / "bin"
+    folder = run_folder / "bin"
     if folder.exists():
         return  # the same for every run
     folder.mkdir()
@@ -83,7 +83,7 @@ def write_shims(place: Path, outer_path: str) -> None:
         shim.write_text(
             "#!/bin/sh\n"
             f'case ":$PYTHONPATH:" in *":{INJECT}:"*) ;; *) PYTHONPATH="{INJECT}${{PYTHONPATH:+:$PYTHONPATH}}"; export PYTHONPATH ;; esac\n'
-            f'{CONFIG_VARIABLE}="{place / "probe.json"}"; export {CONFIG_VARIABLE}\n'
+            f'{CONFIG_VARIABLE}="{run_folder / "probe.json"}"; export {CONFIG_VARIABLE}\n'
             f'exec "{os.path.abspath(real)}" "$@"\n'
         )
         shim.chmod(stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)

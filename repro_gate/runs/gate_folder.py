@@ -41,7 +41,7 @@ _BY_NAME = re.compile(r"(?<![\w./-])python[\d.]*(?![\w-])")  # an interpreter th
 class GateFolder:
     """Where a series takes place: one temporary folder, with the snapshot of the checkout in it."""
 
-    place: Path
+    path: Path
     snapshot: Snapshot
     outer: Mapping[str, str]  # the environment that the gate was started in
     isolation: Isolation  # who the training runs as
@@ -67,24 +67,24 @@ def open_gate_folder(
     """
     folder = spec.path.parent
     data = resolve_data(spec.data, folder)
-    with fixed_folder(isolation) as place, confined(isolation, outer, checkout.root, data, [place, *within_reach], tell=tell):
+    with fixed_folder(isolation) as path, confined(isolation, outer, checkout.root, data, [path, *within_reach], tell=tell):
         with obeyed():
-            snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, folder) for item in spec.data])
+            snapshot = take_snapshot(checkout, path / "snapshot", [data_path(item, folder) for item in spec.data])
         if isolation.own_user:
             snapshot.root.chmod(0o700)  # it has the mode of the checkout, which is closed to the training or lies in a folder that is
         for name in ("traces", "artifacts"):
-            (place / name).mkdir(mode=0o700)
-        let_group_pass(isolation, place / "traces")
+            (path / name).mkdir(mode=0o700)
+        let_group_pass(isolation, path / "traces")
         if isolation.own_user:
-            _self_test(isolation, spec, place, checkout.root, outer, data)
-        yield GateFolder(place=place, snapshot=snapshot, outer=outer, isolation=isolation, original=original_of(spec, checkout))
+            _self_test(isolation, spec, path, checkout.root, outer, data)
+        yield GateFolder(path=path, snapshot=snapshot, outer=outer, isolation=isolation, original=original_of(spec, checkout))
 
 
 def original_of(spec: Spec, checkout: Checkout) -> Original:
     """What the probe must know of the checkout to tell its packages from others: its projects lie at the root or above the spec."""
     root, folder = Path(os.path.realpath(checkout.root)), Path(os.path.realpath(spec.path.parent))
-    folders = [root, *(place for place in (folder, *folder.parents) if place.is_relative_to(root))]
-    names = {canonicalize_name(name) for place in dict.fromkeys(folders) for name in _project_names(place, root)}
+    folders = [root, *(above for above in (folder, *folder.parents) if above.is_relative_to(root))]
+    names = {canonicalize_name(name) for project in dict.fromkeys(folders) for name in _project_names(project, root)}
     return Original(root, ignored_files(root, _MODULES) if checkout.is_git else (), tuple(sorted(names)))
 
 
@@ -105,18 +105,18 @@ def _project_names(folder: Path, root: Path) -> Iterator[str]:
                 yield table["name"]
 
 
-def _self_test(isolation: Isolation, spec: Spec, place: Path, checkout: Path, outer: Mapping[str, str], data: tuple[Path, ...]) -> None:
+def _self_test(isolation: Isolation, spec: Spec, path: Path, checkout: Path, outer: Mapping[str, str], data: tuple[Path, ...]) -> None:
     """Try every known escape in a deterministic run's environment, without `train.env`, which is untrusted: it could make the program lie.
 
-    `place` is the gate run's folder, its snapshot taken. Raises Inconclusive naming what is not as it must be.
+    `path` is the gate run's folder, its snapshot taken. Raises Inconclusive naming what is not as it must be.
     """
-    scratch = place / "trial"
+    scratch = path / "trial"
     scratch.mkdir(mode=0o700)
     chown_to_training(isolation, scratch)
     arm = arms.deterministic(spec.random_state.seeds[0], frozenset(), spec.train.steps)
     environment = training_environment(outer, arm, {}, scratch, spec.hardware.device)
     closed = [*private_folders(outer, checkout), *runner_files(outer), checkout / ".git", checkout / ".git" / "config"]
-    closed += [place, place / "snapshot", place / "traces"]
+    closed += [path, path / "snapshot", path / "traces"]
     exposure = Exposure(
         closed=tuple(dict.fromkeys(closed)),
         unwritable=_of_the_gate(),

@@ -43,12 +43,12 @@ def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], isolatio
     Raises Inconclusive where there is no interpreter, or it has no torch, or it gives no answer.
     """
     try:
-        with scratch_folder() as place:
-            environment = prepared(spec, outer_environment, isolation, place)
+        with scratch_folder() as folder:
+            environment = prepared(spec, outer_environment, isolation, folder)
             python = training_interpreter(spec, environment)
             ended = supervise(
                 [python, str(ASK)],
-                cwd=place / "empty",
+                cwd=folder / "empty",
                 env=environment,
                 timeout=ASK_SECONDS,
                 tick=lambda _: None,
@@ -67,15 +67,15 @@ def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], isolatio
     return facts
 
 
-def prepared(spec: Spec, outer: Mapping[str, str], isolation: Isolation, place: Path) -> dict[str, str]:
-    """Folders for a process of the training's in `place`, and its environment: a deterministic run's, but for the probe, which has nothing
+def prepared(spec: Spec, outer: Mapping[str, str], isolation: Isolation, folder: Path) -> dict[str, str]:
+    """Folders for a process of the training's in `folder`, and its environment: a deterministic run's, but for the probe, which has nothing
     to record here."""
     for name in ("home", "tmp", "empty"):
-        (place / name).mkdir()
-    let_group_pass(isolation, place)
-    chown_to_training(isolation, *(place / name for name in ("home", "tmp", "empty")))
+        (folder / name).mkdir()
+    let_group_pass(isolation, folder)
+    chown_to_training(isolation, *(folder / name for name in ("home", "tmp", "empty")))
     arm = arms.deterministic(spec.random_state.seeds[0], arms.allowed(spec), spec.train.steps)
-    environment = training_environment(outer, arm, spec.train.env, place, spec.hardware.device)
+    environment = training_environment(outer, arm, spec.train.env, folder, spec.hardware.device)
     environment.pop(CONFIG_VARIABLE)
     kept = [entry for entry in environment.pop("PYTHONPATH").split(os.pathsep) if entry != str(INJECT)]
     return environment | ({"PYTHONPATH": os.pathsep.join(kept)} if kept else {})

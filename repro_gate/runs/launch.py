@@ -95,7 +95,7 @@ class Original:
 class Site:
     """Where runs take place: the same paths for each. `cwd` lies in the workspace, `traces` holds one folder for each run."""
 
-    place: Path
+    run_folder: Path
     workspace: Path
     cwd: Path
     traces: Path
@@ -112,10 +112,10 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     folder.mkdir(parents=True)
     sweep(site.isolation, site.data)  # of what came before the first run: `env.install` starts untrusted code as well
     # Before the moment from which a changed inode is the run's.
-    chown_to_training(site.isolation, site.workspace, site.place / "home", site.place / "tmp")
+    chown_to_training(site.isolation, site.workspace, site.run_folder / "home", site.run_folder / "tmp")
     nonce = secrets.token_hex(16)
     _configure(spec, plan, site, folder, nonce)
-    write_shims(site.place, spec.train.env.get("PATH", site.outer.get("PATH", os.defpath)))
+    write_shims(site.run_folder, spec.train.env.get("PATH", site.outer.get("PATH", os.defpath)))
     if not _may_enter(site):
         return _not_entered(spec, plan)
     chown_to_training(site.isolation, folder)
@@ -125,8 +125,8 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     if _SIMPLE.fullmatch(text.strip()):
         text = f"exec {text.strip()}"  # no shell between gate and training: signals and the kernel's notice of the gate's death reach it
     command = ["/bin/sh", "-c", text]
-    cache = cache_variables(site.place / "tmp") if spec.train.compile_cache else {}
-    environment = training_environment(site.outer, plan.arm, {**cache, **spec.train.env}, site.place, spec.hardware.device)
+    cache = cache_variables(site.run_folder / "tmp") if spec.train.compile_cache else {}
+    environment = training_environment(site.outer, plan.arm, {**cache, **spec.train.env}, site.run_folder, spec.hardware.device)
     if site.isolation.own_user:
         environment |= {name: spec.train.env.get(name, _ACCOUNT) for name in ("USER", "LOGNAME")}
     ended = supervise(command, cwd=site.cwd, env=environment, timeout=spec.train.timeout, tick=watcher.look, isolation=site.isolation)
@@ -192,13 +192,13 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
         "workspace": str(site.workspace),
         "data": [str(path) for path in site.data],
         "checkout": None if site.original is None else {**asdict(site.original), "root": os.path.realpath(site.original.root)},
-        "own": [*(str(site.place / name) for name in ("home", "tmp", "bin", "probe.json")), str(site.traces)],
+        "own": [*(str(site.run_folder / name) for name in ("home", "tmp", "bin", "probe.json")), str(site.traces)],
         "started": time.time(),
         "began": site.began,
         "observe": plan.observe,
         "keep": {"final": plan.keep_final, "step": plan.keep_step, "reference": _reference(plan.reference)},
     }
-    (site.place / "probe.json").write_text(json.dumps(config), encoding="utf-8")
+    (site.run_folder / "probe.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / fmt.FAILURE_FILE).write_bytes(b" " * fmt.FAILURE_BYTES)
 
 

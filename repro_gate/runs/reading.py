@@ -41,7 +41,7 @@ class Interpreter:
     python: str
     environment: Mapping[str, str]
     isolation: Isolation
-    place: Path
+    folder: Path
 
 
 class ArtifactReader:
@@ -66,21 +66,21 @@ class ArtifactReader:
         return [self._known[item.path] for item in items]
 
     def _read(self, items: Sequence[Collected]) -> list[Artifact]:
-        isolation, place = self.folder.isolation, make_folder(self.folder.place / "reading")
-        environment = prepared(self.spec, self.folder.outer, isolation, place)
+        isolation, folder = self.folder.isolation, make_folder(self.folder.path / "reading")
+        environment = prepared(self.spec, self.folder.outer, isolation, folder)
         try:
             python = training_interpreter(self.spec, environment)
         except Inconclusive:  # the training needs none: its files are compared by their bytes
             python = "python"
-        files = place / "files"
+        files = folder / "files"
         files.mkdir()
         moved = [
             item if item.note else replace(item, path=item.path.rename(files / f"{number:04d}{item.path.suffix}"))
             for number, item in enumerate(items)
         ]
         chown_to_training(isolation, files)
-        found, _ = read(moved, Interpreter(python, environment, isolation, place), self._seconds)
-        remove_tree(place)
+        found, _ = read(moved, Interpreter(python, environment, isolation, folder), self._seconds)
+        remove_tree(folder)
         return found
 
 
@@ -163,7 +163,7 @@ _LINE: msgspec.json.Decoder[_File | _Leaf | _End | _Whole | _Distance] = msgspec
 
 @dataclass
 class _Answers:
-    """What is known so far, by the place of an item; `distances` by the place of the second of two items and the name of a tensor."""
+    """What is known so far, by the number of an item; `distances` by the number of the second of two items and the name of a tensor."""
 
     found: dict[int, Artifact]
     distances: dict[tuple[int, str], Distance]
@@ -175,34 +175,34 @@ def read(
 ) -> tuple[list[Artifact], dict[tuple[int, str], Distance]]:
     """The items' contents, in one start of the training's interpreter; with `pairs`, how far the tensors of two neighbours are apart.
 
-    `python.place` has the folders `empty` and `tmp`, both the training's own. Never raises for what a file holds, or for an interpreter
+    `python.folder` has the folders `empty` and `tmp`, both the training's own. Never raises for what a file holds, or for an interpreter
     that cannot be started: what is not read comes back as `opaque`, by its bytes, with a note that says why.
     """
     known = _Answers({}, {})
-    for place, item in enumerate(items):
+    for number, item in enumerate(items):
         if item.note:
-            known.found[place] = Artifact(format="refused", note=item.note)
+            known.found[number] = Artifact(format="refused", note=item.note)
         elif program.kind_of(str(item.path)) not in program.READERS:
-            known.found[place] = _opaque(item)
-    waiting = [place for place in range(len(items)) if place not in known.found]
+            known.found[number] = _opaque(item)
+    waiting = [number for number in range(len(items)) if number not in known.found]
     why = _start(items, waiting, python, seconds, known, pairs) if waiting else ""
-    found = {**{place: _opaque(items[place], why) for place in waiting}, **known.found}
-    return [found[place] for place in range(len(items))], known.distances
+    found = {**{number: _opaque(items[number], why) for number in waiting}, **known.found}
+    return [found[number] for number in range(len(items))], known.distances
 
 
 def _start(items: Sequence[Collected], waiting: list[int], python: Interpreter, seconds: float, known: _Answers, pairs: bool) -> str:
     """Start the interpreter once for the waiting items, and take what it answered. Why there is no answer for the rest."""
     if seconds <= 0:
         return _LATE
-    request, answer = python.place / "request.json", python.place / "tmp" / "answer.jsonl"
-    files = [[place, os.fspath(items[place].path)] for place in waiting]
+    request, answer = python.folder / "request.json", python.folder / "tmp" / "answer.jsonl"
+    files = [[number, os.fspath(items[number].path)] for number in waiting]
     request.write_text(json.dumps({"files": files, "answer": os.fspath(answer), "pairs": pairs, "most": MAX_ANSWER}), encoding="ascii")
     request.chmod(0o644)
     answer.unlink(missing_ok=True)
     try:
         ended = supervise(
             [python.python, program.__file__, os.fspath(request)],
-            cwd=python.place / "empty",
+            cwd=python.folder / "empty",
             env=python.environment,
             timeout=seconds,
             tick=lambda _: None,

@@ -183,7 +183,7 @@ class _Series:
             self._look_for_others()
         if total:
             self.watch.run_started(plan.name, len(self.runs) + 1, total, plan.arm.steps)
-        kept, cache = self.folder.place / "compile-cache", site.place / "tmp" / CACHE
+        kept, cache = self.folder.path / "compile-cache", site.run_folder / "tmp" / CACHE
         if plan.arm.name != "deterministic" and kept.is_dir():
             copy_cache(kept, cache)  # the deterministic runs, which the verdict rests on, compile each for itself
         if plan.second_of and not plan.reference:
@@ -203,20 +203,20 @@ class _Series:
         return run
 
     def _site(self) -> Site:
-        spec, folder, place = self.spec, self.folder, self.folder.place / "run"
-        remove_tree(place)  # whole, so that nothing one run leaves beside its workspace reaches the next
-        place.mkdir()
-        let_group_pass(folder.isolation, place)
-        workspace = fresh_workspace(folder.snapshot, place, spec.data, spec.path.parent)
+        spec, folder, run_folder = self.spec, self.folder, self.folder.path / "run"
+        remove_tree(run_folder)  # whole, so that nothing one run leaves beside its workspace reaches the next
+        run_folder.mkdir()
+        let_group_pass(folder.isolation, run_folder)
+        workspace = fresh_workspace(folder.snapshot, run_folder, spec.data, spec.path.parent)
         cwd = Path(os.path.normpath(workspace.directory / spec.train.working_directory))
         if not cwd.is_relative_to(workspace.root):
             message = f"train.working-directory {spec.train.working_directory!r} leaves the checkout"
             raise UsageError(message, remedy="name a folder inside it")
         return Site(
-            place=place,
+            run_folder=run_folder,
             workspace=workspace.root,
             cwd=cwd,
-            traces=folder.place / "traces",
+            traces=folder.path / "traces",
             outer=folder.outer,
             data=resolve_data(spec.data, spec.path.parent),
             isolation=folder.isolation,
@@ -245,7 +245,7 @@ class _Series:
         globs, name, declared = self.spec.capture.artifacts, run.plan.name, set[str]()
         if globs and site.cwd.is_dir():
             as_owner = partial(as_training_user, self.folder.isolation)
-            found, unmatched = collect(site.cwd, globs, self.folder.place / "artifacts" / name, as_owner)
+            found, unmatched = collect(site.cwd, globs, self.folder.path / "artifacts" / name, as_owner)
             names = [path for item in found for path in (item.name, *(os.path.join(item.name, file) for file, _, _ in item.files))]
             declared = {os.path.normpath(os.path.join(os.path.relpath(site.cwd, site.workspace), path)) for path in names}
             self.artifacts[name] = {item.name: item for item in found}

@@ -22,7 +22,7 @@ from repro_gate.errors import Inconclusive
 from repro_gate.files import remove_tree
 from repro_gate.sandbox.identity import Isolation
 
-PLACES = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")  # noqa: S108  looked through, not written to
+OPEN_TO_ALL = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")  # noqa: S108  looked through, not written to
 MOST = 100_000  # entries of others that are looked at in one search
 _MOUNTS = Path("/proc/self/mountinfo")
 _SYSTEM_V = Path("/proc/sysvipc")
@@ -79,7 +79,7 @@ def sweep(isolation: Isolation, keep: Iterable[Path] = ()) -> Left:
 
 
 def _files(uid: int, kept: set[Path]) -> tuple[list[str], list[str]]:
-    removed, seen, waiting = list[str](), 0, deque(_places())
+    removed, seen, waiting = list[str](), 0, deque(_open_folders())
     while waiting:
         folder = waiting.popleft()
         if seen >= MOST:
@@ -95,9 +95,9 @@ def _files(uid: int, kept: set[Path]) -> tuple[list[str], list[str]]:
     return removed, []
 
 
-def _places() -> list[Path]:
+def _open_folders() -> list[Path]:
     """Real paths of the folders to begin with: the usual ones, and every mounted one, that everybody may write to."""
-    named = [*PLACES, tempfile.gettempdir()]
+    named = [*OPEN_TO_ALL, tempfile.gettempdir()]
     with contextlib.suppress(OSError):
         lines = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
         named += [re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split(" ")[4]) for line in lines]

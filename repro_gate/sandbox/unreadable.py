@@ -137,7 +137,7 @@ class _Restrictions:
             )
 
     def _take(self, path: Path, leave: int) -> None:
-        """Take everything from group and others but `leave`; give nothing. A link is left alone: what it leads to has its own place."""
+        """Take everything from group and others but `leave`; give nothing. A link is left alone, not followed."""
         try:
             with _handle(path) as handle:
                 state = os.fstat(handle)

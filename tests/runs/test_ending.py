@@ -1,4 +1,4 @@
-"""What ended a training, read from the end of its log: real tracebacks of real processes, and logs that only look like one."""
+"""Claims about how a run is said to have ended: the crash, and the exception in the end of its log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.runs.ending import last_exception
+from repro_gate.runs.ending import crash_of, last_exception
+from repro_gate.runs.process import Ended
 
 RANK = """[rank0]: Traceback (most recent call last):
 [rank0]:   File "/tmp/repro-gate-1/run/workspace/src/train.py", line 9, in <module>
@@ -59,3 +60,24 @@ def test_a_log_without_a_traceback_says_nothing(log: tuple[str, ...]) -> None:
 
 def test_a_long_message_is_cut() -> None:
     assert len(last_exception(["Traceback (most recent call last):", '  File "a.py", line 1, in f', "E: " + "x" * 10_000])) < 400
+
+
+@pytest.mark.parametrize("number", [None, 15])
+def test_a_crash_while_the_kernel_killed_another_job_only_says_so(number: int | None) -> None:
+    ended = Ended(
+        exit_code=1,
+        signal=number,
+        timed_out=False,
+        stopped="",
+        seconds=1.0,
+        tail=("ValueError: its own",),
+        left_running=0,
+        out_of_memory=False,
+        group_killed=True,
+    )
+    crash = crash_of(ended)
+    assert crash is not None and crash.reason_id != "run/out-of-memory" and "memory" not in crash.problem
+    assert (
+        crash.remedy
+        == "see the log's end; the kernel killed a process of this control group for want of memory meanwhile, perhaps of another job"
+    )
