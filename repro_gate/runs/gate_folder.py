@@ -115,10 +115,10 @@ def _self_test(isolation: Isolation, spec: Spec, path: Path, checkout: Path, out
     chown_to_training(isolation, scratch)
     arm = arms.deterministic(spec.random_state.seeds[0], frozenset(), spec.train.steps)
     environment = training_environment(outer, arm, {}, scratch, spec.hardware.device)
-    closed = [*private_folders(outer, checkout), *runner_files(outer), checkout / ".git", checkout / ".git" / "config"]
-    closed += [path, path / "snapshot", path / "traces"]
+    unreadable = [*private_folders(outer, checkout), *runner_files(outer), checkout / ".git", checkout / ".git" / "config"]
+    unreadable += [path, path / "snapshot", path / "traces"]
     exposure = Exposure(
-        closed=tuple(dict.fromkeys(closed)),
+        unreadable=tuple(dict.fromkeys(unreadable)),
         unwritable=_of_the_gate(),
         sockets=sockets(outer),
         forbidden=tuple(dict.fromkeys([*taken_out({**os.environ, **outer}), *FILE_COMMANDS, "GITHUB_EVENT_PATH"])),

@@ -84,7 +84,7 @@ def _may_stay_open(path: Path, checkout: Path, roots: Iterable[Path]) -> bool:
 
 
 def _apart(keep: Iterable[Path], roots: Iterable[Path]) -> list[Path]:
-    """Without paths that hold a whole folder that is to be closed: they would leave it open."""
+    """Without paths that hold a whole folder that is to be made unreadable: they would leave it open."""
     return [path for path in keep if not any(root == path or path in root.parents for root in roots)]
 
 
