@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from repro_gate.baseline.config_hash import ConfigHash, InputValue, SelfCheck, hash_inputs, plain
-from repro_gate.baseline.model import Digest
+from repro_gate.baseline.model import Digest, problem_of
 from repro_gate.errors import UsageError
 
 MAX_INPUTS = 20_000  # of one root
@@ -45,8 +45,8 @@ def from_json(document: object) -> ConfigHash:
     try:
         given = msgspec.convert(document, _Document)
     except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at `$")
-        raise _malformed(f"config_hash{where.rstrip('`')}", message[:1].lower() + message[1:]) from None
+        message, where = problem_of(error)
+        raise _malformed(f"config_hash{where[:80]}", message) from None
     recipe = _inputs(given.inputs.recipe, "config_hash.inputs.recipe")
     platform = _inputs(given.inputs.platform, "config_hash.inputs.platform")
     made = hash_inputs(recipe, platform)

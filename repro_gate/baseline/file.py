@@ -18,7 +18,7 @@ import yaml
 
 from repro_gate._version import DOCS_URL
 from repro_gate.baseline.config_hash import hash_inputs, plain
-from repro_gate.baseline.model import FILE_NAME, MAX_CURVE, Baseline, Entry
+from repro_gate.baseline.model import FILE_NAME, MAX_CURVE, Baseline, Entry, problem_of
 from repro_gate.errors import GateError, UsageError
 from repro_gate.spec.document import parse, scalar
 from repro_gate.spec.errors import KeyPath, Problem, Refused, escaped
@@ -143,9 +143,9 @@ def _entry(root: str, value: object) -> Entry:
     try:
         entry = msgspec.convert({**value, "platform": root}, Entry)
     except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at `$")
+        message, where = problem_of(error)
         inside = tuple(int(number) if number.isdecimal() else name for name, number in _STEP_OF_PATH.findall(where) if number != "...")
-        raise _Wrong(path if inside == ("platform",) else (*path, *inside), message[:1].lower() + message[1:]) from None
+        raise _Wrong(path if inside == ("platform",) else (*path, *inside), message) from None
     for name in ("recipe-inputs", "platform-inputs"):
         _check_inputs(value[name], (*path, name))
     seeds = [result.seed for result in entry.outcomes]

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from repro_gate.baseline.config_hash import ChangedInput
 from repro_gate.compare.model import Divergence
+from repro_gate.spec.errors import escaped
 from repro_gate.trace.format import MAX_STEP
 
 STATUSES = ("unchanged", "no-op", "changed", "drift", "new-platform")
@@ -98,3 +99,10 @@ class AgainstFinding:
     changed_inputs: tuple[ChangedInput, ...] = ()
     first_divergence: Divergence | None = None
     loss_gap: float | None = None
+
+
+def problem_of(error: msgspec.ValidationError) -> tuple[str, str]:
+    """What is wrong, in one printable line, and where below the root (`.outcomes[0].seed`). A key in it may be untrusted."""
+    message, at, where = escaped(str(error)).rpartition(" - at `$")
+    message = message if at else where
+    return message[:1].lower() + message[1:200], where.rstrip("`") if at else ""

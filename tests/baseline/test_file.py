@@ -134,6 +134,8 @@ def test_the_same_data_written_by_another_library_is_the_same_baseline() -> None
         (lambda data: data["entries"].update(x={}), r"entries\.x: expected `str` matching regex .*sha256"),
         (lambda data: first(data).pop("outside"), r"object missing required field `outside`"),
         (lambda data: first(data).update(losses=1), r"object contains unknown field `losses`"),
+        (lambda data: first(data).update({"\x1b[31m\n": 1}), r"object contains unknown field `\\x1b\[31m\\n`"),
+        (lambda data: first(data).update({" - at `$.x[9]\n": 1}), r"unknown field"),
         (lambda data: first(data).update(recorded="yesterday"), r"recorded: expected `str` matching regex"),
         (lambda data: first(data).update({"tool-version": 2}), r"tool-version: expected `str`, got `int`"),
         (
