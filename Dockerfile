@@ -100,7 +100,7 @@ ENV PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
     PYTHONDONTWRITEBYTECODE=1 \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility \
-    REPRO_GATE_ISOLATION=own-user
+    REPRO_GATE_SANDBOX=own-user
 
 ARG BASE_NAME
 ARG BASE_DIGEST

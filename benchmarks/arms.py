@@ -78,7 +78,7 @@ def run_bare(place: Place, command: str, condition: Arm) -> None:
 def run_probed(place: Place, command: str, condition: Arm, name: str, *, keep_final: bool = False, reference: Sequence[Trace] = ()) -> Run:
     """Run the same command under the probe; `name` is the folder of its traces. Raises RunFailed."""
     spec = Spec(path=place.root / "repro.yml", train=Train(run=command))
-    site = Site(place=place.root, workspace=place.workspace, cwd=place.workspace, traces=place.root / "runs", outer=OUTER)
+    site = Site(run_folder=place.root, workspace=place.workspace, cwd=place.workspace, traces=place.root / "runs", outer=OUTER)
     run = launch(
         spec, Plan(name=name, arm=condition, keep_final=keep_final, keep_step=None, reference=tuple(reference)), site, lambda _: None
     )

@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from repro_gate.runs.arms import usable_processors
+from repro_gate.runs.environment import usable_processors
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -64,11 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from repro_gate.gate.durations import Durations
     from repro_gate.gate.options import Options
     from repro_gate.gate.run import run_gate
     from repro_gate.report.model import EXIT_CODES
-    from repro_gate.report.numbers import duration
     from repro_gate.sandbox.selection import choose
     from repro_gate.spec.loader import load_spec
 
@@ -96,15 +94,8 @@ def _run(options: argparse.Namespace) -> int:
         cache=not options.no_cache,
         isolation=choose(os.environ),
     )
-    laid_over = (options.overrides, options.seed, options.steps, options.against, options.fail_fast)
-    durations = None if options.no_cache else Durations(os.environ, spec.path, laid_over)
-    last = None if durations is None else durations.last()
     with _watch(options) as watch:
-        if last is not None:
-            watch.said(f"about {duration(max(round(last), 1))}, as the last time")
         report = run_gate(spec, chosen, watch)
-    if durations is not None and report.verdict != "inconclusive":
-        durations.keep(report.seconds)
     _show(report, options)
     return EXIT_CODES[report.verdict]
 

@@ -49,13 +49,32 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
+def own_lock(path: Path) -> int | None:
+    """The descriptor of a lock file at `path`, made where it is missing and locked; None where another process holds it.
+
+    Raises OSError where it cannot be opened, or is somebody else's, who could hold it for good.
+    """
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | _NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        if os.fstat(lock).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "its lock belongs to somebody else")
+        if try_lock(lock) and os.path.lexists(path) and os.path.samestat(os.fstat(lock), os.lstat(path)):
+            return os.dup(lock)
+        return None  # held, or removed meanwhile by its last holder
+    finally:
+        os.close(lock)
+
+
 def read_start(path: Path, most: int) -> bytes:
     """The first bytes of a regular file, links followed. Raises NotRegular for anything else, which is not waited for; else OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
-    with os.fdopen(handle, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise NotRegular(f"{path} is not a regular file")
-        return file.read(most)
+        with os.fdopen(os.dup(handle), "rb") as file:
+            return file.read(most)
+    finally:
+        os.close(handle)
 
 
 def leads_out(path: Path, checkout: Path) -> str:
@@ -112,13 +131,13 @@ def parse_toml(text: str) -> dict[str, Any]:
     return document
 
 
-def copy_file(source: Path, target: Path, sight: Callable[[], AbstractContextManager[None]] = nullcontext) -> int:
+def copy_file(source: Path, target: Path, as_owner: Callable[[], AbstractContextManager[None]] = nullcontext) -> int:
     """Copy a regular file with its permissions and times; the copy shares blocks where the file system can. Returns its size in bytes.
 
-    `source` is looked up and opened inside `sight()`, so that whoever wrote it decides what can be read there. Raises NotRegular for a link
-    or special file (which is not opened for longer than it takes to see that), OSError otherwise. `target` must not exist.
+    `source` is looked up and opened inside `as_owner()`, so that whoever wrote it decides what can be read there. Raises NotRegular for a
+    link or special file (which is not opened for longer than it takes to see that), OSError otherwise. `target` must not exist.
     """
-    with sight():
+    with as_owner():
         if not stat.S_ISREG(os.lstat(source).st_mode):
             raise NotRegular(f"{source} is not a regular file")
         reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0))

@@ -12,7 +12,6 @@ import pytest
 
 from repro_gate import __version__
 from repro_gate.cli import main
-from repro_gate.gate.durations import Durations
 from tests.support.gates import command, environment
 
 HEAVY = ("torch", "numpy", "yaml", "jsonschema", "rich", "jinja2", "requests", "psutil", "subprocess", "asyncio")
@@ -112,19 +111,3 @@ def test_explain_knows_a_reason_and_guesses_what_was_meant(capsys: pytest.Captur
     assert capsys.readouterr().out.startswith("# run/crashed\n\nThe training command ended")
     assert main(["explain", "run/crashd"]) == 2
     assert "did you mean `run/crashed`?" in capsys.readouterr().err
-
-
-def test_how_long_it_took_is_remembered_for_the_same_spec(tmp_path: Path) -> None:
-    spec, environment = tmp_path / "repro.yml", {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    spec.write_text("version: 1")
-    assert Durations(environment, spec, ()).last() is None
-    Durations(environment, spec, ()).keep(41.26)
-    assert Durations(environment, spec, ()).last() == 41.3
-    assert Durations(environment, spec, ("--steps",)).last() is None
-    (tmp_path / "cache" / "repro-gate" / "durations.json").write_text("[" * 100_000)
-    assert Durations(environment, spec, ()).last() is None
-    Durations(environment, spec, ()).keep(1.0)
-    assert Durations(environment, spec, ()).last() == 1.0
-    spec.write_text("version: 1\n# another")
-    assert Durations(environment, spec, ()).last() is None
-    Durations({}, spec, ()).keep(1.0)  # no home

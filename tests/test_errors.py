@@ -81,7 +81,7 @@ for moment in range(moments):
     code, seconds = one(wait, numbers)
     codes[code] = codes.get(code, 0) + 1
     changed = [path for path, mode in modes().items() if before[path] != mode]
-    others = processes_of(UID) if os.environ["REPRO_GATE_ISOLATION"] == "own-user" else []
+    others = processes_of(UID) if os.environ["REPRO_GATE_SANDBOX"] == "own-user" else []
     found = {"processes": left() + others, "closed": len(changed), "folders": os.listdir(tempfile.gettempdir())}
     if any(found.values()) or code != 3:
         bad.append([round(wait, 3), numbers, code, found])
@@ -105,7 +105,7 @@ def test_a_signal_at_any_moment_leaves_no_process_no_closed_file_and_no_folder(t
         f"version: 1\ntrain: {{run: '{TRAIN.format(mark=mark)}', timeout: 60s}}\ncost: {{measure: false}}\ndata: [{{path: data/0.txt}}]\n"
     )
     subprocess.run(["git", "init", "-q", str(checkout)], check=True)
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(temporary), "REPRO_GATE_ISOLATION": level}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(temporary), "REPRO_GATE_SANDBOX": level}
     done = subprocess.run(
         [sys.executable, "-c", DRIVER, str(checkout), mark, str(MOMENTS), "1"],
         env=environment,

@@ -7,12 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.files import Unreadable, is_inside, parse_toml, read_text
+from repro_gate.files import NotRegular, Unreadable, is_inside, parse_toml, read_start, read_text
 
 
 def test_text_is_read_and_a_byte_order_mark_dropped(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"\xef\xbb\xbfgr\xc3\xbc\xc3\x9fe")
     assert read_text(tmp_path / "a", tmp_path, 100) == "grüße"
+
+
+def test_a_folder_is_refused_and_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        with pytest.raises(NotRegular):
+            read_start(tmp_path, 10)
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_what_is_no_file_of_the_checkout_is_refused(tmp_path: Path) -> None:
@@ -34,7 +42,7 @@ def test_what_is_no_file_of_the_checkout_is_refused(tmp_path: Path) -> None:
         "credential": "belongs to git itself",
         "gone": "is not there",
         "pipe": "is not a regular file",
-        ".": "cannot be read|no regular file",
+        ".": "is not a regular file",
         "large": "is larger than 100 bytes",
         "bytes": r"is not UTF-8 text \(byte 1\)",
         "loop": "cannot be read",

@@ -9,15 +9,19 @@ from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ChangedInput, Conf
 
 
 def changed_inputs(before: ConfigHash, after: ConfigHash) -> tuple[ChangedInput, ...]:
-    """The inputs that differ: the recipe's first, each root's by name. Values are told apart as the hash does."""
+    """The inputs that differ: the recipe's first, each root's by name."""
+    return (
+        *changed(RECIPE, before.recipe_inputs, after.recipe_inputs),
+        *changed(PLATFORM, before.platform_inputs, after.platform_inputs),
+    )
+
+
+def changed(root: str, before: Inputs, after: Inputs) -> tuple[ChangedInput, ...]:
+    """The inputs of one root that differ, by name. Values are told apart as the hash does."""
     return tuple(
-        ChangedInput(root, name, _text_of(old, name), _text_of(new, name))
-        for root, old, new in (
-            (RECIPE, before.recipe_inputs, after.recipe_inputs),
-            (PLATFORM, before.platform_inputs, after.platform_inputs),
-        )
-        for name in sorted(old.keys() | new.keys())
-        if name not in old or name not in new or input_hash(name, old[name]) != input_hash(name, new[name])
+        ChangedInput(root, name, _text_of(before, name), _text_of(after, name))
+        for name in sorted(before.keys() | after.keys())
+        if name not in before or name not in after or input_hash(name, before[name]) != input_hash(name, after[name])
     )
 
 

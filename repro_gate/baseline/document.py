@@ -3,104 +3,87 @@ inputs."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
-from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ROOTS, ConfigHash, InputValue, SelfCheck, hash_inputs, plain
+import msgspec
+from msgspec import Meta
+
+from repro_gate.baseline.config_hash import ConfigHash, InputValue, SelfCheck, hash_inputs, plain
+from repro_gate.baseline.model import Digest, problem_of
 from repro_gate.errors import UsageError
 
 MAX_INPUTS = 20_000  # of one root
 MAX_NAME = 8_192  # characters
 MAX_VALUE = 65_536  # characters of one input's value, in all
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+_Inputs = Annotated[dict[str, Any], Meta(max_length=MAX_INPUTS)]
+
+
+class _Halves(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    recipe: _Inputs
+    platform: _Inputs
+
+
+class _Document(msgspec.Struct, frozen=True):
+    config_hash: Digest
+    recipe: Digest
+    platform: Digest
+    inputs: _Halves
+    self_check: SelfCheck | None = None
 
 
 def to_json(given: ConfigHash) -> dict[str, Any]:
     """`config_hash`, `recipe`, `platform`, `inputs` by root and name, and `self_check` (None where there is none)."""
-    self_check = given.self_check
-    return {
-        "config_hash": given.config_hash,
-        RECIPE: given.recipe,
-        PLATFORM: given.platform,
-        "inputs": {RECIPE: dict(given.recipe_inputs), PLATFORM: dict(given.platform_inputs)},
-        "self_check": None
-        if self_check is None
-        else {"stable": self_check.stable, "inputs": self_check.inputs, "covered": self_check.covered},
-    }
+    inputs = _Halves(dict(given.recipe_inputs), dict(given.platform_inputs))
+    written: dict[str, Any] = msgspec.to_builtins(_Document(given.config_hash, given.recipe, given.platform, inputs, given.self_check))
+    return written
 
 
 def from_json(document: object) -> ConfigHash:
     """A config hash that somebody else wrote. Raises UsageError, in one line: malformed, or a hash that its inputs do not give."""
-    fields = _mapping(document, "config_hash")
-    inputs = _mapping(fields.get("inputs"), "config_hash.inputs")
-    if set(inputs) != set(ROOTS):
-        raise _malformed("config_hash.inputs", f"expected `{RECIPE}` and `{PLATFORM}`")
-    recipe, platform = (inputs_from_json(inputs[root], f"config_hash.inputs.{root}") for root in ROOTS)
+    try:
+        given = msgspec.convert(document, _Document)
+    except msgspec.ValidationError as error:
+        message, where = problem_of(error)
+        raise _malformed(f"config_hash{where[:80]}", message) from None
+    recipe = _inputs(given.inputs.recipe, "config_hash.inputs.recipe")
+    platform = _inputs(given.inputs.platform, "config_hash.inputs.platform")
     made = hash_inputs(recipe, platform)
-    claimed = {name: _digest(fields.get(name), f"config_hash.{name}") for name in (RECIPE, PLATFORM, "config_hash")}
-    for name, claim in claimed.items():
-        if claim != getattr(made, name):
+    for name in ("recipe", "platform", "config_hash"):
+        if getattr(given, name) != getattr(made, name):
             raise UsageError(
-                f"config_hash.{name} is {claim}, but what it is made of gives {getattr(made, name)}",
+                f"config_hash.{name} is {getattr(given, name)}, but what it is made of gives {getattr(made, name)}",
                 reason_id="config-hash/forged",
                 remedy="it was edited by hand or cut short: make it again with `repro-gate run` (a baseline: `repro-gate baseline`)",
             )
-    self_check = _self_check(fields.get("self_check"), len(recipe) + len(platform))
-    return replace(made, self_check=self_check)
+    check, count = given.self_check, len(recipe) + len(platform)
+    if check is not None and (check.inputs != count or not 0 <= check.covered <= count):
+        raise _malformed("config_hash.self_check", f"expected `inputs` {count}, of which `covered`")
+    return replace(made, self_check=check)
 
 
-def inputs_from_json(document: object, where: str) -> dict[str, InputValue]:
-    """One root's inputs as somebody else wrote them. Raises UsageError with `where` in it for what no config hash is made of."""
-    found: dict[str, InputValue] = {}
-    entries = _mapping(document, where)
-    if len(entries) > MAX_INPUTS:
-        raise _malformed(where, f"{len(entries)} inputs, {MAX_INPUTS} at most")
-    for name, form in entries.items():
-        if len(name) > MAX_NAME or _size(form) > MAX_VALUE:
+def _inputs(given: dict[str, Any], where: str) -> dict[str, InputValue]:
+    """One root's inputs. Raises UsageError with `where` in it for what no config hash is made of."""
+    for name, value in given.items():
+        if len(name) > MAX_NAME or _size(value) > MAX_VALUE:
             raise _malformed(where, f"the input {name[:60]!r} is too large")
         try:
-            found[name] = plain(form)
+            same = plain(name) == name and plain(value) == value
         except ValueError as error:
             raise _malformed(where, f"the input {name[:60]!r}: {error}") from None
-        if plain(name) != name or found[name] != form:
+        if not same:
             raise _malformed(where, f"the input {name[:60]!r} holds a number beyond 2**53 or half a surrogate pair")
-    return found
+    return given
 
 
-def _self_check(document: object, inputs: int) -> SelfCheck | None:
-    if document is None:
-        return None
-    fields = _mapping(document, "config_hash.self_check")
-    stable, counted, covered = fields.get("stable"), fields.get("inputs"), fields.get("covered")
-    if type(stable) is not bool or type(counted) is not int or type(covered) is not int or counted != inputs or not 0 <= covered <= inputs:
-        raise _malformed("config_hash.self_check", f"expected `stable`, and `inputs` {inputs}, of which `covered`")
-    return SelfCheck(stable, counted, covered)
-
-
-def _digest(value: object, where: str) -> str:
-    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
-        raise _malformed(where, "expected `sha256:` and 64 hex digits")
-    return value
-
-
-def _mapping(value: object, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise _malformed(where, "expected an object")
-    return value
-
-
-def _size(form: object) -> int:
-    """Characters and nodes of a form, without recursion; no further than it matters."""
-    total, waiting = 0, [form]
+def _size(value: object) -> int:
+    """Characters and nodes of a value, without recursion; no further than it matters."""
+    total, waiting = 0, [value]
     while waiting and total <= MAX_VALUE:
         item = waiting.pop()
         total += 1 + (len(item) if isinstance(item, str) else 0)
-        if isinstance(item, dict):
-            waiting += [*item, *item.values()]
-        elif isinstance(item, list):
-            waiting += item
+        waiting += [*item, *item.values()] if isinstance(item, dict) else item if isinstance(item, list) else []
     return total
 
 

@@ -1,31 +1,34 @@
-"""`repro.baseline.yml` as text: written so that a person can review it, read as untrusted input.
-YAML in block style, sorted; one block
-for each platform, so that a new platform is lines added. Every hash over inputs is made again when it is read, so an entry whose inputs
-were edited is refused. Pure but for `read_baseline`.
+"""The one reader and the one writer of `repro.baseline.yml`: block-style YAML that a person can review, read back as untrusted input.
+
+Every hash over inputs is made again when it is read, so an entry whose inputs were edited by hand is refused, at its line.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from repro_gate._version import DOCS_URL
-from repro_gate.baseline.config_hash import plain
-from repro_gate.baseline.entries import Wrong, lock_of
-from repro_gate.baseline.model import FILE_NAME, Baseline, Entry, Outcome
+from repro_gate.baseline.config_hash import hash_inputs, plain
+from repro_gate.baseline.model import FILE_NAME, MAX_CURVE, Baseline, Entry, problem_of
 from repro_gate.errors import GateError, UsageError
 from repro_gate.spec.document import parse, scalar
-from repro_gate.spec.errors import Problem, Refused, escaped
-from repro_gate.spec.validation import value_place
+from repro_gate.spec.errors import KeyPath, Problem, Refused, escaped
+from repro_gate.spec.validation import shown, value_place
+from repro_gate.trace.format import MAX_STEP
 
+VERSION = 1
 MAX_NODES = 100_000  # values in all
 MAX_BYTES = 1 << 20
+MAX_INPUT = 100_000  # characters of an input's text: a snippet may be long
 
 _HEADER = f"""\
 # What this training ended with, on each platform that it was gated on. Written by `repro-gate baseline`; how to read it:
@@ -33,15 +36,18 @@ _HEADER = f"""\
 # Review a change of it like code: where a digest moves, training gives other numbers. Inputs that were edited by hand are refused.
 """
 _REMEDY = "restore it from the base branch, or delete it and write it anew with `repro-gate baseline`"
+_EDITED = "the entry was edited by hand, or two were merged"
 _CONFLICT = re.compile(r"^(<{7}|={7}|>{7}|\|{7})( |$)", re.MULTILINE)
-_PLAIN = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_./+@=(),-]*(?:[ :][A-Za-z0-9_./+@=(),-]+)*")
-_LONGEST_KEY = 1_000  # characters; YAML takes 1,024 for a key on one line with its value
+_POINT = re.compile(r"([0-9]{1,10}) (-?[0-9]+(?:\.[0-9]+)?(?:e[-+][0-9]+)?|nan|-?inf)")
+_STEP_OF_PATH = re.compile(r"\.([\w-]+)|\[(\d+|\.\.\.)\]")
 
 
-class _Block(str):
-    """Text of several lines, written as one."""
+class _Wrong(Exception):
+    """What is wrong with the value at `path`, or with the key there (`about_key`); `remedy` where the usual one does not help."""
 
-    __slots__ = ()
+    def __init__(self, path: KeyPath, message: str, *, about_key: bool = False, remedy: str = "") -> None:
+        super().__init__(message)
+        self.path, self.message, self.about_key, self.remedy = path, message, about_key, remedy
 
 
 def read_baseline(path: Path) -> Baseline | None:
@@ -57,15 +63,14 @@ def read_baseline(path: Path) -> Baseline | None:
         os.close(handle)
         raise _refusal(f"{escaped(path.name)}: cannot be read: it is not a regular file")
     with os.fdopen(handle, "rb") as file:
-        return read_lock_text(file.read(MAX_BYTES + 1), path.name)
+        return parse_baseline(file.read(MAX_BYTES + 1), path.name)
 
 
-def read_lock_text(text: str | bytes, source: str) -> Baseline:
+def parse_baseline(text: str | bytes, source: str) -> Baseline:
     """The baseline that this text is; `source` names it in errors. Raises UsageError with the first mistake:
     `repro.baseline.yml:LINE:COLUMN: …`."""
     text = _decoded(text, source)
-    conflict = _CONFLICT.search(text)
-    if conflict:
+    if conflict := _CONFLICT.search(text):
         message = "a merge conflict stands here, and which side is right is not for the gate to say"
         raise _refused(Problem(text.count("\n", 0, conflict.start()) + 1, 1, "", message), source)
     try:
@@ -75,18 +80,19 @@ def read_lock_text(text: str | bytes, source: str) -> Baseline:
     if document.problems:
         raise _refused(document.problems[0], source)
     try:
-        return lock_of(document.data)
-    except Wrong as wrong:
-        place = document.keys.get(wrong.path) if wrong.about_key else None
-        raise _refused((place or value_place(document, wrong.path)).problem(wrong.path, wrong.message), source, wrong.remedy) from None
+        return _baseline(document.data)
+    except _Wrong as wrong:
+        key = document.keys.get(wrong.path) if wrong.about_key else None
+        problem = (key or value_place(document, wrong.path)).problem(wrong.path, wrong.message)
+        raise _refused(problem, source, wrong.remedy) from None
 
 
 def dump_baseline(baseline: Baseline) -> str:
     """The text of the file. The same baseline gives the same bytes. Raises GateError for one that could not be read again."""
-    entries = {root: _entry(baseline.entries[root]) for root in sorted(baseline.entries)}
-    text = _HEADER + "\n".join(_lines({"version": 1, "entries": entries})) + "\n"
+    entries = {root: _as_written(entry) for root, entry in sorted(baseline.entries.items())}
+    text = _HEADER + yaml.dump({"version": VERSION, "entries": entries}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1 << 30)
     try:
-        read_lock_text(text, FILE_NAME)
+        parse_baseline(text, FILE_NAME)
     except UsageError as error:
         raise GateError(
             f"the result cannot be recorded: {error.message}",
@@ -94,6 +100,9 @@ def dump_baseline(baseline: Baseline) -> str:
             reason_id="baseline/unwritable",
         ) from None
     return text
+
+
+# ---- reading
 
 
 def _decoded(text: str | bytes, source: str) -> str:
@@ -108,6 +117,81 @@ def _decoded(text: str | bytes, source: str) -> str:
         raise _refused(Problem(line, 1, "", f"not UTF-8: byte {text[error.start]:#04x}"), source) from None
 
 
+def _baseline(data: object) -> Baseline:
+    if not isinstance(data, dict):
+        raise _Wrong((), f"found {shown(data)}, wanted a mapping")
+    version, entries = data.get("version"), data.get("entries")
+    if type(version) is int and version > VERSION:
+        message = f"written by a newer repro-gate: version {version}, this one reads {VERSION}"
+        remedy = "install the repro-gate that wrote it, or delete it and write it anew with `repro-gate baseline`"
+        raise _Wrong(("version",), message, remedy=remedy)
+    if version is not None and (type(version) is not int or version != VERSION):
+        raise _Wrong(("version",), f"found {shown(version)}, wanted {VERSION}")
+    for name in sorted(data.keys() ^ {"version", "entries"}, reverse=True):
+        known = name in ("version", "entries")
+        raise _Wrong(() if known else (name,), f"`{name}` is missing" if known else "is not a key of a baseline", about_key=True)
+    if not isinstance(entries, dict):
+        raise _Wrong(("entries",), f"found {shown(entries)}, wanted a mapping")
+    return Baseline({root: _entry(root, value) for root, value in sorted(entries.items())})
+
+
+def _entry(root: str, value: object) -> Entry:
+    """One entry, strictly by its type; then every hash over its inputs is made again. Raises _Wrong."""
+    path: KeyPath = ("entries", root)
+    if not isinstance(value, dict) or "platform" in value:
+        raise _Wrong(path, "wanted a mapping without the key `platform`: that is the entry's own key")
+    try:
+        entry = msgspec.convert({**value, "platform": root}, Entry)
+    except msgspec.ValidationError as error:
+        message, where = problem_of(error)
+        inside = tuple(int(number) if number.isdecimal() else name for name, number in _STEP_OF_PATH.findall(where) if number != "...")
+        raise _Wrong(path if inside == ("platform",) else (*path, *inside), message) from None
+    for name in ("recipe-inputs", "platform-inputs"):
+        _check_inputs(value[name], (*path, name))
+    seeds = [result.seed for result in entry.outcomes]
+    for number, result in enumerate(entry.outcomes):
+        if result.seed in seeds[:number]:
+            raise _Wrong((*path, "outcomes", number, "seed"), f"seed {result.seed} stands twice")
+        _check_curve(result.loss_curve, (*path, "outcomes", number, "loss-curve"))
+    real = hash_inputs(entry.recipe_inputs, entry.platform_inputs)
+    if entry.recipe != real.recipe:
+        raise _Wrong((*path, "recipe"), f"the recipe-inputs below give {real.recipe}: {_EDITED}")
+    if entry.platform != real.platform:
+        message = f"stands under a platform root that is not its own, its platform-inputs give {real.platform}: {_EDITED}"
+        raise _Wrong(path, message, about_key=True)
+    if entry.config_hash != real.config_hash:
+        raise _Wrong((*path, "config-hash"), f"recipe and platform root give {real.config_hash}: {_EDITED}")
+    return entry
+
+
+def _check_inputs(inputs: Mapping[str, Any], path: KeyPath) -> None:
+    for name, value in inputs.items():
+        try:
+            same = plain(value) == value
+        except ValueError as error:
+            raise _Wrong((*path, name), str(error)) from None
+        if not same:
+            raise _Wrong((*path, name), f"found {shown(value)}, wanted no number beyond 2**53")
+        if (size := len(json.dumps(value, ensure_ascii=False))) > MAX_INPUT:
+            raise _Wrong((*path, name), f"found {size:,} characters, wanted at most {MAX_INPUT:,}")
+
+
+def _check_curve(text: str, path: KeyPath) -> None:
+    """Lines of `STEP LOSS`, steps ascending, as Python writes the loss."""
+    lines, last = text.split("\n") if text else [], -1
+    if len(lines) > MAX_CURVE:
+        raise _Wrong(path, f"found {len(lines)} lines, wanted at most {MAX_CURVE}")
+    for line in lines:
+        found = _POINT.fullmatch(line)
+        if found is None:
+            raise _Wrong(path, f"found {shown(line)}, wanted a step and its loss, such as `49 0.0123`")
+        if int(found[1]) <= last:
+            raise _Wrong(path, f"step {int(found[1])} comes after step {last}")
+        last = int(found[1])
+        if last > MAX_STEP or f"{last} {float(found[2])!r}" != line:
+            raise _Wrong(path, f"found {shown(line)}, which no training writes so")
+
+
 def _refused(problem: Problem, source: str, remedy: str = "") -> UsageError:
     return _refusal(problem.text(escaped(source)), remedy)
 
@@ -116,82 +200,38 @@ def _refusal(message: str, remedy: str = "") -> UsageError:
     return UsageError(message, remedy=remedy or _REMEDY, reason_id="usage/baseline")
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
-    return {
-        "config-hash": entry.config_hash,
-        "recipe": entry.recipe,
-        "recorded": entry.recorded,
-        "tool-version": entry.tool_version,
-        "outcomes": [_outcome(outcome) for outcome in sorted(entry.outcomes, key=lambda outcome: outcome.seed)],
-        "recipe-inputs": dict(sorted(entry.recipe_inputs.items())),
-        "platform-inputs": dict(sorted(entry.platform_inputs.items())),
-        "outside": _texts(entry.outside),
-    }
+# ---- writing
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "seed": outcome.seed,
-        "steps": outcome.steps,
-        "losses": outcome.losses,
-        "weights": outcome.weights,
-        "optimizer": outcome.optimizer,
-        "artifacts": _texts(outcome.artifacts),
-        "loss-curve": _Block("\n".join(f"{step} {float.fromhex(loss)!r}" for step, loss in outcome.loss_curve)),
-    }
+class _Lines(str):
+    """Text that is written as a block of lines."""
+
+    __slots__ = ()
 
 
-def _texts(texts: Mapping[str, str]) -> dict[str, str]:
-    return {str(plain(name)): str(plain(text)) for name, text in sorted(texts.items())}
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
+        super().increase_indent(flow, False)  # lists are indented below their key
 
 
-def _lines(value: dict[str, Any] | list[Any]) -> Iterator[str]:
-    """A mapping or list, neither empty, in block style."""
-    if isinstance(value, list):
-        for item in value:
-            yield from ("- " + line if first else "  " + line for first, line in _numbered(_value_lines(item)))
-        return
-    for name, item in value.items():
-        key = _scalar(name)
-        long = len(key) > _LONGEST_KEY
-        if long:
-            yield f"? {key}"
-        head = ":" if long else f"{key}:"
-        inner = list(_value_lines(item))
-        if isinstance(item, _Block) and item:
-            yield f"{head} |-"
-        elif len(inner) == 1 and not (isinstance(item, (dict, list)) and item):
-            yield f"{head} {inner[0]}"
-            continue
-        else:
-            yield head
-        yield from (f"  {line}" for line in inner)
+def _text_node(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    """Without quotes where YAML 1.2 reads text; PyYAML adds quotes where YAML 1.1 would not."""
+    style = "|" if isinstance(value, _Lines) and value else None if scalar(value) == value else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style)
 
 
-def _value_lines(value: Any) -> Iterator[str]:
-    if isinstance(value, _Block) and value:
-        yield from value.split("\n")
-    elif isinstance(value, (dict, list)) and value:
-        yield from _lines(value)
-    else:
-        yield "{}" if value == {} else "[]" if value == [] else _scalar(value)
+_Dumper.add_representer(str, _text_node)
+_Dumper.add_representer(_Lines, _text_node)
 
 
-def _numbered(lines: Iterator[str]) -> Iterator[tuple[bool, str]]:
-    return ((place == 0, line) for place, line in enumerate(lines))
-
-
-def _scalar(value: str | int | bool | None) -> str:
-    """As YAML has it: text without quotes where it could be nothing else, in double quotes with escapes otherwise."""
-    if not isinstance(value, str):
-        return {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value)
-    others = yaml.SafeLoader.yaml_implicit_resolvers.get(value[:1], [])  # what readers of YAML 1.1 take for a date, a number or `no`
-    if _PLAIN.fullmatch(value) and scalar(value) == value and not any(pattern.match(value) for _, pattern in others):
-        return value
-    return '"' + "".join(_quoted(ch) for ch in value) + '"'
-
-
-def _quoted(ch: str) -> str:
-    if ch in '"\\':
-        return "\\" + ch
-    return ch if ch.isprintable() else f"\\x{ord(ch):02x}" if ord(ch) < 0x100 else f"\\U{ord(ch):08x}"
+def _as_written(entry: Entry) -> dict[str, Any]:
+    written: dict[str, Any] = msgspec.to_builtins(entry)
+    del written["platform"]
+    written["outcomes"] = sorted(written["outcomes"], key=lambda result: int(result["seed"]))
+    for result in written["outcomes"]:
+        result["artifacts"] = dict(sorted(result["artifacts"].items()))
+        result["loss-curve"] = _Lines(result["loss-curve"])
+    return written | {name: dict(sorted(written[name].items())) for name in ("recipe-inputs", "platform-inputs", "outside")}

@@ -19,7 +19,7 @@ from repro_gate.data.declared import DataFinding, data_path
 from repro_gate.errors import Inconclusive, obeyed
 from repro_gate.files import scratch_folder
 from repro_gate.machine import read_machine
-from repro_gate.runs import arms
+from repro_gate.runs import arms, flags
 from repro_gate.runs.environment import thread_count
 from repro_gate.runs.interpreter import interpreter_facts
 from repro_gate.sandbox.identity import Isolation
@@ -141,10 +141,10 @@ def _flags(spec: Spec) -> dict[str, InputValue]:
 
     The hash seed follows the seed, which has an input of its own: only leaving it off is said here.
     """
-    allow = frozenset(item.flag for item in spec.determinism.allow)
+    allow = arms.allowed(spec)
     arm = arms.deterministic(0, allow, None)
     values = {**arm.flags, **arm.environment}
-    names = [*arms.IN_PROCESS, *arms.IN_ENVIRONMENT, *([arms.HASH_SEED] if arms.HASH_SEED in allow else [])]
+    names = [*flags.IN_PROCESS, *flags.IN_ENVIRONMENT, *([flags.HASH_SEED] if flags.HASH_SEED in allow else [])]
     return {f"flag/{name}": values.get(name) for name in names}
 
 

@@ -1,49 +1,66 @@
-"""What `repro.baseline.yml` holds and what the gate says about it, as data."""
+"""The format of `repro.baseline.yml`, declared once as types with bounds, and what the gate says of a run beside it, as data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, Any
 
-from repro_gate.baseline.config_hash import ChangedInput, Inputs
+import msgspec
+from msgspec import Meta
+
+from repro_gate.baseline.config_hash import ChangedInput
 from repro_gate.compare.model import Divergence
+from repro_gate.spec.errors import escaped
+from repro_gate.trace.format import MAX_STEP
 
 STATUSES = ("unchanged", "no-op", "changed", "drift", "new-platform")
 FILE_NAME = "repro.baseline.yml"
+MAX_CURVE = 100  # steps of a loss curve
+MAX_SEED = 2**32 - 1
+
+Digest = Annotated[str, Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
+Text = Annotated[str, Meta(max_length=4_096)]
+_Seed = Annotated[int, Meta(ge=0, le=MAX_SEED)]
+_Steps = Annotated[int, Meta(ge=0, le=MAX_STEP)]
+_Time = Annotated[str, Meta(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\Z")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """The bits that a deterministic run ended with. Digests are `sha256:` and 64 hex digits, None where nothing of the kind was recorded.
+class RecordedResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    """What a deterministic run with one seed ended with; None where nothing of the kind was recorded.
 
     `losses` digests the final losses of all processes, `weights` parameters and buffers, `optimizer` its state, each as last recorded;
-    `artifacts` digests each artifact's inputs by its name. `loss_curve` holds (step, loss as hex float) of the first process, at most 100
-    steps evenly spread with the last among them, to say how far losses changed. `steps` counts optimizer steps.
+    `artifacts` digests each artifact by its name. `loss_curve` says how far losses changed: lines of `STEP LOSS` of the first process, the
+    loss as the shortest decimal of the float that it is. `steps` counts optimizer steps.
     """
 
-    seed: int
-    steps: int
-    losses: str | None
-    weights: str | None
-    optimizer: str | None
-    artifacts: Mapping[str, str] = field(default_factory=dict)
-    loss_curve: tuple[tuple[int, str], ...] = ()
+    seed: _Seed
+    steps: _Steps
+    losses: Digest | None
+    weights: Digest | None
+    optimizer: Digest | None
+    artifacts: dict[Text, Digest]
+    loss_curve: Annotated[str, Meta(max_length=64 * MAX_CURVE)]
+
+    @property
+    def curve(self) -> dict[int, float]:
+        """Step -> loss."""
+        return {int(step): float(loss) for step, _, loss in (line.partition(" ") for line in self.loss_curve.splitlines())}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """What is recorded for one platform root. `outside` are facts that are no inputs (imported distributions, kernel, C library), by name:
-    what is looked at first where the same config hash gives other bits."""
+class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    """What is recorded for one platform, its root the entry's key in the file. `outcomes` holds one result for each seed, `outside` facts
+    that are no inputs (imported distributions, kernel, C library): what is looked at first where the same inputs give other bits."""
 
-    config_hash: str
-    recipe: str
-    platform: str
-    recipe_inputs: Inputs
-    platform_inputs: Inputs
-    outcomes: tuple[Outcome, ...]  # one for each seed
-    outside: Mapping[str, str]
-    recorded: str  # UTC, ISO 8601
-    tool_version: str
+    platform: Digest
+    config_hash: Digest
+    recipe: Digest
+    recorded: _Time  # UTC, ISO 8601
+    tool_version: Text
+    outcomes: Annotated[tuple[RecordedResult, ...], Meta(min_length=1)]
+    recipe_inputs: dict[Text, Any]
+    platform_inputs: dict[Text, Any]
+    outside: dict[Text, Text]
 
 
 @dataclass(frozen=True)
@@ -56,7 +73,7 @@ class Baseline:
 @dataclass(frozen=True, kw_only=True)
 class BaselineFinding:
     """This gate run compared with the baseline. `message` is one sentence; `changed_inputs` are inputs that differ, `outside` facts outside
-    the inputs that do (`name: before -> after`), `unlike` the parts of the outcome whose bits differ (`losses`, `artifact out/a.pt`).
+    the inputs that do (`name: before -> after`), `unlike` the parts of the result whose bits differ (`losses`, `artifact out/a.pt`).
     `loss_gap` is the largest |difference| of losses of one recorded step, None where no step can be compared with another."""
 
     status: str  # one of STATUSES
@@ -82,3 +99,10 @@ class AgainstFinding:
     changed_inputs: tuple[ChangedInput, ...] = ()
     first_divergence: Divergence | None = None
     loss_gap: float | None = None
+
+
+def problem_of(error: msgspec.ValidationError) -> tuple[str, str]:
+    """What is wrong, in one printable line, and where below the root (`.outcomes[0].seed`). A key in it may be untrusted."""
+    message, at, where = escaped(str(error)).rpartition(" - at `$")
+    message = message if at else where
+    return message[:1].lower() + message[1:200], where.rstrip("`") if at else ""

@@ -10,7 +10,8 @@ from repro_gate.checks.opened import in_workspace
 from repro_gate.compare.distances import Key, key_of
 from repro_gate.compare.model import Divergence
 from repro_gate.compare.traces import first_difference, processes
-from repro_gate.runs.arms import WARN_ONLY, moot, not_effective, wanted
+from repro_gate.runs.arms import not_effective, wanted
+from repro_gate.runs.flags import WARN_ONLY, moot
 from repro_gate.runs.launch import Run
 from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.model import Block, LoaderSeen, Trace

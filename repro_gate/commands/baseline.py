@@ -8,9 +8,9 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from repro_gate.baseline.drift import merge
 from repro_gate.baseline.file import dump_baseline, read_baseline
 from repro_gate.baseline.model import FILE_NAME, Baseline, Entry
+from repro_gate.baseline.record import merge
 from repro_gate.errors import GateError, held
 from repro_gate.gate.options import Options
 from repro_gate.gate.run import GateResult, gate

@@ -20,8 +20,8 @@ from repro_gate.report import wording
 from repro_gate.report.document import comparison_text, load
 from repro_gate.report.model import Report
 from repro_gate.report.schema import SCHEMA_ID
-from repro_gate.runs.artifacts import MAX_SECONDS, Interpreter, in_place, read
-from repro_gate.runs.series import as_divergence
+from repro_gate.runs.artifacts import in_place
+from repro_gate.runs.reading import MAX_SECONDS, Interpreter, as_divergence, read
 from repro_gate.sandbox.identity import Isolation
 from repro_gate.sandbox.secret_names import taken_out
 from repro_gate.trace.format import SUFFIX

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, hash_inputs
@@ -16,7 +16,8 @@ from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.data.declared import resolve_data
 from repro_gate.errors import UsageError, obeyed
 from repro_gate.escape import for_terminal
-from repro_gate.gate.evidence import IMAGE_VARIABLE, declared
+from repro_gate.gate.evidence import IMAGE_VARIABLE, verified
+from repro_gate.gate.resolve import resolve
 from repro_gate.install.install import environments_root, installed
 from repro_gate.report.document import validate
 from repro_gate.report.untrusted_json import read_json
@@ -32,19 +33,20 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
         return load_config_hash(path)
     if path.suffix in (".yml", ".yaml") and path.stem.endswith("baseline"):
         return _recorded(path)
-    spec = load_spec(path)
-    data = declared(spec, watch, os.environ, cached=cached)
-    for problem in data.problems:
+    found = resolve(load_spec(path))
+    for problem in found.problems:
         raise UsageError(f"{problem.where}: {problem.message}", remedy=problem.remedy)
+    spec = found.spec
+    data, _ = verified(spec, watch, os.environ, cached=cached)
     isolation, image = choose(os.environ), os.environ.get(IMAGE_VARIABLE) or None
     root, folder = inspect_checkout(spec.path.parent).root, spec.path.parent
     reach = [environments_root(os.environ, None, isolation)] if spec.env.install else []
     with (
-        confined(isolation, os.environ, root, resolve_data(data.items, folder), reach, tell=watch.said),
+        confined(isolation, os.environ, root, resolve_data(spec.data, folder), reach, tell=watch.said),
         installed(spec, root, os.environ, isolation, tell=watch.said) as outer,
         obeyed(),
     ):
-        return config_hash_of_spec(replace(spec, data=data.items), data.findings, outer, image, isolation)
+        return config_hash_of_spec(spec, data, outer, image, isolation)
 
 
 def load_config_hash(path: Path) -> ConfigHash:

@@ -14,33 +14,36 @@ from repro_gate.baseline.config_hash import RECIPE, ChangedInput, ConfigHash
 from repro_gate.baseline.model import AgainstFinding
 from repro_gate.checkout.git import GitFailed
 from repro_gate.checkout.inspection import Checkout
-from repro_gate.checkout.refs import commit_of, export, file_at
+from repro_gate.checkout.refs import commit_of, export
 from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.checks.interface import Evidence
 from repro_gate.checks.opened import imported_from_elsewhere, unsound
 from repro_gate.compare.model import Comparison
-from repro_gate.compare.traces import compare_runs
-from repro_gate.data.declarations import expand_items
 from repro_gate.data.declared import DataFinding, verify_data
+from repro_gate.data.formats import DataProblem
 from repro_gate.errors import GateError, UsageError
 from repro_gate.escape import listed
-from repro_gate.gate.config_hash import config_hash_of_series
+from repro_gate.gate.evidence import config_hash_of_runs
 from repro_gate.gate.options import Options
+from repro_gate.gate.resolve import CommitFiles
 from repro_gate.install.install import installed
 from repro_gate.report.wording import place_of
-from repro_gate.runs.series import Series
+from repro_gate.runs.order import pair
+from repro_gate.runs.progress import Watch
+from repro_gate.runs.results import Results
+from repro_gate.runs.series import run_series
 from repro_gate.spec.errors import escaped, shortened
-from repro_gate.spec.loader import MAX_BYTES, load_spec_bytes
 from repro_gate.spec.model import CostBudget, Spec
 
 
 @dataclass(frozen=True)
 class Other:
-    """The ref to be compared with: its commit, and its own spec (this checkout's where it has none)."""
+    """The ref to be compared with: its commit, its own spec (this checkout's where it has none), what is wrong with its declarations."""
 
     ref: str
     commit: str
     spec: Spec
+    problems: tuple[DataProblem, ...] = ()
 
 
 def other_ref(spec: Spec, checkout: Checkout, options: Options) -> Other | None:
@@ -55,55 +58,46 @@ def other_ref(spec: Spec, checkout: Checkout, options: Options) -> Other | None:
         raise UsageError(f"--against {ref}: {checkout.root} is not a git checkout", remedy="leave --against out")
     commit = commit_of(checkout.root, ref, "--against")
     name = os.path.relpath(os.path.realpath(spec.path), checkout.root)
-    raw = file_at(checkout.root, commit, name, MAX_BYTES)
-    theirs = spec
-    if raw is not None:
-        theirs = load_spec_bytes(raw, f"{commit[:12]}:{name}", spec.path, options.overrides, seed=options.seed, steps=options.steps)
+    found = CommitFiles(checkout.root, commit, name, spec.path, options).spec(overridden=True)
+    theirs, problems = (spec, ()) if found is None else (found.spec, found.problems)
     train = replace(theirs.train, timeout=spec.train.timeout, warmup=spec.train.warmup)
-    return Other(ref, commit, replace(theirs, train=train, capture=spec.capture, cost=CostBudget(measure=False)))
+    return Other(ref, commit, replace(theirs, train=train, capture=spec.capture, cost=CostBudget(measure=False)), problems)
 
 
 def compare_with_ref(
-    other: Other, checkout: Checkout, evidence: Evidence, here: Series, hashed: ConfigHash | None, options: Options
+    other: Other, evidence: Evidence, here: Results, hashed: ConfigHash | None, options: Options, watch: Watch
 ) -> AgainstFinding:
     """Run the ref's own training twice, and compare this gate run with it. Whatever goes wrong on the way is the finding."""
     try:
-        return _compared(other, checkout, evidence, here, hashed, options)
-    except _Undecided as why:
-        return AgainstFinding(ref=other.ref, commit=other.commit, status="inconclusive", message=str(why))
+        return _compared(other, evidence, here, hashed, options, watch)
+    except _Undecided as error:
+        why = str(error)
     except (GateError, GitFailed, OSError, ValueError) as error:
-        return AgainstFinding(ref=other.ref, commit=other.commit, status="inconclusive", message=f"its training could not be run: {error}")
+        why = f"its training could not be run: {error}"
+    return AgainstFinding(ref=other.ref, commit=other.commit, status="inconclusive", message=why)
 
 
 class _Undecided(Exception):
     """Nothing can be said, and why."""
 
 
-def _compared(
-    other: Other, checkout: Checkout, evidence: Evidence, here: Series, hashed: ConfigHash | None, options: Options
-) -> AgainstFinding:
-    own = here.comparisons.get(here.spec.random_state.seeds[0])
-    if own is None or not own.identical or hashed is None:
+def _compared(other: Other, evidence: Evidence, here: Results, hashed: ConfigHash | None, options: Options, watch: Watch) -> AgainstFinding:
+    if here.comparison is None or not here.comparison.identical or hashed is None:
         raise _Undecided("the runs of this checkout are not bitwise identical themselves, so they cannot be compared with another ref")
     if why := unsound(evidence, here.runs):
         raise _Undecided(why)
-    copy = export(checkout.root, other.commit, here.gate_folder.place / "against")
+    copy = export(evidence.root, other.commit, here.folder.path / "against")
     spec, data = _data_of(other, here.spec, copy)
     exported = replace(spec, path=copy.root / os.path.relpath(os.path.realpath(spec.path), copy.source))
-    with installed(
-        exported, copy.root, options.environment, options.isolation, cache_root=options.cache_root, tell=here.watch.said
-    ) as outer:
-        there = Series(
-            spec, replace(here.gate_folder, snapshot=copy, outer=outer), here.watch, fail_fast=False
-        )  # at the same paths as ours
-        there.run_pair("against-")
+    with installed(exported, copy.root, options.environment, options.isolation, cache_root=options.cache_root, tell=watch.said) as outer:
+        folder = replace(here.folder, snapshot=copy, outer=outer)  # at the same paths as ours
+        there = run_series(spec, folder, watch, pair(spec, spec.random_state.seeds[0], "against-"))
     _require_equal(there, other.ref)
     if why := unsound(evidence, there.runs):
         raise _Undecided(f"{other.ref}: {why}")
-    before = config_hash_of_series(replace(evidence, data=data), there)
+    before = config_hash_of_runs(replace(evidence, data=data), there)
     inputs = () if before is None else tuple(item for item in changed_inputs(before, hashed) if item.root == RECIPE)
-    differences, count = there.compare_artifacts_with(here)
-    finding = _finding(other, inputs, compare_runs(there.pair()[0].traces, here.pair()[0].traces, differences, count))
+    finding = _finding(other, inputs, there.compare_with(here))
     shared = imported_from_elsewhere(evidence, there.runs).ignored
     if not shared:
         return finding
@@ -114,13 +108,11 @@ def _compared(
 def _data_of(other: Other, own: Spec, copy: Snapshot) -> tuple[Spec, tuple[DataFinding, ...]]:
     """The ref's spec with the data to be linked, and all of its data as found: what git holds of it is the ref's own, in its copy; the rest
     is what lies on this machine. Raises _Undecided where either is not what the ref declares."""
-    folder = copy.root / os.path.relpath(os.path.realpath(own.path.parent), copy.source)
+    if other.problems:
+        raise _Undecided(f"{other.problems[0].where}: {other.problems[0].message}")
+    folder, items = copy.root / os.path.relpath(os.path.realpath(own.path.parent), copy.source), other.spec.data
     folder.mkdir(parents=True, exist_ok=True)
-    items, problems = expand_items(other.spec.data, folder, copy.root)
-    if problems:
-        raise _Undecided(f"{problems[0].where}: {problems[0].message}")
-    held = [not os.path.isabs(item.path) and os.path.lexists(folder / item.path) for item in items]
-    linked = tuple(item for item, there in zip(items, held, strict=True) if not there)
+    linked = tuple(item for item in items if os.path.isabs(item.path) or not os.path.lexists(folder / item.path))
     found = {item.path: item for item in verify_data([item for item in items if item not in linked], folder)}
     found |= {item.path: item for item in verify_data(linked, own.path.parent)}
     unlike = next((item for item in found.values() if item.actual is None or item.matches is False), None)
@@ -129,14 +121,13 @@ def _data_of(other: Other, own: Spec, copy: Snapshot) -> tuple[Spec, tuple[DataF
     return replace(other.spec, data=linked), tuple(found[item.path] for item in items)
 
 
-def _require_equal(there: Series, ref: str) -> None:
+def _require_equal(there: Results, ref: str) -> None:
     if there.interrupted:
         raise _Undecided(there.interrupted)
     bad = next((run for run in there.runs if not run.good), None)
     if bad is not None:
         raise _Undecided(f"{bad.plan.name}: {bad.problem}")
-    pair = there.comparisons.get(there.spec.random_state.seeds[0])
-    if pair is None or not pair.identical:
+    if there.comparison is None or not there.comparison.identical:
         raise _Undecided(f"two runs of {ref} are not bitwise identical, so a difference from it says nothing")
 
 

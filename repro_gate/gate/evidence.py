@@ -1,70 +1,115 @@
-"""What the checks may look at before any training has run, and `repro-gate check`, which looks at just that."""
+"""The evidence of a gate run: the checkout, declared data as found and this machine before any training (all that `repro-gate check` looks
+at); after it the runs, their config hash, and what a baseline records of them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import date
+from dataclasses import replace
+from datetime import date, datetime
 
+from repro_gate import __version__
+from repro_gate.baseline.config_hash import ConfigHash
+from repro_gate.baseline.inputs import config_hash_of
+from repro_gate.baseline.model import Entry
+from repro_gate.baseline.record import entry_of, outside_facts, result_of
 from repro_gate.checkout.contents import tracked_files
 from repro_gate.checkout.inspection import Checkout, inspect_checkout
 from repro_gate.checks import ALL, run_static
 from repro_gate.checks.interface import RUNS, CheckResult, Evidence
+from repro_gate.compare.traces import processes
 from repro_gate.data.cache import DataCache, default_cache_path
-from repro_gate.data.declarations import expand_items
 from repro_gate.data.declared import DataFinding, verify_data
 from repro_gate.data.formats import DataProblem
+from repro_gate.gate.resolve import resolve
 from repro_gate.machine import read_machine
+from repro_gate.runs.environment import thread_count
 from repro_gate.runs.progress import Watch
-from repro_gate.spec.model import DataItem, Spec
+from repro_gate.runs.results import Results, against_control
+from repro_gate.spec.model import Spec
 
 IMAGE_VARIABLE = "REPRO_GATE_IMAGE"  # set by the container action: the image that the gate and its training run in, by digest
 
 NEED_TRAINING = tuple(item.id for item in ALL if item.needs == RUNS)
 
 
-@dataclass(frozen=True)
-class Declared:
-    """Declared data as it was found: the items, with those that `.dvc` files and Croissant metadata stand for; what is wrong with these
-    files; one finding for each item; and why the cache was not used, where it was not."""
-
-    items: tuple[DataItem, ...]
-    problems: tuple[DataProblem, ...]
-    findings: tuple[DataFinding, ...]
-    notes: tuple[str, ...] = ()
-
-
-def gather(spec: Spec, checkout: Checkout, watch: Watch, environment: Mapping[str, str], *, cached: bool = True) -> Evidence:
-    """The evidence of the checkout: what git says, declared data hashed, this machine. Its `spec.data` is what the declarations name."""
-    data = declared(spec, watch, environment, cached=cached)
+def gather(
+    spec: Spec,
+    problems: tuple[DataProblem, ...],
+    checkout: Checkout,
+    watch: Watch,
+    environment: Mapping[str, str],
+    *,
+    cached: bool = True,
+) -> Evidence:
+    """What is known before any training, of a spec whose data is expanded; `problems` are those of the files that declare it."""
+    data, notes = verified(spec, watch, environment, cached=cached)
     return Evidence(
-        spec=replace(spec, data=data.items),
+        spec=spec,
         commit=checkout.commit,
         uncommitted=checkout.uncommitted,
         files=0,
-        data=data.findings,
-        data_problems=data.problems,
+        data=data,
+        data_problems=problems,
         checkout=checkout,
         tracked=tracked_files(checkout.root) if checkout.is_git else None,
         machine=read_machine(),
         running_image=environment.get(IMAGE_VARIABLE) or None,
-        notes=data.notes,
+        notes=notes,
     )
 
 
-def declared(spec: Spec, watch: Watch, environment: Mapping[str, str], *, cached: bool) -> Declared:
-    """Expand what is declared, and hash it: only what has changed since it was last hashed, where the cache may be used."""
+def verified(spec: Spec, watch: Watch, environment: Mapping[str, str], *, cached: bool) -> tuple[tuple[DataFinding, ...], tuple[str, ...]]:
+    """Declared data as found, hashed only where it has changed since, if the cache may be used; and why that was not used."""
     folder = spec.path.parent
-    items, problems = expand_items(spec.data, folder)
-    path = default_cache_path(environment) if cached and items else None
+    path = default_cache_path(environment) if cached and spec.data else None
     if path is None:
-        return Declared(items, problems, verify_data(items, folder, progress=watch.verifying))
+        return verify_data(spec.data, folder, progress=watch.verifying), ()
     with DataCache(path) as cache:
-        findings = verify_data(items, folder, progress=watch.verifying, cache=cache)
-    return Declared(items, problems, findings, tuple(cache.notes))
+        return verify_data(spec.data, folder, progress=watch.verifying, cache=cache), tuple(cache.notes)
 
 
 def check(spec: Spec, watch: Watch, *, cached: bool = True) -> tuple[CheckResult, ...]:
     """The results of the checks that need no training."""
-    return run_static(gather(spec, inspect_checkout(spec.path.parent), watch, os.environ, cached=cached), date.today())
+    found = resolve(spec)
+    return run_static(
+        gather(found.spec, found.problems, inspect_checkout(spec.path.parent), watch, os.environ, cached=cached), date.today()
+    )
+
+
+def with_runs(evidence: Evidence, results: Results) -> Evidence:
+    """The evidence with what the runs came to."""
+    return replace(
+        evidence,
+        files=results.folder.snapshot.files,
+        runs=results.runs,
+        pair=results.pair(),
+        control=results.control,
+        comparison=results.comparison,
+        control_comparison=against_control(results),
+        changed_data=results.changed_data,
+        gpu_processes=results.gpu_processes,
+    )
+
+
+def config_hash_of_runs(evidence: Evidence, results: Results) -> ConfigHash | None:
+    """The config hash of one series' runs, with its self-check; None where no deterministic run came to its end: the platform is not known.
+
+    Of `evidence` are declared data as found, this machine and the image, which every series of a gate run shares."""
+    facts = next((trace.facts for run in results.pair()[:1] for trace in processes(run.traces).values()), None)
+    if facts is None:
+        return None
+    given = {**facts, "threads": thread_count(results.folder.outer)}  # what the training's own code sets is part of its code
+    return config_hash_of(results.spec, results.folder.snapshot, evidence.data, given, evidence.machine, evidence.running_image)
+
+
+def entry_of_runs(results: Results, hashed: ConfigHash, machine: Mapping[str, str], now: datetime) -> Entry | None:
+    """What a baseline would record. None where any seed's two runs were not compared, or are not bitwise identical."""
+    seeds = results.spec.random_state.seeds
+    if not all(seed in results.comparisons and results.comparisons[seed].identical for seed in seeds):
+        return None
+    recorded = []
+    for run in (results.pair(seed)[0] for seed in seeds):
+        files = results.artifacts.get(run.plan.name, {})
+        recorded.append(result_of(run, dict(zip(files, results.reader.contents([*files.values()]), strict=True))))
+    return entry_of(hashed, recorded, outside_facts(results.pair()[0], machine), now.strftime("%Y-%m-%dT%H:%M:%SZ"), __version__)

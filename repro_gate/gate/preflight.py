@@ -74,15 +74,13 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One thing looked at. `ok` is None where it does not matter here or cannot be known; without what is `required` a gate run can only
-    fail."""
+class Problem:
+    """One thing that is not as it should be; where `required`, a gate run can only fail."""
 
     id: str  # `preflight/device`, `preflight/driver`, `preflight/shared-memory` or `preflight/runtime`
-    ok: bool | None
     required: bool
     message: str
-    remedy: str = ""
+    remedy: str
 
 
 def look(environment: Mapping[str, str], root: Path = Path("/")) -> Facts:
@@ -101,48 +99,45 @@ def look(environment: Mapping[str, str], root: Path = Path("/")) -> Facts:
     )
 
 
-def preflight(spec: Spec, environment: Mapping[str, str], facts: Facts) -> tuple[Finding, ...]:
-    """All four findings, the ones that end a gate run first. `environment` is the one that the gate was started in."""
-    seen = {**environment, **spec.train.env}
-    return (
+def preflight(spec: Spec, environment: Mapping[str, str], facts: Facts) -> tuple[Problem, ...]:
+    """All problems, the ones that end a gate run first. `environment` is the one that the gate was started in."""
+    needed = bool(facts.devices) or spec.hardware.device == "cuda"
+    found = (
         _runtime(spec, environment, facts),
-        _device(spec, seen, facts),
+        _device(spec, {**environment, **spec.train.env}, facts),
         _driver(spec, environment, facts),
-        _shared_memory(facts, needed=bool(facts.devices) or spec.hardware.device == "cuda"),
+        _shared_memory(facts) if needed else None,
     )
+    return tuple(item for item in found if item is not None)
 
 
-def require(findings: Sequence[Finding]) -> None:
-    """Raises Inconclusive with the first finding without which no run can succeed."""
-    for item in findings:
-        if item.required and item.ok is False:
+def require(problems: Sequence[Problem]) -> None:
+    """Raises Inconclusive with the first problem with which no run can succeed."""
+    for item in problems:
+        if item.required:
             raise Inconclusive(item.message, remedy=item.remedy, reason_id=item.id)
 
 
-def notes(findings: Sequence[Finding]) -> tuple[Reason, ...]:
+def notes(problems: Sequence[Problem]) -> tuple[Reason, ...]:
     """What is worth knowing though it ends nothing."""
-    return tuple(Reason(item.id, item.message, item.remedy) for item in findings if item.ok is False and not item.required)
+    return tuple(Reason(item.id, item.message, item.remedy) for item in problems if not item.required)
 
 
-def explains(tail: Sequence[str], facts: Facts) -> Finding | None:
-    """The finding on /dev/shm, where a run ended with a message that full shared memory causes and /dev/shm is small; else None."""
-    found = _shared_memory(facts, needed=True)
-    return found if found.ok is False and any(_SHM_CRASH.search(line) for line in tail) else None
+def explains(tail: Sequence[str], facts: Facts) -> Problem | None:
+    """The problem of /dev/shm, where a run ended with a message that full shared memory causes and /dev/shm is small; else None."""
+    return _shared_memory(facts) if any(_SHM_CRASH.search(line) for line in tail) else None
 
 
-def _runtime(spec: Spec, environment: Mapping[str, str], facts: Facts) -> Finding:
+def _runtime(spec: Spec, environment: Mapping[str, str], facts: Facts) -> Problem | None:
     """A container whose image asks for GPUs (NVIDIA_VISIBLE_DEVICES) and which got none was not started by NVIDIA's runtime."""
     asked = environment.get("NVIDIA_VISIBLE_DEVICES", "")
-    name = "preflight/runtime"
-    if facts.devices:
-        return Finding(name, True, False, f"GPUs are handed in: {', '.join(facts.devices)}")
-    if not facts.container or asked.lower() in _NO_GPUS or spec.hardware.device != "cuda":
-        return Finding(name, None, False, "nothing asks the container runtime for GPUs")
+    if facts.devices or not facts.container or asked.lower() in _NO_GPUS or spec.hardware.device != "cuda":
+        return None
     message = (
         "hardware.device: cuda is required, and this container shows no GPU though its image asks for them "
         f"(NVIDIA_VISIBLE_DEVICES={for_terminal(asked, 80)}): the container's runtime is not nvidia"
     )
-    return Finding(name, False, True, message, _hand_in(facts))
+    return Problem("preflight/runtime", True, message, _hand_in(facts))
 
 
 def _hand_in(facts: Facts) -> str:
@@ -150,28 +145,27 @@ def _hand_in(facts: Facts) -> str:
     return {"kubernetes": _POD, "podman": _PODMAN}.get(facts.container, _SET_RUNTIME + _OTHER_WAYS)
 
 
-def _device(spec: Spec, seen: Mapping[str, str], facts: Facts) -> Finding:
+def _device(spec: Spec, seen: Mapping[str, str], facts: Facts) -> Problem | None:
     """`seen` is what the training's process would find in its environment."""
     name, required = "preflight/device", spec.hardware.device == "cuda"
     if spec.hardware.device == "cpu" or not (required or facts.devices):
-        return Finding(name, None, False, "no GPU is required")
+        return None
     if not facts.devices:
         message, remedy = _absent(seen, facts)
-        return Finding(name, False, required, f"hardware.device: cuda is required, and this machine shows no GPU: {message}", remedy)
+        return Problem(name, required, f"hardware.device: cuda is required, and this machine shows no GPU: {message}", remedy)
     if facts.complaint:
         lost = required and bool(_DRIVER_IS_LOST.search(facts.complaint))
-        return Finding(name, False, lost, f"nvidia-smi fails: {for_terminal(facts.complaint, 300)}", _answer(facts.complaint))
-    visible = _visible(seen, facts)
-    if visible == 0 and not required and "CUDA_VISIBLE_DEVICES" in spec.train.env:
-        return Finding(name, None, False, "the spec itself hides the GPUs")
+        return Problem(name, lost, f"nvidia-smi fails: {for_terminal(facts.complaint, 300)}", _answer(facts.complaint))
+    visible, wanted = _visible(seen, facts), spec.hardware.gpus
     if visible == 0:
+        if not required and "CUDA_VISIBLE_DEVICES" in spec.train.env:  # the spec itself hides them
+            return None
         message = f"CUDA_VISIBLE_DEVICES is {for_terminal(seen['CUDA_VISIBLE_DEVICES'], 80)!r}, which hides every GPU"
-        return Finding(name, False, required, message, 'take it out of the job\'s `env:` and of train.env, or name GPUs: `"0"`')
-    wanted = spec.hardware.gpus
+        return Problem(name, required, message, 'take it out of the job\'s `env:` and of train.env, or name GPUs: `"0"`')
     if wanted is not None and visible is not None and visible < wanted:
         remedy = f"take a runner with {wanted} GPUs, name them all in CUDA_VISIBLE_DEVICES, or correct hardware.gpus"
-        return Finding(name, False, required, f"hardware.gpus: {wanted} are required, and {visible} can be seen", remedy)
-    return Finding(name, True, required, f"GPUs can be seen: {', '.join(facts.devices)}")
+        return Problem(name, required, f"hardware.gpus: {wanted} are required, and {visible} can be seen", remedy)
+    return None
 
 
 def _absent(seen: Mapping[str, str], facts: Facts) -> tuple[str, str]:
@@ -209,39 +203,31 @@ def _visible(seen: Mapping[str, str], facts: Facts) -> int | None:
     return 0 if valid == 0 else None if files is None else min(files, valid)
 
 
-def _driver(spec: Spec, environment: Mapping[str, str], facts: Facts) -> Finding:
+def _driver(spec: Spec, environment: Mapping[str, str], facts: Facts) -> Problem | None:
     """The driver against the CUDA that the image's torch was built for. What `env.install` brings may be built for another one."""
-    name, cuda = "preflight/driver", environment.get(CUDA_VARIABLE, "")
+    cuda = environment.get(CUDA_VARIABLE, "")
     major = int(cuda.partition(".")[0]) if re.fullmatch(r"\d{1,3}(\.\d{1,3}){0,2}", cuda) else 0
     oldest, found = OLDEST_DRIVER.get(major), _numbers(facts.driver)
-    if spec.hardware.device == "cpu" or oldest is None or not found or "dxg" in facts.devices:
-        return Finding(name, None, False, "nothing is known that the driver could be compared with")
-    if found >= oldest:
-        return Finding(name, True, False, f"driver {facts.driver} is new enough for CUDA {cuda}")
-    if facts.compatible:
-        return Finding(name, None, False, f"driver {facts.driver} is older than CUDA {cuda} asks for; libraries for that are installed")
+    if spec.hardware.device == "cpu" or oldest is None or not found or "dxg" in facts.devices or found >= oldest or facts.compatible:
+        return None
     wanted = ".".join(f"{number:02d}" for number in oldest)
     older = max((version for version, first in OLDEST_DRIVER.items() if first <= found), default=None)
     other = "" if older is None else f", or use an image whose torch is built for CUDA {older} (its tag says so)"
     message = f"the driver is {facts.driver}, and torch of this image is built for CUDA {cuda}, which needs {wanted} or newer"
     required = spec.hardware.device == "cuda" and not spec.env.install
-    return Finding(name, False, required, message, f"update the NVIDIA driver of the host to {wanted} or newer{other}")
+    return Problem("preflight/driver", required, message, f"update the NVIDIA driver of the host to {wanted} or newer{other}")
 
 
-def _shared_memory(facts: Facts, *, needed: bool) -> Finding:
+def _shared_memory(facts: Facts) -> Problem | None:
     """Too little is never the end: a training without DataLoader workers needs none."""
     name, total, free = "preflight/shared-memory", facts.shm_total, facts.shm_free
-    if total is None or free is None:
-        return Finding(name, None, False, "there is no /dev/shm")
-    if total >= SHM_WANTED and free >= SHM_FREE:
-        return Finding(name, True, False, f"{_SHM} has {total // MIB} MiB")
-    if not needed:
-        return Finding(name, None, False, f"{_SHM} has {total // MIB} MiB, {free // MIB} MiB free")
+    if total is None or free is None or (total >= SHM_WANTED and free >= SHM_FREE):
+        return None
     if total < SHM_WANTED:
         message = f"{_SHM} has {total // MIB} MiB; DataLoader workers pass batches through it and end with a bus error where it is full"
-        return Finding(name, False, False, message, _SHM_REMEDY.get(facts.container, _SHM_REMEDY["docker"]))
+        return Problem(name, False, message, _SHM_REMEDY.get(facts.container, _SHM_REMEDY["docker"]))
     message = f"{_SHM} has {free // MIB} MiB free of {total // MIB}; DataLoader workers pass batches through it"
-    return Finding(name, False, False, message, "see what fills it (`ls -l /dev/shm`), and remove what no process uses any more")
+    return Problem(name, False, message, "see what fills it (`ls -l /dev/shm`), and remove what no process uses any more")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -1,136 +1,139 @@
-"""From the runs of a gate run and what was found in them to the Report: calls the analysis, the checks and the verdict."""
+"""Makes the Report of a gate run from its evidence and results: runs the checks, measures the cost, asks for the verdict."""
 
 from __future__ import annotations
 
 import math
 import os
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 
 from repro_gate import __version__
 from repro_gate.baseline.config_hash import ConfigHash
-from repro_gate.baseline.model import AgainstFinding, BaselineFinding, Entry
+from repro_gate.baseline.model import AgainstFinding, Entry
+from repro_gate.baseline.status import compare_entry
 from repro_gate.checks import run_checks
-from repro_gate.checks.interface import CheckResult, Evidence
+from repro_gate.checks.interface import Evidence
 from repro_gate.compare.cost import measure_cost
 from repro_gate.compare.distances import losses_of
 from repro_gate.compare.fingerprint import fingerprint
-from repro_gate.compare.model import Cost
-from repro_gate.compare.noise_floor import noise_floor
 from repro_gate.compare.traces import processes
 from repro_gate.gate.base_policy import EffectivePolicy
-from repro_gate.gate.config_hash import compare_entry, unproven
 from repro_gate.gate.options import Options
 from repro_gate.gate.verdict import Findings, decide
-from repro_gate.report.model import Reason, Report, RunSummary, SeedResult, Subject
+from repro_gate.report.model import BaseFinding, Reason, Report, RunSummary, SeedResult, Subject
 from repro_gate.runs.launch import Run
-from repro_gate.runs.series import Series
+from repro_gate.runs.results import Results
 from repro_gate.sandbox.selection import SAME_USER_REMEDY
-from repro_gate.spec.model import Spec
+
+_NOT_COMPARED = (
+    "cannot compare this gate run with the baseline: its runs were not compared, are not bitwise identical, or did not train the "
+    "checkout's code"
+)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Found:
-    """What the report is made of, besides the series."""
+def findings_of(
+    options: Options,
+    evidence: Evidence,
+    results: Results,
+    *,
+    policy: EffectivePolicy,
+    hashed: ConfigHash | None,
+    entry: Entry | None,
+    against: AgainstFinding | None,
+) -> Findings:
+    """What the verdict rests on. `entry` is what a baseline would record. What was recorded before does not judge what is to be recorded
+    now."""
+    pairs = results.cost_pairs()
+    compared = None if policy.baseline is None or entry is None else compare_entry(policy.baseline, entry)
+    return Findings(
+        spec=results.spec,
+        comparisons=tuple(SeedResult(seed, comparison) for seed, comparison in results.comparisons.items()),
+        runs=results.runs,
+        checklist=run_checks(evidence, date.today()),
+        cost=measure_cost(pairs, results.spec.train.warmup) if pairs else None,
+        artifact_notes=results.artifact_notes,
+        interrupted=results.interrupted,
+        stopped_early=results.stopped_early,
+        baseline=compared,
+        recording=options.locking,
+        against=against,
+        not_compared=_NOT_COMPARED if policy.baseline is not None and entry is None and not options.locking else "",
+        unproven=_unproven(hashed),
+        unrecorded=results.unrecorded,
+        remarks=(*policy.notes, *evidence.notes, *results.notes),
+    )
 
-    judged: EffectivePolicy
-    evidence: Evidence
-    hashed: ConfigHash | None
-    entry: Entry | None
-    against: AgainstFinding | None
-    before: tuple[Reason, ...] = ()  # what the preflight saw that is worth knowing
 
-
-def make_report(options: Options, series: Series, found: Found, started: datetime, seconds: float) -> Report:
-    """The whole report of one gate run. `seconds` is how long it took."""
-    evidence, spec = found.evidence, found.evidence.spec
-    comparisons = tuple(SeedResult(seed, comparison) for seed, comparison in series.comparisons.items())
-    checklist = run_checks(evidence, date.today())
-    pairs = series.cost_pairs()
-    cost = measure_cost(pairs, spec.train.warmup) if pairs else None
-    defaults = series.default_pair()
-    held = None if found.judged.baseline is None or found.entry is None else compare_entry(found.judged.baseline, found.entry)
-    verdict, reasons, notes = decide(_findings(options, series, found, checklist, cost, held))
-    weaker = tuple(Reason("isolation/same-user", note, SAME_USER_REMEDY) for note in options.isolation.notes)
-    first = next(iter(series.pair()), None)
+def make_report(
+    options: Options,
+    evidence: Evidence,
+    results: Results,
+    findings: Findings,
+    *,
+    hashed: ConfigHash | None,
+    base: BaseFinding | None,
+    before: tuple[Reason, ...],
+    started: datetime,
+    seconds: float,
+) -> Report:
+    """The whole report of one gate run. `before` is what the preflight saw that is worth knowing; `seconds` is how long it took."""
+    verdict, reasons, notes = decide(findings)
+    first = next(iter(results.pair()), None)
     report = Report(
         verdict=verdict,
         tool_version=__version__,
         started=started.strftime("%Y-%m-%dT%H:%M:%SZ"),
         seconds=round(seconds, 3),
-        subject=_subject(spec, options, evidence, series.runs),
+        subject=_subject(options, evidence),
         reasons=reasons,
-        notes=(*notes, *found.before, *weaker),
-        comparisons=comparisons,
+        notes=(*notes, *before, *(Reason("isolation/same-user", note, SAME_USER_REMEDY) for note in options.isolation.notes)),
+        comparisons=findings.comparisons,
         settings=_settings(first),
         non_finite=_non_finite(first),
-        noise_floor=series.floor or (noise_floor(*defaults) if defaults else None),
-        cost=cost,
-        cost_budget_pct=spec.cost.max_percent,
-        checklist=checklist,
-        runs=tuple(_summary(run, series.artifact_counts.get(run.plan.name, 0)) for run in series.runs),
+        noise_floor=results.floor,
+        cost=findings.cost,
+        cost_budget_pct=results.spec.cost.max_percent,
+        checklist=findings.checklist,
+        runs=tuple(_summary(run, len(results.artifacts.get(run.plan.name, ()))) for run in results.runs),
         fingerprint=fingerprint(first.traces, first.plan.arm.seed, _unsteady(evidence)) if first else None,
-        tolerance=spec.determinism.tolerance,
-        config_hash=found.hashed,
-        baseline=held,
-        against=found.against,
-        base=found.judged.base,
+        tolerance=results.spec.determinism.tolerance,
+        config_hash=hashed,
+        baseline=findings.baseline,
+        against=findings.against,
+        base=base,
     )
     return replace(report, reproduce=_reproduce(options, report))
 
 
-def _findings(
-    options: Options, series: Series, found: Found, checklist: tuple[CheckResult, ...], cost: Cost | None, held: BaselineFinding | None
-) -> Findings:
-    """What the verdict is made of. What was recorded before does not judge what is to be recorded now."""
-    return Findings(
-        spec=found.evidence.spec,
-        comparisons=tuple(SeedResult(seed, comparison) for seed, comparison in series.comparisons.items()),
-        runs=tuple(series.runs),
-        checklist=checklist,
-        cost=cost,
-        artifact_notes=series.artifact_notes,
-        interrupted=series.interrupted,
-        stopped_early=series.stopped_early,
-        baseline=None if options.locking else held,
-        against=found.against,
-        not_compared="" if options.locking else _not_held(found),
-        unproven=unproven(found.hashed),
-        unrecorded=series.unrecorded,
-        remarks=(*found.judged.notes, *found.evidence.notes, *series.notes),
-    )
-
-
-def _not_held(found: Found) -> str:
-    """Why the baseline says nothing, where there is one."""
-    if found.judged.baseline is None or found.entry is not None:
+def _unproven(hashed: ConfigHash | None) -> str:
+    """Why a config hash does not stand for its inputs; empty where it does, or where there is none."""
+    check = None if hashed is None else hashed.self_check
+    if check is None or check.complete:
         return ""
-    why = "its runs were not compared, are not bitwise identical, or did not train the checkout's code"
-    return f"cannot compare this gate run with the baseline: {why}"
+    again = "" if check.stable else ", and hashing twice gave two hashes"
+    return f"internal error: {check.inputs - check.covered} of {check.inputs} inputs do not affect the config hash{again}"
 
 
-def _subject(spec: Spec, options: Options, evidence: Evidence, runs: Sequence[Run]) -> Subject:
-    facts = next((trace.facts for run in runs for trace in run.traces if trace.trained), {})
-    shown = {name: value for name, value in facts.items() if name not in ("process", "interpreter")}
-    command = spec.train.run if spec.train.run is not None else "(inline snippet)"
+def _subject(options: Options, evidence: Evidence) -> Subject:
+    spec = evidence.spec
+    facts = next((trace.facts for _, trace in evidence.trained), {})
     return Subject(
-        spec=_spec_path(spec, options, evidence),
-        command=command.strip(),
+        spec=_spec_path(options, evidence),
+        command=(spec.train.run if spec.train.run is not None else "(inline snippet)").strip(),
         commit=evidence.commit,
         uncommitted=evidence.uncommitted,
         seeds=spec.random_state.seeds,
-        versions=shown,
+        versions={name: value for name, value in facts.items() if name not in ("process", "interpreter")},
         isolation=options.isolation.level,
     )
 
 
-def _spec_path(spec: Spec, options: Options, evidence: Evidence) -> str:
+def _spec_path(options: Options, evidence: Evidence) -> str:
     """The spec's path in the checkout, with `/` between its parts: the same however it was named. As given where there is no checkout."""
     root = None if evidence.checkout is None else evidence.checkout.root
-    path = os.path.realpath(spec.path)
+    path = os.path.realpath(evidence.spec.path)
     return options.spec_as_given if root is None or not Path(path).is_relative_to(root) else Path(path).relative_to(root).as_posix()
 
 

@@ -6,7 +6,7 @@ said.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from repro_gate._version import DOCS_URL
@@ -18,9 +18,9 @@ from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import outside_tolerance
 from repro_gate.report.model import Reason, SeedResult
 from repro_gate.report.wording import place_of
-from repro_gate.runs.arms import FILL
+from repro_gate.runs.ending import last_exception
+from repro_gate.runs.flags import FILL
 from repro_gate.runs.launch import Run
-from repro_gate.runs.raised import raised
 from repro_gate.spec.model import Spec
 
 _OF_ALL_RUNS = ("steps", "whole-run")  # notes of the probe that say the same of every run
@@ -41,6 +41,7 @@ class Findings:
     interrupted: str = ""
     stopped_early: bool = False  # --fail-fast ended the series at a divergence
     baseline: BaselineFinding | None = None
+    recording: bool = False  # this gate run is to be recorded, so what was recorded before does not judge it
     against: AgainstFinding | None = None
     not_compared: str = ""  # why a baseline that is there says nothing about this gate run
     unproven: str = ""  # why the config hash does not stand for its inputs, where it does not
@@ -61,7 +62,7 @@ def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, .
     open_questions = [*_inconclusive(findings), *(item for item in failed if item.id == REQUIRED_DEVICE)]
     if findings.runs and not open_questions and not findings.stopped_early:
         failing += _uncovered(findings.checklist)
-    notes = _notes(findings)
+    notes = tuple(dict.fromkeys(_notes(findings)))
     if failing:
         return "fail", (*failing, *open_questions), notes
     if open_questions:
@@ -69,43 +70,31 @@ def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, .
     return "pass", (), notes
 
 
-def _diverged(findings: Findings) -> list[Reason]:
-    reasons = []
+def _diverged(findings: Findings) -> Iterator[Reason]:
     tolerance, off = findings.spec.determinism.tolerance, findings.spec.determinism.allow
     flags = "all determinism flags on" + (f" but {', '.join(item.flag for item in off)}" if off else "")
     for item in findings.comparisons:
         first = item.comparison.first_divergence
-        if first is None:
-            continue
-        if tolerance is None:
-            reasons.append(
-                Reason(
-                    "determinism/diverged",
-                    f"two runs with seed {item.seed} and {flags} diverge {place_of(first, item.comparison.steps)}",
-                    f"look for an unseeded random source or a nondeterministic op there ({DOCS_URL}/causes.md)",
-                )
-            )
-        else:
-            reasons += [
-                Reason(
-                    "determinism/outside-tolerance",
-                    f"seed {item.seed}: {sentence}",
-                    "lower the difference, or raise the tolerance with a reason",
-                )
-                for sentence in outside_tolerance(item.comparison, tolerance)
-            ]
-    return reasons
+        if first is not None and tolerance is None:
+            message = f"two runs with seed {item.seed} and {flags} diverge {place_of(first, item.comparison.steps)}"
+            remedy = f"look for an unseeded random source or a nondeterministic op there ({DOCS_URL}/causes.md)"
+            yield Reason("determinism/diverged", message, remedy)
+        elif first is not None and tolerance is not None:
+            for sentence in outside_tolerance(item.comparison, tolerance):
+                remedy = "lower the difference, or raise the tolerance with a reason"
+                yield Reason("determinism/outside-tolerance", f"seed {item.seed}: {sentence}", remedy)
 
 
-def _nonfinite(findings: Findings) -> list[Reason]:
+def _nonfinite(findings: Findings) -> Iterator[Reason]:
     """Numbers that were never finite repeat whatever the training does: such a run shows nothing."""
     if findings.spec.determinism.allow_nonfinite:
-        return []
+        return
     runs = [run for run in findings.runs if run.good and run.plan.arm.name == "deterministic"]
     default = next((run.traces for run in findings.runs if run.good and run.plan.arm.name == "default"), None)
     found = (sentence for run in runs for sentence in nonfinite(run.traces, default, bool(run.plan.arm.flags.get(FILL))))
     remedy = "initialize what is named (torch.empty only reserves memory), or allow it: `determinism: {allow-nonfinite: true}`"
-    return [Reason("determinism/nonfinite", sentence, remedy) for sentence in dict.fromkeys(found)]
+    for sentence in dict.fromkeys(found):
+        yield Reason("determinism/nonfinite", sentence, remedy)
 
 
 def _failed_checks(checklist: Sequence[CheckResult]) -> list[Reason]:
@@ -116,36 +105,31 @@ def _failed_checks(checklist: Sequence[CheckResult]) -> list[Reason]:
     ]
 
 
-def _over_budget(findings: Findings) -> list[Reason]:
+def _over_budget(findings: Findings) -> Iterator[Reason]:
     cost, most = findings.cost, findings.spec.cost.max_percent
-    if cost is None or most is None or cost.ci95[0] <= most:
-        return []
-    return [
-        Reason(
-            "cost/over-budget",
-            f"determinism costs {cost.determinism_cost_pct:+.1f} % (95 % interval {cost.ci95[0]:+.1f} … {cost.ci95[1]:+.1f} %), "
-            f"{most:g} % is allowed",
-            "find the flag that costs most (often fill_uninitialized_memory) and allow it with a reason, or raise cost.max-percent",
-        )
-    ]
+    if cost is not None and most is not None and cost.ci95[0] > most:
+        low, high = cost.ci95
+        message = f"determinism costs {cost.determinism_cost_pct:+.1f} % (95 % interval {low:+.1f} … {high:+.1f} %), {most:g} % is allowed"
+        remedy = "find the flag that costs most (often fill_uninitialized_memory) and allow it with a reason, or raise cost.max-percent"
+        yield Reason("cost/over-budget", message, remedy)
 
 
-def _changed(findings: Findings) -> list[Reason]:
-    """What a result that is not the recorded one, or not the other ref's, is worth."""
-    reasons = []
+def _changed(findings: Findings) -> Iterator[Reason]:
+    """Where a result is not the recorded one, or not the other ref's."""
     baseline, against, strict = findings.baseline, findings.against, findings.spec.baseline.on_change == "fail"
-    if baseline is not None and (baseline.status == "drift" or (strict and (baseline.status == "changed" or baseline.unknown_recipe))):
-        reasons.append(Reason(f"baseline/{baseline.status}", baseline.message, baseline.remedy))
+    if baseline is not None and not findings.recording:
+        differs = baseline.status == "changed" or baseline.unknown_recipe
+        if baseline.status == "drift" or (strict and differs):
+            yield Reason(f"baseline/{baseline.status}", baseline.message, baseline.remedy)
     if against is not None and against.status == "changed" and strict:
-        reasons.append(Reason("against/changed", against.message, "make the change a no-op, or leave `baseline.on-change` at `notice`"))
-    return reasons
+        yield Reason("against/changed", against.message, "make the change a no-op, or leave `baseline.on-change` at `notice`")
 
 
 def _inconclusive(findings: Findings) -> list[Reason]:
     reasons = [Reason("run/interrupted", findings.interrupted, "run the gate again")] if findings.interrupted else []
     reasons += _not_answered(findings)
     reasons += [
-        Reason(run.reason_id, f"run {run.plan.name}: {run.problem}{_raised(run)}", run.remedy)
+        Reason(run.reason_id, f"run {run.plan.name}: {run.problem}{_exception(run)}", run.remedy)
         for run in findings.runs
         if not run.good and run.reason_id != "run/ended-early"
     ]
@@ -155,109 +139,70 @@ def _inconclusive(findings: Findings) -> list[Reason]:
     budget = findings.spec.cost
     wanted = budget.measure and budget.max_percent is not None and not findings.stopped_early
     if not reasons and findings.runs and wanted and findings.cost is None:
-        reasons.append(
-            Reason(
-                "cost/not-measured",
-                "cost.max-percent is set, and the cost could not be measured: each run needs 3 steps after its warm-up",
-                "raise train.steps or lower train.warmup",
-            )
-        )
-    reasons += [
-        Reason("artifact/missing", note, "correct capture.artifacts, or leave train.steps out where the file is written at the end")
-        for note in findings.artifact_notes
-    ]
-    return reasons
+        message = "cost.max-percent is set, and the cost could not be measured: each run needs 3 steps after its warm-up"
+        reasons.append(Reason("cost/not-measured", message, "raise train.steps or lower train.warmup"))
+    remedy = "correct capture.artifacts, or leave train.steps out where the file is written at the end"
+    return [*reasons, *(Reason("artifact/missing", note, remedy) for note in findings.artifact_notes)]
 
 
-def _raised(run: Run) -> str:
-    text = raised(run.ended.tail) if run.outcome == "crashed" else ""
+def _exception(run: Run) -> str:
+    text = last_exception(run.ended.tail) if run.outcome == "crashed" else ""
     return f": {text}" if text else ""
 
 
-def _not_answered(findings: Findings) -> list[Reason]:
+def _not_answered(findings: Findings) -> Iterator[Reason]:
     """What was asked about the baseline, the config hash or another ref, and could not be answered."""
-    reasons = []
-    diverged = bool(_diverged(findings))
+    diverged, against = any(True for _ in _diverged(findings)), findings.against
     if findings.not_compared and findings.spec.baseline.on_change == "fail" and not diverged:
-        reasons.append(
-            Reason(
-                "baseline/not-compared",
-                findings.not_compared,
-                "let the baseline compare bitwise identical runs, or leave `baseline.on-change` at `notice`",
-            )
-        )
+        remedy = "let the baseline compare bitwise identical runs, or leave `baseline.on-change` at `notice`"
+        yield Reason("baseline/not-compared", findings.not_compared, remedy)
     if findings.unproven:
-        reasons.append(Reason("config-hash/unproven", findings.unproven, "please report it: this is a bug of the gate"))
-    if findings.against is not None and findings.against.status == "inconclusive" and not diverged:
-        message = f"--against {findings.against.ref}: {findings.against.message}"
-        reasons.append(Reason("against/inconclusive", message, "that ref's own runs must be reproducible first; or drop --against"))
-    return reasons
+        yield Reason("config-hash/unproven", findings.unproven, "please report it: this is a bug of the gate")
+    if against is not None and against.status == "inconclusive" and not diverged:
+        remedy = "that ref's own runs must be reproducible first; or drop --against"
+        yield Reason("against/inconclusive", f"--against {against.ref}: {against.message}", remedy)
 
 
-def _nothing_compared(findings: Findings) -> list[Reason]:
+def _nothing_compared(findings: Findings) -> Iterator[Reason]:
     empty = [
         item for item in findings.comparisons if not any(tally.tensors for kind, tally in item.comparison.by_kind.items() if kind != "rng")
     ]
-    if not empty or not all(item.comparison.identical for item in empty):
-        return []
-    return [
-        Reason(
-            "run/nothing-compared",
-            "the runs recorded nothing but generator states",
-            "record what is to be the same: repro_gate.record(name, value)",
-        )
-    ]
+    if empty and all(item.comparison.identical for item in empty):
+        remedy = "record what is to be the same: repro_gate.record(name, value)"
+        yield Reason("run/nothing-compared", "the runs recorded nothing but generator states", remedy)
 
 
-def _uncovered(checklist: Sequence[CheckResult]) -> list[Reason]:
+def _uncovered(checklist: Sequence[CheckResult]) -> Iterator[Reason]:
     failed = {item.category for item in checklist if item.status == "fail"}
-    return [
-        Reason(
-            "checklist/uncovered",
-            f"category {category} has no passing check; each needs at least one",
-            "the checklist says what each of its checks needs",
-        )
-        for category in uncovered(checklist)
-        if category not in failed
-    ]
+    for category in uncovered(checklist):
+        if category not in failed:
+            message = f"category {category} has no passing check; each needs at least one"
+            yield Reason("checklist/uncovered", message, "the checklist says what each of its checks needs")
 
 
-def _notes(findings: Findings) -> tuple[Reason, ...]:
-    notes: dict[Reason, None] = {Reason("gate/remark", note): None for note in findings.remarks}
-    if findings.not_compared and findings.spec.baseline.on_change != "fail":
-        notes[Reason("baseline/not-compared", findings.not_compared)] = None
-    notes |= {Reason(name, message, remedy): None for name, (message, remedy) in findings.unrecorded.items()}
+def _notes(findings: Findings) -> Iterator[Reason]:
+    spec = findings.spec
+    yield from (Reason("gate/remark", note) for note in findings.remarks)
+    if findings.not_compared and spec.baseline.on_change != "fail":
+        yield Reason("baseline/not-compared", findings.not_compared)
+    yield from (Reason(name, message, remedy) for name, (message, remedy) in findings.unrecorded.items())
     for run in findings.runs:
         if run.ended.left_running:
-            notes[Reason("run/left-running", f"run {run.plan.name} left {run.ended.left_running} processes running; they were ended")] = (
-                None
-            )
-        for trace in run.traces:
-            for identifier, message in trace.notes:
-                about = "" if identifier in _OF_ALL_RUNS else f"run {run.plan.name}: "
-                notes[Reason(f"probe/{identifier}", about + message)] = None
-    tolerance = findings.spec.determinism.tolerance
+            yield Reason("run/left-running", f"run {run.plan.name} left {run.ended.left_running} processes running; they were ended")
+        for identifier, message in (note for trace in run.traces for note in trace.notes):
+            about = "" if identifier in _OF_ALL_RUNS else f"run {run.plan.name}: "
+            yield Reason(f"probe/{identifier}", about + message)
+    tolerance = spec.determinism.tolerance
     for item in findings.comparisons:
         if tolerance is not None and not item.comparison.identical and not outside_tolerance(item.comparison, tolerance):
-            notes[
-                Reason(
-                    "determinism/within-tolerance",
-                    f"seed {item.seed}: the runs are not bitwise identical, but within the tolerance "
-                    f"(loss {tolerance.loss:g}, weights {tolerance.weights:g})",
-                )
-            ] = None
+            within = f"within the tolerance (loss {tolerance.loss:g}, weights {tolerance.weights:g})"
+            yield Reason("determinism/within-tolerance", f"seed {item.seed}: the runs are not bitwise identical, but {within}")
     if findings.stopped_early:
-        notes[
-            Reason("run/fail-fast", "the runs after the divergence were left out (--fail-fast): noise floor and cost were not measured")
-        ] = None
-    budget, quiet = findings.spec.cost, findings.stopped_early or findings.interrupted
-    if findings.cost is None and budget.measure and budget.max_percent is None and not quiet and all(run.good for run in findings.runs):
-        notes[
-            Reason(
-                "cost/not-measured",
-                f"the cost was not measured: each run needs 3 steps after the {findings.spec.train.warmup} of its warm-up",
-            )
-        ] = None
-    for flag in findings.spec.determinism.allow:
-        notes[Reason("determinism/flag-allowed", f"{flag.flag} is left off: {flag.reason}")] = None
-    return tuple(notes)
+        message = "the runs after the divergence were left out (--fail-fast): noise floor and cost were not measured"
+        yield Reason("run/fail-fast", message)
+    quiet = findings.stopped_early or findings.interrupted or spec.cost.max_percent is not None or not spec.cost.measure
+    if findings.cost is None and not quiet and all(run.good for run in findings.runs):
+        message = f"the cost was not measured: each run needs 3 steps after the {spec.train.warmup} of its warm-up"
+        yield Reason("cost/not-measured", message)
+    for flag in spec.determinism.allow:
+        yield Reason("determinism/flag-allowed", f"{flag.flag} is left off: {flag.reason}")

@@ -29,8 +29,8 @@ from repro_gate.install.requirements import MAX_BYTES, LockfileError
 from repro_gate.install.uv import NoWheel, holds_credentials, install_command, pip_settings, run, uv_environment
 from repro_gate.runs.interpreter import training_interpreter
 from repro_gate.sandbox.identity import Isolation
-from repro_gate.sandbox.ownership import give
-from repro_gate.sandbox.permissions import closed_to
+from repro_gate.sandbox.ownership import chown_to_training
+from repro_gate.sandbox.unreadable import barrier_to
 from repro_gate.spec.model import Spec
 
 SYSTEM_CACHE = Path("/var/cache/repro-gate")
@@ -129,7 +129,7 @@ def environments_root(environment: Mapping[str, str], cache_root: Path | None, i
         raise _unusable(f"{folder} cannot be made: {error.strerror or error}") from None
     if not stat.S_ISDIR(status.st_mode) or status.st_uid not in (os.geteuid(), 0) or status.st_mode & _OTHERS_WRITE:
         raise _unusable(f"{folder} belongs to user {status.st_uid} with mode {stat.S_IMODE(status.st_mode):04o}, so others may write to it")
-    closed = closed_to(isolation, folder)
+    closed = barrier_to(isolation, folder)
     if closed is not None:
         message = f"env.install: the cache folder {root} cannot be entered by the training's user {isolation.uid}: {closed} is closed to it"
         remedy = f"name a cache folder that every user may enter, or run `chmod o+x {closed}`"
@@ -189,13 +189,13 @@ def _make(place: Path, spec: Spec, lock: Lock, texts: Mapping[str, str], outer: 
                 remove_tree(item)
             item.mkdir(mode=0o755 if item == place / "venv" else 0o700, exist_ok=True)
             if os.lstat(item).st_uid != (installer.uid if isolation.own_user else os.geteuid()):
-                give(installer, item)
+                chown_to_training(installer, item)
         run(
             [uv, "venv", "--quiet", "--clear", "--python", base.executable, str(place / "venv")], "`uv venv`", place, environment, installer
         )
         show_base(place / "venv", base)
         double_scripts(place / "venv", base)
-        give(installer, place / "venv")
+        chown_to_training(installer, place / "venv")
         command = install_command(uv, place / "venv/bin/python", requirements, place / "excluded.txt", settings, builds)
         try:
             _run_install(command, f"installing {spec.env.lockfile}", folder, environment, installer)
@@ -227,7 +227,7 @@ def _user(isolation: Isolation, above: int) -> Isolation:
 def _reachable_uv(place: Path, isolation: Isolation) -> str:
     """uv where the installing user can start it: as it is installed, or a copy."""
     uv = find_uv_bin()
-    if closed_to(isolation, Path(uv)) is None:
+    if barrier_to(isolation, Path(uv)) is None:
         return uv
     shutil.copyfile(uv, place / "uv")
     (place / "uv").chmod(0o755)

@@ -16,7 +16,7 @@ from repro_gate.compare.model import Divergence
 from repro_gate.escape import for_encoding, for_terminal, for_workflow_log
 from repro_gate.report.numbers import duration
 from repro_gate.report.wording import moment
-from repro_gate.runs.progress import Silent, Watch
+from repro_gate.runs.progress import Watch
 
 if TYPE_CHECKING:
     from repro_gate.runs.launch import Run
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MIB = 1024 * 1024
 
 
-class Lines:
+class Lines(Watch):
     """Plain lines: one when a run begins, one when it ends, one for a divergence; a line of progress every half minute.
 
     On GitHub a run is a group, and from its first line to its last the runner obeys no command but the one that ends this, a fresh random
@@ -94,7 +94,7 @@ class Lines:
             print(for_encoding(text, getattr(self._stream, "encoding", None) or "utf-8"), file=self._stream, flush=True)
 
 
-class Display:
+class Display(Watch):
     """One line on a terminal that shows run, step, loss and time left; what is worth keeping scrolls above it."""
 
     def __init__(self, console: Any) -> None:
@@ -186,7 +186,7 @@ def ended(run: Run) -> str:
 def watching(stream: TextIO, *, terminal: bool, github: bool, quiet: bool) -> Iterator[Watch]:
     """The watch that suits `stream`."""
     if quiet:
-        yield Silent()
+        yield Watch()
     elif not terminal:
         lines = Lines(stream, github)
         try:

@@ -1,43 +1,29 @@
-"""A run's declared artifacts: found by globs, copied out of the workspace, and read in the training's interpreter where bytes differ.
-
-What lies in the workspace, and what the interpreter answers, is untrusted: both are read under limits. What is not answered is compared
-by its bytes, and said.
-"""
+"""A run's declared artifacts: found by globs in the workspace, which is untrusted, and copied out of it with a digest of their bytes."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from fnmatch import translate
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal
 
-import msgspec
-
-from repro_gate.compare.artifacts import WHOLE_FILE, Artifact, Leaf
-from repro_gate.compare.model import Distance
+from repro_gate.compare.artifacts import WHOLE_FILE
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import NotRegular, copy_file
-from repro_gate.probe import artifacts as program
-from repro_gate.runs.process import supervise
-from repro_gate.sandbox.as_user import open_written
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.probe.artifacts import METADATA
 
 MAX_FILES = 1_000
 MAX_VISITED = 200_000  # folder entries looked at for one run
-MAX_SECONDS = 600.0  # for looking inside all artifacts of a gate run; what is not read by then is compared by its bytes
-MAX_ANSWER = 128 * 2**20  # bytes that the training's interpreter may say of the files of one start
 _CHUNK = 4 * 2**20
 _WILD = re.compile(r"[*?\[]")
 _INDEX = re.compile(r"(.*)\.(safetensors|bin)\.index\.json")  # of a sharded model of transformers
-Sight = Callable[[], AbstractContextManager[None]]
+AsOwner = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -53,19 +39,6 @@ class Collected:
     digest: str = ""
     note: str = ""
     files: tuple[tuple[str, str, int], ...] = ()  # name, digest and size of each file of a folder, or of the one file
-
-
-@dataclass(frozen=True)
-class Interpreter:
-    """The training's Python, the environment and the user that it is started with, and a folder of its own that it may enter."""
-
-    python: str
-    environment: Mapping[str, str]
-    isolation: Isolation
-    place: Path
-
-
-# Collecting: what the globs match.
 
 
 class _Search:
@@ -93,13 +66,13 @@ class _Search:
 
     def distributed(self, folder: str) -> bool:
         """Whether a folder is a checkpoint of torch.distributed.checkpoint."""
-        if not folder or not os.path.isfile(os.path.join(self.root, folder, program.METADATA)) or not self.inside(folder):
+        if not folder or not os.path.isfile(os.path.join(self.root, folder, METADATA)) or not self.inside(folder):
             return False
         return any(name.endswith(".distcp") for name in self.names(folder))
 
 
 def collect(
-    root: Path, globs: Sequence[str], destination: Path, sight: Sight = nullcontext
+    root: Path, globs: Sequence[str], destination: Path, as_owner: AsOwner = nullcontext
 ) -> tuple[tuple[Collected, ...], tuple[str, ...]]:
     """Copy the files below `root` that the globs match to `destination`; give them in the order of their names, and the globs without a
     match.
@@ -107,11 +80,11 @@ def collect(
     `*`, `?` and `[…]` match within one name, not a leading dot unless the glob has one; `**` matches any number of folders and does not
     enter linked ones. A link inside `root` counts as what it points to. The index of a sharded model brings its shards, a file of a
     distributed checkpoint the whole folder. Copies share no inode with a file that something left behind may still write to; they are
-    numbered and keep only their suffix. Whatever is looked at below `root` is looked at inside `sight()`: with the rights of whoever wrote
-    it, where that is another user. Raises UsageError for a glob that is absolute or has `..` in it, Inconclusive for more than MAX_FILES
+    numbered and keep only their suffix. `root` is looked at inside `as_owner()`: with the rights of whoever wrote there, where that is
+    another user. Raises UsageError for a glob that is absolute or has `..` in it, Inconclusive for more than MAX_FILES
     files or a search that is too wide.
     """
-    with sight():
+    with as_owner():
         search = _Search(root)
         matches = {glob: set(_expand(search, "", _parts(glob))) for glob in globs}
         names = _whole(search, set().union(*matches.values()))
@@ -121,7 +94,7 @@ def collect(
             many = f"search more than {MAX_VISITED:,} folder entries"
         raise Inconclusive(f"capture.artifacts {many}", reason_id="artifact/too-many", remedy="name the files to compare more narrowly")
     destination.mkdir(parents=True, exist_ok=True)
-    copies = [_copied(search, name, destination, place, sight) for place, name in enumerate(names)]
+    copies = [_copied(search, name, destination, number, as_owner) for number, name in enumerate(names)]
     with ThreadPoolExecutor() as pool:
         return tuple(pool.map(_with_digest, copies)), tuple(glob for glob in globs if not matches[glob])
 
@@ -189,24 +162,24 @@ def _folders(search: _Search, base: str) -> Iterator[str]:
                 waiting.append(path)
 
 
-def _copied(search: _Search, name: str, destination: Path, place: int, sight: Sight) -> Collected:
+def _copied(search: _Search, name: str, destination: Path, place: int, as_owner: AsOwner) -> Collected:
     suffix = os.path.splitext(name)[1]
     target = destination / f"{place:04d}{suffix if re.fullmatch(r'[.][A-Za-z0-9]{1,16}', suffix) else ''}"
     shown = _printable(name)
-    with sight():
+    with as_owner():
         inside, source = search.inside(name), Path(os.path.realpath(os.path.join(search.root, name)))
         members = [item for item in search.names(name) if os.path.isfile(source / item)] if source.is_dir() else None
     if not inside:
         return Collected(shown, target, note="a link leads out of the working directory")
     try:
         if members is None:
-            copy_file(source, target, sight)
+            copy_file(source, target, as_owner)
         else:
             if len(members) > MAX_FILES:
                 raise OSError(f"it holds more than {MAX_FILES:,} files")
             target.mkdir()
             for item in members:
-                copy_file(source / item, target / item, sight)
+                copy_file(source / item, target / item, as_owner)
     except NotRegular:
         return Collected(shown, target, note="it is not a regular file")
     except OSError as error:
@@ -235,140 +208,3 @@ def _digest(path: Path) -> str:
         while chunk := file.read(_CHUNK):
             state.update(chunk)
     return state.hexdigest()
-
-
-# Reading: what the training's interpreter says that they hold. Each line of its answer is one of these.
-
-_Name = Annotated[str, msgspec.Meta(max_length=program.MAX_NAME)]
-_Short = Annotated[str, msgspec.Meta(max_length=program.MAX_VALUE)]
-_Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32,64}$")]
-_Size = Annotated[int, msgspec.Meta(ge=0, lt=program.MAX_SIZE)]
-
-
-class _File(msgspec.Struct, frozen=True, array_like=True, tag="file"):
-    number: int
-
-
-class _Leaf(msgspec.Struct, frozen=True, array_like=True, tag="leaf"):
-    name: _Name
-    kind: Literal["tensor", "number", "text", "bytes"]
-    dtype: _Short
-    shape: Annotated[tuple[_Size, ...], msgspec.Meta(max_length=64)] | None
-    digest: _Digest
-    value: _Short | None
-
-
-class _End(msgspec.Struct, frozen=True, array_like=True, tag="end"):
-    format: Literal["torch", "safetensors", "distributed", "npz", "npy", "json", "jsonl", "csv", "tsv"]
-    structure: _Digest
-
-
-class _Whole(msgspec.Struct, frozen=True, array_like=True, tag="whole"):
-    note: Annotated[str, msgspec.Meta(max_length=1_000)]
-
-
-class _Distance(msgspec.Struct, frozen=True, array_like=True, tag="distance"):
-    name: _Name
-    max_abs: float | None
-    max_ulp: Annotated[int, msgspec.Meta(ge=0)] | None
-    l2: float | None
-    reference_l2: float | None
-
-
-_LINE: msgspec.json.Decoder[_File | _Leaf | _End | _Whole | _Distance] = msgspec.json.Decoder(_File | _Leaf | _End | _Whole | _Distance)
-
-
-@dataclass
-class _Answers:
-    """What is known so far, by the place of an item; `distances` by the place of the second of two items and the name of a tensor."""
-
-    found: dict[int, Artifact]
-    distances: dict[tuple[int, str], Distance]
-    asked: int = -1  # the last item that was begun
-
-
-def read(
-    items: Sequence[Collected], python: Interpreter, seconds: float, *, pairs: bool = False
-) -> tuple[list[Artifact], dict[tuple[int, str], Distance]]:
-    """The items' contents, in one start of the training's interpreter; with `pairs`, how far the tensors of two neighbours are apart.
-
-    `python.place` has the folders `empty` and `tmp`, both the training's own. Never raises for what a file holds, or for an interpreter
-    that cannot be started: what is not read comes back as `opaque`, by its bytes, with a note that says why.
-    """
-    known = _Answers({}, {})
-    for place, item in enumerate(items):
-        if item.note:
-            known.found[place] = Artifact(format="refused", note=item.note)
-        elif program.kind_of(str(item.path)) not in program.READERS:
-            known.found[place] = _opaque(item)
-    waiting = [place for place in range(len(items)) if place not in known.found]
-    why = _start(items, waiting, python, seconds, known, pairs) if waiting else ""
-    found = {**{place: _opaque(items[place], why) for place in waiting}, **known.found}
-    return [found[place] for place in range(len(items))], known.distances
-
-
-def _start(items: Sequence[Collected], waiting: list[int], python: Interpreter, seconds: float, known: _Answers, pairs: bool) -> str:
-    """Start the interpreter once for the waiting items, and take what it answered. Why there is no answer for the rest."""
-    request, answer = python.place / "request.json", python.place / "tmp" / "answer.jsonl"
-    files = [[place, os.fspath(items[place].path)] for place in waiting]
-    request.write_text(json.dumps({"files": files, "answer": os.fspath(answer), "pairs": pairs, "most": MAX_ANSWER}), encoding="ascii")
-    request.chmod(0o644)
-    answer.unlink(missing_ok=True)
-    if seconds <= 0:
-        return f"the time for looking inside artifacts ({MAX_SECONDS:g} s for a gate run) is over"
-    try:
-        ended = supervise(
-            [python.python, program.__file__, os.fspath(request)],
-            cwd=python.place / "empty",
-            env=python.environment,
-            timeout=seconds,
-            tick=lambda _: None,
-            isolation=python.isolation,
-        )
-        with os.fdopen(open_written(answer, python.isolation), "rb") as file:
-            said = file.read(MAX_ANSWER + 1)
-    except OSError as error:
-        return f"the training's Python ({python.python}) does not read it: {error.strerror or error}"
-    broken = _take(said, items, waiting, known)
-    if ended.timed_out:
-        return f"the time for looking inside artifacts ({MAX_SECONDS:g} s for a gate run) is over"
-    if broken:
-        return "what the training's Python says of it cannot be read"
-    last = next((line.strip()[:200] for line in reversed(ended.tail) if line.strip()), "")
-    name = items[known.asked].name if known.asked >= 0 else "anything"
-    return f"the training's Python ended before it had read {name} (status {ended.exit_code})" + (f": {last}" if last else "")
-
-
-def _take(said: bytes, items: Sequence[Collected], waiting: list[int], known: _Answers) -> bool:
-    """Take an answer line by line, up to the first line that is no answer; whether there was one."""
-    leaves: dict[str, Leaf] = {}
-    for line in said.splitlines(keepends=True):
-        try:
-            row = _LINE.decode(line)
-        except (ValueError, RecursionError):
-            return line.endswith(b"\n")  # else it was cut off, with the program
-        if isinstance(row, _File):
-            if row.number not in waiting or row.number in known.found:
-                return True
-            known.asked, leaves = row.number, {}
-        elif known.asked < 0:
-            return True
-        elif isinstance(row, _Distance):
-            ratio = row.l2 / row.reference_l2 if row.l2 is not None and row.reference_l2 else None
-            known.distances[known.asked, row.name] = Distance(row.max_abs, row.max_ulp, row.l2, ratio)
-        elif known.asked in known.found or (isinstance(row, _Leaf) and (row.name in leaves or len(leaves) >= program.MAX_LEAVES)):
-            return True
-        elif isinstance(row, _Leaf):
-            leaves[row.name] = Leaf(kind=row.kind, dtype=row.dtype, shape=row.shape, digest=row.digest, value=row.value)
-        elif isinstance(row, _Whole):
-            known.found[known.asked] = _opaque(items[known.asked], row.note)
-        else:
-            digest = items[known.asked].digest
-            known.found[known.asked] = Artifact(format=row.format, digest=digest, leaves=leaves, structure=row.structure)
-    return False
-
-
-def _opaque(item: Collected, why: str = "") -> Artifact:
-    """An item by its bytes: one leaf, or one for each file of a folder."""
-    leaves = {name: Leaf(kind="bytes", dtype=None, shape=(size,), digest=digest) for name, digest, size in item.files}
-    return Artifact(format="opaque", digest=item.digest, leaves=leaves, note=f"compared as a whole: {why}" if why else "")

@@ -7,68 +7,32 @@ is named. `train.env` is text of the checkout itself, so it is passed as it stan
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from repro_gate.runs.arms import IN_ENVIRONMENT, Arm, usable_processors
+from repro_gate.runs.arms import Arm
+from repro_gate.runs.flags import IN_ENVIRONMENT
 from repro_gate.sandbox.secret_names import SECRET
 from repro_gate.trace.format import CONFIG_VARIABLE
 
 INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
 
-_NAMES = frozenset(
-    {
-        "PATH",
-        "LANG",
-        "LANGUAGE",
-        "TZ",
-        "SHELL",
-        "USER",
-        "LOGNAME",
-        "LD_LIBRARY_PATH",
-        "DYLD_LIBRARY_PATH",
-        "VIRTUAL_ENV",
-        "CONDA_PREFIX",
-        "CONDA_DEFAULT_ENV",
-        "SSL_CERT_FILE",
-        "SSL_CERT_DIR",
-        "REQUESTS_CA_BUNDLE",
-        "PYTHONHASHSEED",
-        "CC",
-        "CXX",
-    }
-)
-_PREFIXES = (
-    "LC_",
-    "CUDA_",
-    "NVIDIA_",
-    "ROCR_",
-    "HIP_",
-    "OMP_",
-    "KMP_",
-    "GOMP_",
-    "MKL_",
-    "OPENBLAS_",
-    "TORCH_",
-    "TORCHINDUCTOR_",
-    "PYTORCH_",
-    "TRITON_",
-    "CUBLAS_",
-    "CUDNN_",
-    "NCCL_",
-    "GLOO_",
-    "PYENV_",
+_ALLOWED = re.compile(
+    "PATH|LANG|LANGUAGE|TZ|SHELL|USER|LOGNAME|LD_LIBRARY_PATH|DYLD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|CONDA_DEFAULT_ENV|SSL_CERT_FILE"
+    "|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|PYTHONHASHSEED|CC|CXX"
+    "|(?:LC|CUDA|NVIDIA|ROCR|HIP|OMP|KMP|GOMP|MKL|OPENBLAS|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|CUBLAS|CUDNN|NCCL|GLOO|PYENV)_.*"
 )
 # Folders that every run of the shell's user writes to: a run must not read there what another one wrote.
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH")
 
 
 def training_environment(
-    outer: Mapping[str, str], arm: Arm, train_env: Mapping[str, str], place: Path, device: str | None = None
+    outer: Mapping[str, str], arm: Arm, train_env: Mapping[str, str], run_folder: Path, device: str | None = None
 ) -> dict[str, str]:
-    """The whole environment of one run. Later layers win: allow-list, arm, device, `train.env`, the run's own places."""
+    """The whole environment of one run. Later layers win: allow-list, arm, device, `train.env`, the run's own folders."""
     environment = {name: value for name, value in outer.items() if _allowed(name) and name not in (*IN_ENVIRONMENT, *_CACHES)}
     environment |= arm.environment
     if "OMP_NUM_THREADS" in train_env:
@@ -76,14 +40,14 @@ def training_environment(
     if device == "cpu":
         environment |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
     environment |= train_env
-    path = os.pathsep.join([str(place / "bin"), environment.get("PATH", os.defpath)])
+    path = os.pathsep.join([str(run_folder / "bin"), environment.get("PATH", os.defpath)])
     python_path = os.pathsep.join([str(INJECT), *filter(None, [environment.get("PYTHONPATH")])])
     return environment | {
         "PATH": path,
         "PYTHONPATH": python_path,
-        CONFIG_VARIABLE: str(place / "probe.json"),
-        "HOME": str(place / "home"),
-        "TMPDIR": str(place / "tmp"),
+        CONFIG_VARIABLE: str(run_folder / "probe.json"),
+        "HOME": str(run_folder / "home"),
+        "TMPDIR": str(run_folder / "tmp"),
         "PYTHONUNBUFFERED": "1",
         "TERM": "dumb",
         "NO_COLOR": "1",
@@ -96,12 +60,17 @@ def thread_count(outer: Mapping[str, str]) -> str:
     return " and ".join(counts) or str(usable_processors())
 
 
-def write_shims(place: Path, outer_path: str) -> None:
+def usable_processors() -> int:
+    """Processors that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def write_shims(run_folder: Path, outer_path: str) -> None:
     """Put `python`, `python3`, … first on PATH as two-line scripts that bring the probe back before they start the real one.
 
     So `PYTHONPATH=src python train.py` in a shell command is traced too. `sys.executable` stays the real interpreter.
     """
-    folder = place / "bin"
+    folder = run_folder / "bin"
     if folder.exists():
         return  # the same for every run
     folder.mkdir()
@@ -114,11 +83,11 @@ def write_shims(place: Path, outer_path: str) -> None:
         shim.write_text(
             "#!/bin/sh\n"
             f'case ":$PYTHONPATH:" in *":{INJECT}:"*) ;; *) PYTHONPATH="{INJECT}${{PYTHONPATH:+:$PYTHONPATH}}"; export PYTHONPATH ;; esac\n'
-            f'{CONFIG_VARIABLE}="{place / "probe.json"}"; export {CONFIG_VARIABLE}\n'
+            f'{CONFIG_VARIABLE}="{run_folder / "probe.json"}"; export {CONFIG_VARIABLE}\n'
             f'exec "{os.path.abspath(real)}" "$@"\n'
         )
         shim.chmod(stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
 
 
 def _allowed(name: str) -> bool:
-    return (name in _NAMES or name.startswith(_PREFIXES)) and not SECRET.search(name)
+    return _ALLOWED.fullmatch(name) is not None and not SECRET.search(name)

@@ -1,11 +1,13 @@
-"""Where a gate run takes place: one temporary folder with the snapshot of the checkout in it, closed off where the training is another
-user."""
+"""Where a gate run takes place: one temporary folder with the snapshot of the checkout in it. Where the training is another user, the
+sandbox is closed around it, and the self-test shows that it is before anything is trained."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,25 +18,30 @@ from repro_gate.checkout.inspection import Checkout, ignored_files
 from repro_gate.checkout.snapshot import Snapshot, take_snapshot
 from repro_gate.data.declared import data_path, resolve_data
 from repro_gate.errors import obeyed
-from repro_gate.files import Unreadable, parse_toml, read_text
+from repro_gate.files import Unreadable, parse_toml, read_text, remove_tree
+from repro_gate.runs import arms
+from repro_gate.runs.environment import INJECT, training_environment
 from repro_gate.runs.launch import Original
-from repro_gate.runs.self_test import tried
-from repro_gate.sandbox.confinement import confined
+from repro_gate.sandbox.confinement import PACKAGE, confined
 from repro_gate.sandbox.identity import Isolation
-from repro_gate.sandbox.ownership import let_in
+from repro_gate.sandbox.ownership import chown_to_training, let_group_pass
+from repro_gate.sandbox.secret_names import taken_out
+from repro_gate.sandbox.self_test import Exposure, prove
 from repro_gate.sandbox.temp_folder import fixed_folder
+from repro_gate.sandbox.unreadable import FILE_COMMANDS, private_folders, runner_files, sockets
 from repro_gate.spec.model import Spec
 
 _MODULES = (".py", ".so", ".pyd")
 _NAME = re.compile(r"""\bname\s*=\s*["']?([A-Za-z0-9][\w.-]*)""")  # in setup.py and setup.cfg
 _PROJECT_BYTES = 1024 * 1024
+_BY_NAME = re.compile(r"(?<![\w./-])python[\d.]*(?![\w-])")  # an interpreter that PATH is asked for
 
 
 @dataclass(frozen=True, kw_only=True)
 class GateFolder:
     """Where a series takes place: one temporary folder, with the snapshot of the checkout in it."""
 
-    place: Path
+    path: Path
     snapshot: Snapshot
     outer: Mapping[str, str]  # the environment that the gate was started in
     isolation: Isolation  # who the training runs as
@@ -60,23 +67,24 @@ def open_gate_folder(
     """
     folder = spec.path.parent
     data = resolve_data(spec.data, folder)
-    with fixed_folder(isolation) as place, confined(isolation, outer, checkout.root, data, [place, *within_reach], tell=tell):
+    with fixed_folder(isolation) as path, confined(isolation, outer, checkout.root, data, [path, *within_reach], tell=tell):
         with obeyed():
-            snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, folder) for item in spec.data])
+            snapshot = take_snapshot(checkout, path / "snapshot", [data_path(item, folder) for item in spec.data])
         if isolation.own_user:
             snapshot.root.chmod(0o700)  # it has the mode of the checkout, which is closed to the training or lies in a folder that is
         for name in ("traces", "artifacts"):
-            (place / name).mkdir(mode=0o700)
-        let_in(isolation, place / "traces")
-        tried(isolation, spec, place, checkout.root, outer, data)
-        yield GateFolder(place=place, snapshot=snapshot, outer=outer, isolation=isolation, original=original_of(spec, checkout))
+            (path / name).mkdir(mode=0o700)
+        let_group_pass(isolation, path / "traces")
+        if isolation.own_user:
+            _self_test(isolation, spec, path, checkout.root, outer, data)
+        yield GateFolder(path=path, snapshot=snapshot, outer=outer, isolation=isolation, original=original_of(spec, checkout))
 
 
 def original_of(spec: Spec, checkout: Checkout) -> Original:
     """What the probe must know of the checkout to tell its packages from others: its projects lie at the root or above the spec."""
     root, folder = Path(os.path.realpath(checkout.root)), Path(os.path.realpath(spec.path.parent))
-    folders = [root, *(place for place in (folder, *folder.parents) if place.is_relative_to(root))]
-    names = {canonicalize_name(name) for place in dict.fromkeys(folders) for name in _project_names(place, root)}
+    folders = [root, *(above for above in (folder, *folder.parents) if above.is_relative_to(root))]
+    names = {canonicalize_name(name) for project in dict.fromkeys(folders) for name in _project_names(project, root)}
     return Original(root, ignored_files(root, _MODULES) if checkout.is_git else (), tuple(sorted(names)))
 
 
@@ -95,3 +103,43 @@ def _project_names(folder: Path, root: Path) -> Iterator[str]:
         for table in (document.get("project"), tool.get("poetry") if isinstance(tool, dict) else None):
             if isinstance(table, dict) and isinstance(table.get("name"), str):
                 yield table["name"]
+
+
+def _self_test(isolation: Isolation, spec: Spec, path: Path, checkout: Path, outer: Mapping[str, str], data: tuple[Path, ...]) -> None:
+    """Try every known escape in a deterministic run's environment, without `train.env`, which is untrusted: it could make the program lie.
+
+    `path` is the gate run's folder, its snapshot taken. Raises Inconclusive naming what is not as it must be.
+    """
+    scratch = path / "trial"
+    scratch.mkdir(mode=0o700)
+    chown_to_training(isolation, scratch)
+    arm = arms.deterministic(spec.random_state.seeds[0], frozenset(), spec.train.steps)
+    environment = training_environment(outer, arm, {}, scratch, spec.hardware.device)
+    unreadable = [*private_folders(outer, checkout), *runner_files(outer), checkout / ".git", checkout / ".git" / "config"]
+    unreadable += [path, path / "snapshot", path / "traces"]
+    exposure = Exposure(
+        unreadable=tuple(dict.fromkeys(unreadable)),
+        unwritable=_of_the_gate(),
+        sockets=sockets(outer),
+        forbidden=tuple(dict.fromkeys([*taken_out({**os.environ, **outer}), *FILE_COMMANDS, "GITHUB_EVENT_PATH"])),
+        reach=(scratch, INJECT / "sitecustomize.py"),
+        data=data,
+        start=_pythons(spec, outer),
+    )
+    prove(isolation, exposure, environment, scratch)
+    remove_tree(scratch)
+
+
+def _of_the_gate() -> tuple[Path, ...]:
+    """What the gate itself is made of."""
+    folders = (PACKAGE.parent, PACKAGE, INJECT, Path(sys.prefix), Path(os.path.dirname(os.path.realpath(sys.executable))))
+    return tuple(dict.fromkeys((*folders, INJECT / "sitecustomize.py", Path(sys.executable))))
+
+
+def _pythons(spec: Spec, outer: Mapping[str, str]) -> tuple[Path, ...]:
+    """The interpreters that the command asks for by name: whether that user can start them is better said now than by a status 126."""
+    if "PATH" in spec.train.env:
+        return ()
+    wanted = ["python"] if spec.train.run is None else sorted(set(_BY_NAME.findall(spec.train.run)))
+    found = [shutil.which(name, path=outer.get("PATH", os.defpath)) for name in wanted]
+    return tuple(Path(os.path.abspath(path)) for path in found if path is not None)

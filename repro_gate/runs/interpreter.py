@@ -1,17 +1,21 @@
 """Facts of the training's interpreter without a run: `python probe/ask.py`, with the `python` that the training would find.
-The interpreter and what it imports belong to the training, so the answer is untrusted: it is
-read within limits, and whatever it leaves running is ended.
+
+The interpreter and what it imports belong to the training, so the answer is untrusted: it is read within limits, and whatever it leaves
+running is ended.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 from repro_gate.errors import Inconclusive
 from repro_gate.files import scratch_folder
@@ -19,13 +23,14 @@ from repro_gate.runs import arms
 from repro_gate.runs.environment import INJECT, training_environment
 from repro_gate.runs.process import supervise
 from repro_gate.sandbox.identity import Isolation
-from repro_gate.sandbox.ownership import give, let_in
+from repro_gate.sandbox.ownership import chown_to_training, let_group_pass
 from repro_gate.spec.model import Spec
 from repro_gate.trace.format import CONFIG_VARIABLE
 
 ASK = Path(__file__).resolve().parent.parent / "probe" / "ask.py"
 ASK_SECONDS = 300.0  # importing torch from a cold network disk takes minutes
-MAX_FACTS, MAX_TEXT = 200, 4_096
+_Text = Annotated[str, Meta(max_length=4_096)]
+_FACTS = msgspec.json.Decoder(Annotated[dict[_Text, _Text | int], Meta(max_length=200)])
 _SAME_USER = Isolation()
 _PYTHON = re.compile(r"python[\d.]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
@@ -38,12 +43,12 @@ def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], isolatio
     Raises Inconclusive where there is no interpreter, or it has no torch, or it gives no answer.
     """
     try:
-        with scratch_folder() as place:
-            environment = prepared(spec, outer_environment, isolation, place)
+        with scratch_folder() as folder:
+            environment = prepared(spec, outer_environment, isolation, folder)
             python = training_interpreter(spec, environment)
             ended = supervise(
                 [python, str(ASK)],
-                cwd=place / "empty",
+                cwd=folder / "empty",
                 env=environment,
                 timeout=ASK_SECONDS,
                 tick=lambda _: None,
@@ -62,16 +67,15 @@ def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], isolatio
     return facts
 
 
-def prepared(spec: Spec, outer: Mapping[str, str], isolation: Isolation, place: Path) -> dict[str, str]:
-    """Folders for a process of the training's in `place`, and its environment: a deterministic run's, but for the probe, which has nothing
+def prepared(spec: Spec, outer: Mapping[str, str], isolation: Isolation, folder: Path) -> dict[str, str]:
+    """Folders for a process of the training's in `folder`, and its environment: a deterministic run's, but for the probe, which has nothing
     to record here."""
     for name in ("home", "tmp", "empty"):
-        (place / name).mkdir()
-    let_in(isolation, place)
-    give(isolation, *(place / name for name in ("home", "tmp", "empty")))
-    allow = frozenset(item.flag for item in spec.determinism.allow)
-    arm = arms.deterministic(spec.random_state.seeds[0], allow, spec.train.steps)
-    environment = training_environment(outer, arm, spec.train.env, place, spec.hardware.device)
+        (folder / name).mkdir()
+    let_group_pass(isolation, folder)
+    chown_to_training(isolation, *(folder / name for name in ("home", "tmp", "empty")))
+    arm = arms.deterministic(spec.random_state.seeds[0], arms.allowed(spec), spec.train.steps)
+    environment = training_environment(outer, arm, spec.train.env, folder, spec.hardware.device)
     environment.pop(CONFIG_VARIABLE)
     kept = [entry for entry in environment.pop("PYTHONPATH").split(os.pathsep) if entry != str(INJECT)]
     return environment | ({"PYTHONPATH": os.pathsep.join(kept)} if kept else {})
@@ -100,13 +104,10 @@ def _named(command: str) -> list[str]:
 def _facts(line: str) -> dict[str, str] | None:
     """One line of output as facts, None where it is none."""
     try:
-        found = json.loads(line) if line.startswith("{") else None
+        found = _FACTS.decode(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or "python" not in found or len(found) > MAX_FACTS:
-        return None
-    facts = {name: str(value) for name, value in found.items() if isinstance(value, str | int)}
-    return facts if len(facts) == len(found) and all(len(text) <= MAX_TEXT for pair in facts.items() for text in pair) else None
+    return {name: str(value) for name, value in found.items()} if "python" in found else None
 
 
 def _unanswered(message: str) -> Inconclusive:

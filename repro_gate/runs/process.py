@@ -75,12 +75,9 @@ def supervise(
     hide_memory()
     command, env = started_as(isolation, command, env)
     before = {child.pid for child in psutil.Process().children()}
-    before_kills = _kills()
-    began = time.monotonic()
+    kills, began = _kills(), time.monotonic()
     seen: dict[int, psutil.Process] = {}
-    stopped, timed_out = "", False
-    tail: tuple[str, ...] = ()
-    output: _Tail | None = None
+    stopped, timed_out, output = "", False, None
     with held():
         process = subprocess.Popen(
             command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
@@ -93,13 +90,10 @@ def supervise(
             seconds = time.monotonic() - began
             left = _end_tree(process, seen, before, at_once=bool(stopped or timed_out or process.poll() is None))
             end_all(isolation)
-            tail = output.lines() if output is not None else ()  # closes the pipe, so on an exception too
-    code = process.returncode
+            tail = () if output is None else output.lines()  # closes the pipe, so on an exception too
+    code, (group_kills, machine_kills) = process.returncode, (_since(old, new) for old, new in zip(kills, _kills(), strict=True))
     number = -code if code < 0 else code - 128 if 128 < code < 160 else None  # a shell reports its child's signal as 128 + N
-    after = _kills()
-    group = bool(code) and not (stopped or timed_out) and (after.group or 0) > (before_kills.group or 0)
-    short = group and (number == signal.SIGKILL or any(map(_CHILD_KILLED.search, tail)))  # else it may have been another job's process
-    machine = None if after.machine is None or before_kills.machine is None else after.machine - before_kills.machine
+    group = bool(code) and not (stopped or timed_out) and bool(group_kills)
     return Ended(
         exit_code=code,
         signal=number,
@@ -108,8 +102,8 @@ def supervise(
         seconds=seconds,
         tail=tail,
         left_running=left,
-        out_of_memory=short,
-        machine_kills=machine,
+        out_of_memory=group and (number == signal.SIGKILL or any(map(_CHILD_KILLED.search, tail))),  # else it may be another job's
+        machine_kills=machine_kills,
         group_killed=group,
     )
 
@@ -245,16 +239,13 @@ def _adopt_orphans() -> None:
             ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-@dataclass(frozen=True)
-class _Kills:
+def _kills() -> tuple[int | None, int | None]:
     """How often the kernel has killed for want of memory, by its own counters: in our control group, on this machine; None: not known."""
-
-    group: int | None
-    machine: int | None
+    return next(_group_kills(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")), None), _counted(Path("/proc/vmstat"))
 
 
-def _kills() -> _Kills:
-    return _Kills(next(_group_kills(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")), None), _counted(Path("/proc/vmstat")))
+def _since(before: int | None, now: int | None) -> int | None:
+    return None if now is None or before is None else now - before
 
 
 def _group_kills(groups: Path, mounted: Path) -> Iterator[int]:

@@ -1,17 +1,24 @@
-"""Who is told how the runs go: the interface, and the member that tells nobody. `report/progress.py` holds the displays."""
+"""Progress of a run while it is going: who is told (the displays are in `report/progress.py`), and whether the second run of a pair has
+diverged from the first."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from repro_gate.compare.distances import Key, key_of, losses_of
 from repro_gate.compare.model import Divergence
+from repro_gate.compare.traces import first_difference
+from repro_gate.trace.model import Block, Trace
 
 if TYPE_CHECKING:
     from repro_gate.runs.launch import Run
 
 
-class Watch(Protocol):
-    """What the gate tells while it goes on."""
+class Watch:
+    """Who is told how the gate goes on; this one tells nobody."""
 
     def verifying(self, done: int, total: int) -> None:
         """Declared data is being hashed: bytes so far, and in all."""
@@ -32,23 +39,43 @@ class Watch(Protocol):
         """The run has ended."""
 
 
-class Silent:
-    """Tells nobody."""
+class LiveComparison:
+    """Compares a run with the first one of its pair while it is still going."""
 
-    def verifying(self, done: int, total: int) -> None:
-        """Nothing."""
+    def __init__(self, watch: Watch, first: Sequence[Trace], fail_fast: bool) -> None:
+        self.watch, self.fail_fast = watch, fail_fast
+        self.found: Divergence | None = None
+        alone = [trace for trace in first if trace.trained and sum(other.key == trace.key and other.trained for other in first) == 1]
+        self._first: dict[str, dict[Key, Block]] = {trace.key: {key_of(block): block for block in trace.blocks} for trace in alone}
+        self._taken: dict[Path, int] = {}
 
-    def said(self, text: str) -> None:
-        """Nothing."""
+    def look(self, traces: Sequence[Trace]) -> str | None:
+        """Compare what is new in processes whose key is theirs alone (the whole comparison takes in the others); a text ends the run."""
+        for trace in traces:
+            start = self._taken.get(trace.path, 0)
+            self._taken[trace.path] = len(trace.blocks)
+            if trace.key not in self._first or sum(other.key == trace.key and other.trained for other in traces) > 1:
+                continue
+            for block in trace.blocks[start:]:
+                if self.found is None and block.kind != "rng":  # a generator that differs diverges once a number depends on it
+                    self.found = first_difference(trace.key, self._first[trace.key], block)
+                    if self.found is not None:
+                        self.watch.diverged(self.found)
+        return "stopped: diverged from the first run" if self.found is not None and self.fail_fast else None
 
-    def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
-        """Nothing."""
 
-    def advanced(self, step: int, loss: float | None) -> None:
-        """Nothing."""
+class Progress:
+    """Tells the watch how far the run in progress is."""
 
-    def diverged(self, divergence: Divergence) -> None:
-        """Nothing."""
+    def __init__(self, watch: Watch, live: LiveComparison | None) -> None:
+        self.watch, self.live = watch, live
+        self._step = -1
 
-    def run_ended(self, run: Run) -> None:
-        """Nothing."""
+    def tick(self, traces: Sequence[Trace]) -> str | None:
+        """Called a few times a second with the traces so far."""
+        main = next((trace for trace in traces if trace.steps), None)
+        if main is not None and len(main.steps) - 1 > self._step:
+            self._step = len(main.steps) - 1
+            losses = losses_of(replace(main, blocks=main.blocks[-200:]))
+            self.watch.advanced(self._step, losses[max(losses)] if losses else None)
+        return self.live.look(traces) if self.live is not None else None

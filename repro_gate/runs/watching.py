@@ -1,5 +1,6 @@
 """Watching one run from outside while it goes: its traces as they grow, and processes that have torch loaded and write none.
-What is read here was written by the training, and may be changing: `isolation.sight` says how it is opened.
+
+What is read here was written by the training, and may be changing: it is opened with the training user's rights.
 """
 
 from __future__ import annotations

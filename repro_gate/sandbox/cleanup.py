@@ -1,4 +1,4 @@
-"""What the training's user left outside the places that it was given: found and removed, so that no run tells the next one anything.
+"""What the training's user left outside the folders that it was given: found and removed, so that no run tells the next one anything.
 
 Looked through are the folders that everybody may write to, the kernel's own objects between processes (System V), and its keyrings.
 """
@@ -22,7 +22,7 @@ from repro_gate.errors import Inconclusive
 from repro_gate.files import remove_tree
 from repro_gate.sandbox.identity import Isolation
 
-PLACES = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")  # noqa: S108  looked through, not written to
+OPEN_TO_ALL = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")  # noqa: S108  looked through, not written to
 MOST = 100_000  # entries of others that are looked at in one search
 _MOUNTS = Path("/proc/self/mountinfo")
 _SYSTEM_V = Path("/proc/sysvipc")
@@ -30,14 +30,16 @@ _KINDS = {"shm": "shmid", "msg": "msqid", "sem": "semid"}
 _SECONDS = 20.0
 _JOIN_SESSION_KEYRING = 1  # keyctl(2)
 # Only its owner may remove such an object, or who has more than Docker grants: so it is done as that user, by a program of the gate's.
-_REMOVE = """
+_AS_USER = """
 import ctypes, os, sys
-uid, gid, *found = sys.argv[1:]
+uid, gid = map(int, sys.argv[1:3])
 os.setgroups([])
-os.setresgid(int(gid), int(gid), int(gid))
-os.setresuid(int(uid), int(uid), int(uid))
+os.setresgid(gid, gid, gid)
+os.setresuid(uid, uid, uid)
+"""
+_REMOVE = """
 libc, IPC_RMID = ctypes.CDLL(None), 0
-for kind, number in (item.split(":") for item in found):
+for kind, number in (item.split(":") for item in sys.argv[3:]):
     if kind == "sem":
         libc.semctl(int(number), 0, IPC_RMID)
     else:
@@ -46,12 +48,7 @@ for kind, number in (item.split(":") for item in found):
 _KEYCTL = {"x86_64": 250, "aarch64": 219}  # the system call's number
 # keyctl(2): KEYCTL_CLEAR (7) of that user's keyring (-4), its user session keyring (-5) and its persistent one (KEYCTL_GET_PERSISTENT: 22).
 _FORGET = """
-import ctypes, os, sys
-uid, gid, keyctl = map(int, sys.argv[1:])
-os.setgroups([])
-os.setresgid(gid, gid, gid)
-os.setresuid(uid, uid, uid)
-call = ctypes.CDLL(None).syscall
+call, keyctl = ctypes.CDLL(None).syscall, int(sys.argv[3])
 call.restype, call.argtypes = ctypes.c_long, [ctypes.c_long] * 4
 for keyring in (-4, -5, call(keyctl, 22, -1, -2)):
     if keyring != -1:
@@ -82,7 +79,7 @@ def sweep(isolation: Isolation, keep: Iterable[Path] = ()) -> Left:
 
 
 def _files(uid: int, kept: set[Path]) -> tuple[list[str], list[str]]:
-    removed, seen, waiting = list[str](), 0, deque(_places())
+    removed, seen, waiting = list[str](), 0, deque(_open_folders())
     while waiting:
         folder = waiting.popleft()
         if seen >= MOST:
@@ -98,9 +95,9 @@ def _files(uid: int, kept: set[Path]) -> tuple[list[str], list[str]]:
     return removed, []
 
 
-def _places() -> list[Path]:
+def _open_folders() -> list[Path]:
     """Real paths of the folders to begin with: the usual ones, and every mounted one, that everybody may write to."""
-    named = [*PLACES, tempfile.gettempdir()]
+    named = [*OPEN_TO_ALL, tempfile.gettempdir()]
     with contextlib.suppress(OSError):
         lines = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
         named += [re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split(" ")[4]) for line in lines]
@@ -155,7 +152,7 @@ def _forget_keys(isolation: Isolation) -> None:
 
 
 def _as_that_user(isolation: Isolation, program: str, *arguments: str) -> None:
-    command = [sys.executable, "-I", "-S", "-c", program, str(isolation.uid), str(isolation.gid), *arguments]
+    command = [sys.executable, "-I", "-S", "-c", _AS_USER + program, str(isolation.uid), str(isolation.gid), *arguments]
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(
             command, env={}, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False, start_new_session=True

@@ -1,6 +1,6 @@
-"""The time in which untrusted code runs as a user of its own: what is closed meanwhile, what stays within its reach, what is ended.
-Where gate and training
-are one user, nothing here does anything.
+"""The sandbox around all untrusted processes: what is made unreadable meanwhile, what stays within reach, what is ended and removed.
+
+Where gate and training are one user, nothing here does anything.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive, held, obeyed
-from repro_gate.files import try_lock
+from repro_gate.files import own_lock
 from repro_gate.sandbox.cleanup import sweep
 from repro_gate.sandbox.identity import Isolation
-from repro_gate.sandbox.permissions import closed, surroundings
 from repro_gate.sandbox.reexec import hide_memory
 from repro_gate.sandbox.start import end_all
+from repro_gate.sandbox.unreadable import private_folders, unreadable
 
 _UMASK = 0o022  # what the gate makes for the training must be readable to another user
 _LOCKS = Path("/run")
@@ -41,17 +41,18 @@ def confined(
 ) -> Iterator[None]:
     """Everything that must hold while the training's user has processes; undone at the end, whatever happens.
 
-    `data` are the declared data's paths, which an untrusted spec names: inside a closed folder only what lies in the checkout, outside any
-    `.git`, stays open. `within_reach` are the gate's own choice: its temporary folder, installed environments. Signals wait inside.
-    `tell` is given a line before another gate that trains as this user is waited for. Raises Inconclusive.
+    `data` are the declared data's paths, which an untrusted spec names: inside a folder that is made unreadable only what lies in the
+    checkout, outside any `.git`, stays within reach. `within_reach` are the gate's own choice: its temporary folder, installed
+    environments. Signals wait inside. `tell` is given a line before another gate that trains as this user is waited for. Raises
+    Inconclusive.
     """
     if not isolation.own_user:
         yield
         return
-    roots, data = surroundings(environment, checkout), tuple(data)
+    roots, data = private_folders(environment, checkout), tuple(data)
     keep = [*within_reach, PACKAGE, *interpreters(environment)]
     keep += [path for path in data if _may_stay_open(path, checkout, roots)]
-    with held(), _alone(isolation, tell), _process_state(), closed(isolation, roots, _apart(keep, roots)):
+    with held(), _alone(isolation, tell), _process_state(), unreadable(isolation, roots, _apart(keep, roots)):
         hide_memory()
         end_all(isolation)  # what a gate that was killed has left running, and left behind
         sweep(isolation, data)
@@ -83,7 +84,7 @@ def _may_stay_open(path: Path, checkout: Path, roots: Iterable[Path]) -> bool:
 
 
 def _apart(keep: Iterable[Path], roots: Iterable[Path]) -> list[Path]:
-    """Without paths that hold a whole folder that is to be closed: they would leave it open."""
+    """Without paths that hold a whole folder that is to be made unreadable: they would leave it open."""
     return [path for path in keep if not any(root == path or path in root.parents for root in roots)]
 
 
@@ -108,39 +109,33 @@ def _alone(isolation: Isolation, tell: Callable[[str], None]) -> Iterator[None]:
 
     Raises Inconclusive where the first does not end, or where nothing can be locked.
     """
-    lock = _lock(isolation)
+    deadline, told = time.monotonic() + WAIT_SECONDS, False
+    while (lock := _lock(isolation)) is None:
+        if time.monotonic() > deadline:
+            raise Inconclusive(
+                f"another gate on this machine trains as user {isolation.uid}, for more than {WAIT_SECONDS / 60:g} minutes",
+                remedy="run one after the other, or each in its own container",
+                reason_id="isolation/not-alone",
+            )
+        if not told:
+            tell(f"waiting for another gate on this machine, which trains as user {isolation.uid} too")
+            told = True
+        with obeyed():
+            time.sleep(_LOOK_EVERY)
     try:
-        deadline, told = time.monotonic() + WAIT_SECONDS, False
-        while not try_lock(lock):
-            if time.monotonic() > deadline:
-                raise Inconclusive(
-                    f"another gate on this machine trains as user {isolation.uid}, for more than {WAIT_SECONDS / 60:g} minutes",
-                    remedy="run one after the other, or each in its own container",
-                    reason_id="isolation/not-alone",
-                )
-            if not told:
-                tell(f"waiting for another gate on this machine, which trains as user {isolation.uid} too")
-                told = True
-            with obeyed():
-                time.sleep(_LOOK_EVERY)
         yield
     finally:
         os.close(lock)
 
 
-def _lock(isolation: Isolation) -> int:
-    """In /run, which is root's own, else in the temporary folder; never somebody else's file, who could hold it for good."""
+def _lock(isolation: Isolation) -> int | None:
+    """In /run, which is root's own, else in the temporary folder; None where another gate holds it."""
     problem = ""
     for folder in dict.fromkeys((_LOCKS, Path(tempfile.gettempdir()))):
         try:
-            lock = os.open(folder / f"repro-gate-{isolation.uid}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            return own_lock(folder / f"repro-gate-{isolation.uid}.lock")
         except OSError as error:
             problem = f"{folder}: {error.strerror}"
-            continue
-        if os.fstat(lock).st_uid == os.geteuid():
-            return lock
-        os.close(lock)
-        problem = f"{folder}: its lock belongs to somebody else"
     raise Inconclusive(
         f"whether another gate trains as user {isolation.uid} cannot be known: {problem}",
         remedy="let the gate write to /run, or set TMPDIR to a folder that it may write to",

@@ -54,9 +54,9 @@ def main() -> None:
     attempts = Attempts()
     _identity(attempts, wanted)
     _other_processes(attempts, wanted)
-    for path in wanted["closed"]:
+    for path in wanted["unreadable"]:
         attempts.make(f"read {path}", _read, path)
-    for path in [*wanted["closed"], *wanted["unwritable"]]:
+    for path in [*wanted["unreadable"], *wanted["unwritable"]]:
         attempts.make(f"write to {path}", _write, path)
     for path in wanted["sockets"]:
         attempts.make(f"connect to {path}", _connect, path)
@@ -166,7 +166,7 @@ def _trace(pid: int) -> None:
 def _missing(wanted: dict[str, Any]) -> list[list[str]]:
     """[path, why] of what the training needs and cannot use."""
     missing = []
-    for path in wanted["reach"]:
+    for path in [*wanted["reach"], *wanted["data"]]:
         try:
             if os.path.isdir(path):
                 os.listdir(path)

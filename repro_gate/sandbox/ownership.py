@@ -1,4 +1,4 @@
-"""Whose a folder is: given to the training before a run, taken back and sealed after it.
+"""Ownership of run folders: the training user's before a run, root's again and read-only after it.
 
 Both change owners as root in trees that the training may have written to, so both are called only while no process of its user lives
 (`start.end_all`), and neither follows a link.
@@ -16,7 +16,7 @@ from repro_gate.sandbox.identity import Isolation
 _ENTER, _READ_LATER, _READ_NEVER = 0o710, 0o440, 0o400
 
 
-def give(isolation: Isolation, *trees: Path) -> None:
+def chown_to_training(isolation: Isolation, *trees: Path) -> None:
     """Make everything in `trees` (which root made) the training's own; links themselves, not what they lead to."""
     if not isolation.own_user:
         return
@@ -29,7 +29,7 @@ def give(isolation: Isolation, *trees: Path) -> None:
                 waiting += [entry.path for entry in found]
 
 
-def let_in(isolation: Isolation, folder: Path) -> None:
+def let_group_pass(isolation: Isolation, folder: Path) -> None:
     """Let the training's group pass through a folder of the gate's, without seeing what is in it; nobody else."""
     if isolation.own_user:
         os.chown(folder, 0, isolation.gid or -1)

@@ -1,6 +1,6 @@
 """Who the training is to run as on this machine.
 
-The image sets `REPRO_GATE_ISOLATION=own-user`; elsewhere gate and training are one user. Whoever asks for a user of its own gets that or an
+The image sets `REPRO_GATE_SANDBOX=own-user`; elsewhere gate and training are one user. Whoever asks for a user of its own gets that or an
 error, never quietly less.
 """
 
@@ -17,7 +17,7 @@ from repro_gate.sandbox.identity import GID, OWN_USER, SAME_USER, UID, Isolation
 from repro_gate.sandbox.reexec import TAKEN_OUT
 from repro_gate.sandbox.start import setpriv
 
-VARIABLE = "REPRO_GATE_ISOLATION"
+VARIABLE = "REPRO_GATE_SANDBOX"
 SAME_USER_REMEDY = (
     "use the container action, where training has a user of its own, or keep everything out of this job that its user must not have"
 )
@@ -27,7 +27,7 @@ _NEEDED = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "KILL": 5, "SETGID": 6, "
 
 
 def choose(environment: Mapping[str, str], want: str = "") -> Isolation:
-    """`want`, else what `REPRO_GATE_ISOLATION` says, else `same-user`.
+    """`want`, else what `REPRO_GATE_SANDBOX` says, else `same-user`.
 
     Raises UsageError for a word that is neither, Inconclusive where a user of its own was asked for and cannot be had.
     """

@@ -1,6 +1,6 @@
-"""Isolation is shown, not declared: before the first run, each attack is tried by a program that is started as the training will be.
-Whatever succeeds makes the gate run inconclusive and is named; so does what
-the training needs and cannot reach.
+"""The sandbox's self-test: before the first run, a program that is started as the training will be tries every known escape.
+
+Whatever succeeds makes the gate run inconclusive and is named; so does what the training needs and cannot reach.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import and_more
 from repro_gate.sandbox.identity import Isolation
-from repro_gate.sandbox.permissions import closed_to
 from repro_gate.sandbox.start import command, end_all
+from repro_gate.sandbox.unreadable import barrier_to
 
 ATTEMPTS = Path(__file__).resolve().with_name("escape_attempts.py")
 _SECONDS = 120.0
@@ -32,7 +32,7 @@ _INTERPRETERS = tuple(dict.fromkeys((sys.executable, "/usr/bin/python3", "/usr/l
 class Exposure:
     """What must be out of the training's reach, and what within."""
 
-    closed: tuple[Path, ...] = ()  # neither read nor written
+    unreadable: tuple[Path, ...] = ()  # neither read nor written
     unwritable: tuple[Path, ...] = ()
     sockets: tuple[Path, ...] = ()  # not connected to
     forbidden: tuple[str, ...] = ()  # environment variables that are not to arrive
@@ -74,23 +74,14 @@ def prove(isolation: Isolation, exposure: Exposure, environment: Mapping[str, st
 def _barrier(isolation: Isolation, path: Path) -> Path | None:
     """The folder that keeps the training's user from `path`, or from where a link at its end leads."""
     with contextlib.suppress(OSError):
-        return closed_to(isolation, path.parent) or closed_to(isolation, Path(os.path.realpath(path)).parent)
+        return barrier_to(isolation, path.parent) or barrier_to(isolation, Path(os.path.realpath(path)).parent)
     return None
 
 
 def _answer(isolation: Isolation, exposure: Exposure, environment: Mapping[str, str], cwd: Path) -> dict[str, Sequence[Sequence[str]]]:
     """What the program says. Each interpreter is tried until one can be started by that user."""
-    question = {
-        "uid": isolation.uid,
-        "gid": isolation.gid,
-        "gate": os.getpid(),
-        "closed": [os.fspath(path) for path in exposure.closed],
-        "unwritable": [os.fspath(path) for path in exposure.unwritable],
-        "sockets": [os.fspath(path) for path in exposure.sockets],
-        "forbidden": list(exposure.forbidden),
-        "reach": [os.fspath(path) for path in (*exposure.reach, *exposure.data)],
-        "start": [os.fspath(path) for path in exposure.start],
-    }
+    paths = {name: [os.fspath(item) for item in items] for name, items in vars(exposure).items()}
+    question = {"uid": isolation.uid, "gid": isolation.gid, "gate": os.getpid(), **paths}
     why = "there is none"
     for python in _INTERPRETERS:
         if not os.path.exists(python):

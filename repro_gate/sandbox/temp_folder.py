@@ -1,6 +1,7 @@
 """The temporary folder of one gate run, at the same path each time, so that training that looks at its own path does the same in each.
-The path is fixed for a user and a machine: the first free of a row of slots. A slot is taken by making its folder, held
-by a lock on a file in it for as long as the gate lives, and given back when it ends; one whose holder was killed is taken over.
+
+The path is fixed for a user and a machine: the first free of a row of slots. A slot is held by a lock on a file beside its folder for as
+long as the gate lives; what a gate that was killed has left in it is removed.
 """
 
 from __future__ import annotations
@@ -9,19 +10,16 @@ import contextlib
 import os
 import stat
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive, held
-from repro_gate.files import remove_tree, try_lock
+from repro_gate.files import make_folder, own_lock, remove_tree
 from repro_gate.sandbox.identity import Isolation
-from repro_gate.sandbox.ownership import let_in
+from repro_gate.sandbox.ownership import let_group_pass
 
 SLOTS = 32
-_HELD = "held"
 _SAME_USER = Isolation()
-_FRESH = 60.0  # seconds in which a folder without its lock file may still be somebody's who is just making it
 
 
 @contextlib.contextmanager
@@ -34,17 +32,17 @@ def fixed_folder(isolation: Isolation = _SAME_USER) -> Iterator[Path]:
     base = Path(tempfile.gettempdir()).resolve()
     _require_exec(base)
     with held():
-        place, lock = next(
-            (found for slot in range(SLOTS) if (found := _take(base / f"repro-gate-{os.getuid()}-{slot}")) is not None), (None, -1)
-        )
-        if place is None:
-            place = Path(tempfile.mkdtemp(prefix="repro-gate-", dir=base))
+        slots = (base / f"repro-gate-{os.getuid()}-{number}" for number in range(SLOTS))
+        folder, lock = next(((slot, lock) for slot in slots if (lock := _take(slot)) is not None), (None, -1))
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(prefix="repro-gate-", dir=base))
         try:
-            let_in(isolation, place)
-            yield place
+            let_group_pass(isolation, folder)
+            yield folder
         finally:
-            remove_tree(place)
+            remove_tree(folder)
             if lock >= 0:
+                _lock_path(folder).unlink()
                 os.close(lock)
 
 
@@ -59,55 +57,25 @@ def _require_exec(base: Path) -> None:
         )
 
 
-def _take(place: Path) -> tuple[Path, int] | None:
-    """The folder and the descriptor that holds it; None where it is somebody's."""
+def _take(slot: Path) -> int | None:
+    """The descriptor that holds a slot, its folder made anew; None where it is somebody's."""
     try:
-        place.mkdir(mode=0o700)
-    except FileExistsError:
-        if not _cleared(place):
-            return None
-        try:
-            place.mkdir(mode=0o700)
-        except OSError:
-            return None
+        lock = own_lock(_lock_path(slot))
     except OSError:
         return None
-    lock = os.open(place / _HELD, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    if not try_lock(lock):
-        os.close(lock)
+    if lock is None:
         return None
-    return place, lock
-
-
-def _cleared(place: Path) -> bool:
-    """Move the folder away and remove it, where it is this user's own and nobody holds it any more.
-
-    Its lock is held until it has been moved: whoever looks in between finds it held, or a new folder.
-    """
     try:
-        found = os.lstat(place)
-    except OSError:
-        return False
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        return False
-    try:
-        lock = os.open(place / _HELD, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return time.time() - found.st_mtime > _FRESH and _moved_away(place)
-    except OSError:
-        return False
-    try:
-        return try_lock(lock) and _moved_away(place)
-    finally:
-        os.close(lock)
+        found = os.lstat(slot) if os.path.lexists(slot) else None
+        if found is None or (stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()):
+            make_folder(slot)
+            return lock
+    except (OSError, Inconclusive):
+        pass
+    _lock_path(slot).unlink()
+    os.close(lock)
+    return None
 
 
-def _moved_away(place: Path) -> bool:
-    away = Path(tempfile.mkdtemp(prefix="repro-gate-", dir=place.parent))
-    try:
-        place.rename(away / "abandoned")
-    except OSError:
-        return False
-    finally:
-        remove_tree(away)
-    return True
+def _lock_path(slot: Path) -> Path:
+    return slot.with_name(f"{slot.name}.lock")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +12,15 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from repro_gate.baseline.changes import changed_inputs
 from repro_gate.baseline.config_hash import InputValue, hash_inputs
-from repro_gate.baseline.file import MAX_BYTES, dump_baseline, read_baseline, read_lock_text
+from repro_gate.baseline.file import MAX_BYTES, dump_baseline, parse_baseline, read_baseline
 from repro_gate.baseline.model import FILE_NAME, Baseline
 from repro_gate.errors import GateError, UsageError
 from tests.support.config_hashes import LEAVES, TEXT
-from tests.support.recorded import CPU, GPU, NOW, RECIPE, baseline, digest, entry, outcome
+from tests.support.recorded import CPU, GPU, NOW, RECIPE, baseline, curve, digest, entry, outcome
 
 SAMPLE = baseline(entry(), entry(RECIPE, GPU, outcome(1), outcome(2, "second")))
 DIGESTS = st.binary(min_size=32, max_size=32).map(lambda raw: f"sha256:{raw.hex()}")
@@ -29,18 +28,18 @@ DIGESTS = st.binary(min_size=32, max_size=32).map(lambda raw: f"sha256:{raw.hex(
 
 def refusal(text: str | bytes) -> UsageError:
     with pytest.raises(UsageError) as refused:
-        read_lock_text(text, FILE_NAME)
+        parse_baseline(text, FILE_NAME)
     assert refused.value.exit_code == 2 and refused.value.remedy
     assert "\n" not in refused.value.message
     return refused.value
 
 
 def test_what_is_written_is_read_back() -> None:
-    assert read_lock_text(dump_baseline(SAMPLE), FILE_NAME) == SAMPLE
+    assert parse_baseline(dump_baseline(SAMPLE), FILE_NAME) == SAMPLE
 
 
-def test_an_empty_baseline_is_a_lock() -> None:
-    assert read_lock_text(dump_baseline(Baseline()), FILE_NAME) == Baseline()
+def test_an_empty_baseline_is_a_baseline() -> None:
+    assert parse_baseline(dump_baseline(Baseline()), FILE_NAME) == Baseline()
 
 
 def test_the_text_says_what_it_is_and_reads_as_any_yaml() -> None:
@@ -80,22 +79,21 @@ def test_a_new_platform_is_lines_added_and_none_changed() -> None:
 def test_any_inputs_survive_to_the_last_bit_or_are_not_written(
     recipe: dict[str, InputValue], platform: dict[str, InputValue], outside: dict[str, str], artifacts: dict[str, str], losses: list[float]
 ) -> None:
-    curve = tuple((step, loss.hex()) for step, loss in enumerate(losses))
-    item = entry(recipe, platform, outcome(artifacts=artifacts, loss_curve=curve), outside=outside)
+    item = entry(recipe, platform, outcome(artifacts=artifacts, loss_curve=curve(*enumerate(losses))), outside=outside)
     try:
         text = dump_baseline(baseline(item))
     except GateError as error:
         assert error.reason_id == "baseline/unwritable"
-        assert re.search("NUL|empty|digits|recipe-inputs|platform-inputs|characters", error.message)
+        assert re.search("NUL|empty|digits|recipe-inputs|platform-inputs|character", error.message)
         return
-    back = read_lock_text(text, FILE_NAME).entries[item.platform]
+    back = parse_baseline(text, FILE_NAME).entries[item.platform]
     assert (back.config_hash, back.outside, back.outcomes) == (item.config_hash, item.outside, item.outcomes)
     for before, after in ((item.recipe_inputs, back.recipe_inputs), (item.platform_inputs, back.platform_inputs)):
         assert changed_inputs(hash_inputs(before, {}), hash_inputs(after, {})) == ()
 
 
 def test_what_could_not_be_read_again_is_not_written() -> None:
-    many = {f"out/{number}.pt": digest(number) for number in range(20_000)}
+    many = {f"out/{number}.pt": digest(number) for number in range(12_000)}
     with pytest.raises(GateError, match=r"cannot be recorded: .*larger than") as refused:
         dump_baseline(baseline(entry(RECIPE, CPU, outcome(artifacts=many))))
     assert "capture fewer artifacts" in refused.value.remedy
@@ -103,10 +101,10 @@ def test_what_could_not_be_read_again_is_not_written() -> None:
 
 def test_a_name_as_long_as_a_path_may_be_is_no_hindrance() -> None:
     item = entry({**RECIPE, "data/" + "a" * 4_000: "sha256:0"}, CPU, outcome(artifacts={"b" * 4_000: digest()}))
-    assert read_lock_text(dump_baseline(baseline(item)), FILE_NAME) == baseline(item)
+    assert parse_baseline(dump_baseline(baseline(item)), FILE_NAME) == baseline(item)
 
 
-# What a stranger may have edited
+# What anybody may have edited
 
 
 def edited(change: Callable[[Any], None]) -> str:
@@ -120,8 +118,8 @@ def first(data: Any) -> Any:
     return next(iter(data["entries"].values()))
 
 
-def test_the_same_data_written_by_another_library_is_the_same_lock() -> None:
-    assert read_lock_text(edited(lambda data: None), FILE_NAME) == baseline(entry())
+def test_the_same_data_written_by_another_library_is_the_same_baseline() -> None:
+    assert parse_baseline(edited(lambda data: None), FILE_NAME) == baseline(entry())
 
 
 @pytest.mark.parametrize(
@@ -131,29 +129,28 @@ def test_the_same_data_written_by_another_library_is_the_same_lock() -> None:
         (lambda data: data.pop("version"), r"`version` is missing"),
         (lambda data: data.update(version=True), r"version: found true, wanted 1"),
         (lambda data: data.update(version=0), r"version: found 0, wanted 1"),
-        (lambda data: data.update(extra=1), r"extra: is not a key of a baseline, wanted version, entries"),
+        (lambda data: data.update(extra=1), r"extra: is not a key of a baseline"),
         (lambda data: data.update(entries=[]), r"entries: found an empty list, wanted a mapping"),
-        (lambda data: data["entries"].update(x=1), r"entries\.x: found no platform root"),
-        (lambda data: first(data).pop("outside"), r"`outside` is missing"),
-        (lambda data: first(data).update(losses=1), r"losses: is not a key of a baseline"),
-        (lambda data: first(data).update(recorded="yesterday"), r'recorded: found "yesterday", wanted a time'),
-        (lambda data: first(data).update({"tool-version": 2}), r"tool-version: found 2, wanted text"),
+        (lambda data: data["entries"].update(x={}), r"entries\.x: expected `str` matching regex .*sha256"),
+        (lambda data: first(data).pop("outside"), r"object missing required field `outside`"),
+        (lambda data: first(data).update(losses=1), r"object contains unknown field `losses`"),
+        (lambda data: first(data).update({"\x1b[31m\n": 1}), r"object contains unknown field `\\x1b\[31m\\n`"),
+        (lambda data: first(data).update({" - at `$.x[9]\n": 1}), r"unknown field"),
+        (lambda data: first(data).update(recorded="yesterday"), r"recorded: expected `str` matching regex"),
+        (lambda data: first(data).update({"tool-version": 2}), r"tool-version: expected `str`, got `int`"),
         (
             lambda data: first(data).update({"config-hash": "sha256:" + "G" * 64}),
-            r"config-hash: found .* wanted `sha256:` and 64 hex digits",
+            r"config-hash: expected `str` matching regex .*sha256",
         ),
-        (lambda data: first(data).update(recipe="md5:" + "0" * 64), r"recipe: found .* wanted `sha256:`"),
-        (lambda data: first(data).update(outcomes=[]), r"outcomes: found an empty list, wanted a list with one outcome"),
-        (lambda data: first(data).update(outcomes={}), r"outcomes: found an empty mapping, wanted a list"),
-        (
-            lambda data: first(data)["outcomes"].append(copy.deepcopy(first(data)["outcomes"][0])),
-            r"outcomes\.1\.seed: seed 42 stands twice",
-        ),
-        (lambda data: first(data)["outcomes"][0].update(seed=-1), r"outcomes\.0\.seed: found -1, wanted a whole number from 0"),
-        (lambda data: first(data)["outcomes"][0].update(seed=2**32), r"outcomes\.0\.seed: found 4294967296"),
-        (lambda data: first(data)["outcomes"][0].update(steps=True), r"outcomes\.0\.steps: found true"),
-        (lambda data: first(data)["outcomes"][0].update(losses="same"), r'outcomes\.0\.losses: found "same"'),
-        (lambda data: first(data)["outcomes"][0].update(artifacts={"a": None}), r"artifacts\.a: found no value"),
+        (lambda data: first(data).update(recipe="md5:" + "0" * 64), r"recipe: expected `str` matching regex .*sha256"),
+        (lambda data: first(data).update(outcomes=[]), r"outcomes: expected `array` of length >= 1"),
+        (lambda data: first(data).update(outcomes={}), r"outcomes: expected `array`, got `object`"),
+        (lambda data: first(data)["outcomes"].append(first(data)["outcomes"][0].copy()), r"outcomes\.1\.seed: seed 42 stands twice"),
+        (lambda data: first(data)["outcomes"][0].update(seed=-1), r"outcomes\.0\.seed: expected `int` >= 0"),
+        (lambda data: first(data)["outcomes"][0].update(seed=2**32), r"outcomes\.0\.seed: expected `int` <= 4294967295"),
+        (lambda data: first(data)["outcomes"][0].update(steps=True), r"outcomes\.0\.steps: expected `int`, got `bool`"),
+        (lambda data: first(data)["outcomes"][0].update(losses="same"), r"outcomes\.0\.losses: expected `str` matching"),
+        (lambda data: first(data)["outcomes"][0].update(artifacts={"a": None}), r"artifacts: expected `str`, got `null`"),
         (lambda data: first(data)["outcomes"][0].update({"loss-curve": "0 one"}), r'loss-curve: found "0 one", wanted a step and its loss'),
         (lambda data: first(data)["outcomes"][0].update({"loss-curve": "1 0.5\n1 0.5"}), r"loss-curve: step 1 comes after step 1"),
         (lambda data: first(data)["outcomes"][0].update({"loss-curve": "0 0.50"}), r"which no training writes so"),
@@ -169,8 +166,8 @@ def test_the_same_data_written_by_another_library_is_the_same_lock() -> None:
         ),
         (lambda data: first(data)["platform-inputs"].update(x=[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]), r"x: nested deeper than 16 levels"),
         (lambda data: first(data)["outcomes"][0].update({"loss-curve": "0 1e+99999"}), r"which no training writes so"),
-        (lambda data: first(data)["outside"].update(kernel=6.8), r"outside\.kernel: found 6\.8, wanted text"),
-        (lambda data: first(data)["outside"].update(kernel="x" * 5_000), r"outside\.kernel: found 5,000 characters, wanted at most 4,096"),
+        (lambda data: first(data)["outside"].update(kernel=6.8), r"outside: expected `str`, got `float`"),
+        (lambda data: first(data)["outside"].update(kernel="x" * 5_000), r"outside: expected `str` of length <= 4096"),
     ],
 )
 def test_every_field_is_checked(change: Callable[[Any], None], message: str) -> None:
@@ -247,7 +244,7 @@ def test_a_million_values_end_early() -> None:
 @given(st.text(max_size=200))
 def test_any_text_is_a_baseline_or_one_line(text: str) -> None:
     try:
-        read_lock_text(text, FILE_NAME)
+        parse_baseline(text, FILE_NAME)
     except UsageError as error:
         assert "\n" not in error.message and error.message.startswith("repro.baseline.yml:")
 
@@ -262,7 +259,7 @@ def test_a_baseline_with_any_piece_replaced_is_read_or_refused(data: st.DataObje
     )
     end = data.draw(st.integers(start, min(len(text), start + 20)))
     try:
-        read_lock_text(text[:start] + piece + text[end:], FILE_NAME)
+        parse_baseline(text[:start] + piece + text[end:], FILE_NAME)
     except UsageError as error:
         assert "\n" not in error.message and error.remedy
 
@@ -286,7 +283,7 @@ def test_git_on_windows_may_have_changed_the_line_ends(tmp_path: Path) -> None:
     assert read_baseline(tmp_path / FILE_NAME) == SAMPLE
 
 
-def test_a_link_a_folder_and_a_pipe_are_no_locks(tmp_path: Path) -> None:
+def test_a_link_a_folder_and_a_pipe_are_no_baselines(tmp_path: Path) -> None:
     (tmp_path / "real").write_text(dump_baseline(SAMPLE), encoding="utf-8")
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "dangling").symlink_to("nowhere")

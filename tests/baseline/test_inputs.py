@@ -11,7 +11,7 @@ import pytest
 from repro_gate.baseline.config_hash import InputValue
 from repro_gate.baseline.inputs import LONG_TEXT, platform_inputs, recipe_inputs
 from repro_gate.data.declared import DataFinding
-from repro_gate.runs.arms import FLAGS, IN_ENVIRONMENT, IN_PROCESS
+from repro_gate.runs.flags import FLAGS, IN_ENVIRONMENT, IN_PROCESS
 from repro_gate.spec.loader import load_spec
 
 BASE = "version: 1\ntrain:\n  run: python t.py\n"

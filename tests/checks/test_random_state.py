@@ -18,7 +18,7 @@ from repro_gate.checks.random_state import (
     workers_seeded,
 )
 from repro_gate.compare.traces import compare_runs
-from repro_gate.runs.arms import CUDA_ONLY, ONLY_READ, WARN_ONLY
+from repro_gate.runs.flags import CUDA_ONLY, ONLY_READ, WARN_ONLY
 from repro_gate.spec.model import AllowedFlag, Determinism
 from repro_gate.trace.model import Drawn, LoaderSeen, StepMark, Trace, Undone
 from tests.support.built_traces import arm, block, changed, evidence, flip, place_of, run, spec, training

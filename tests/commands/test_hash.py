@@ -11,9 +11,9 @@ import pytest
 
 from repro_gate.baseline.changes import changed_inputs
 from repro_gate.baseline.config_hash import hash_inputs, self_checked
-from repro_gate.baseline.drift import entry_of, merge
 from repro_gate.baseline.file import dump_baseline
-from repro_gate.baseline.model import Outcome
+from repro_gate.baseline.model import RecordedResult
+from repro_gate.baseline.record import entry_of, merge
 from repro_gate.cli import main
 from repro_gate.commands.hash import load_config_hash
 from repro_gate.errors import GateError
@@ -109,7 +109,7 @@ def test_a_baseline_of_one_platform_has_an_config_hash_and_one_of_two_has_none(t
     entries = [
         entry_of(
             hash_inputs(ADDRESS.recipe_inputs, {"python": version}),
-            [Outcome(seed=42, steps=1, losses=None, weights=None, optimizer=None)],
+            [RecordedResult(seed=42, steps=1, losses=None, weights=None, optimizer=None, artifacts={}, loss_curve="")],
             {},
             "2026-11-21T00:00:00Z",
             "0.1.0",

@@ -112,7 +112,7 @@ def test_nvidias_runtime_is_asked_for_and_isolation_is_on(facts: dict[str, Any])
     environment = facts["environment"]
     assert environment["NVIDIA_VISIBLE_DEVICES"] == "all"
     assert environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
-    assert environment["REPRO_GATE_ISOLATION"] == "own-user"
+    assert environment["REPRO_GATE_SANDBOX"] == "own-user"
     assert environment["REPRO_GATE_CUDA"] == ""  # this one is built for the CPU
 
 

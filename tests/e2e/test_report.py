@@ -94,5 +94,4 @@ def test_what_is_wrong_is_written_as_sarif_and_an_estimate_is_said(diverged: Gat
     run = json.loads(path.read_text())["runs"][0]
     assert run["results"][0]["ruleId"] == "determinism/diverged"
     assert run["tool"]["driver"]["informationUri"].startswith("https://")
-    assert "for the other 2 runs" in diverged.stderr and "as the last time" not in diverged.stderr
-    assert list(path.parent.glob("cache/repro-gate/durations.json"))
+    assert "for the other 2 runs" in diverged.stderr

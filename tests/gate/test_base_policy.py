@@ -9,7 +9,7 @@ import pytest
 
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.errors import UsageError
-from repro_gate.gate.base_policy import EffectivePolicy, judging
+from repro_gate.gate.base_policy import EffectivePolicy, effective_policy
 from repro_gate.gate.options import Options
 from repro_gate.spec.loader import load_spec
 from tests.support.repositories import git, repository
@@ -39,7 +39,7 @@ def change(root: Path, spec: str) -> None:
 
 
 def judge(root: Path, *, environment: dict[str, str] | None = None, **options: str) -> EffectivePolicy:
-    return judging(load_spec(root), inspect_checkout(root), Options(environment=environment or {}, **options))
+    return effective_policy(load_spec(root), inspect_checkout(root), Options(environment=environment or {}, **options))
 
 
 def test_without_a_base_the_own_spec_judges(checkout: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from repro_gate.baseline.model import Baseline, Entry
 from repro_gate.gate.weakened import weakened
@@ -67,7 +68,7 @@ LESS = [
         {},
         {"determinism": Determinism(allow=(AllowedFlag(CUDNN, "faster"),))},
         "determinism.allow",
-        "now inputs off torch.backends.cudnn.deterministic: faster",
+        "now leaves off torch.backends.cudnn.deterministic: faster",
     ),
     (
         {},
@@ -312,7 +313,7 @@ def test_a_baseline_and_an_entry_that_are_gone_are_listed() -> None:
         (baseline(), baseline(entry())),
         (baseline(entry()), baseline(entry(), entry(RECIPE, GPU))),
         (baseline(entry()), baseline(entry(MOVED, CPU))),  # a no-op recorded: another recipe, the same bits
-        (baseline(entry()), baseline(replace(entry(), recorded="2027-01-01T00:00:00Z", tool_version="9", outside={}))),
+        (baseline(entry()), baseline(structs.replace(entry(), recorded="2027-01-01T00:00:00Z", tool_version="9", outside={}))),
         (baseline(entry(RECIPE, CPU, outcome(optimizer=None))), baseline(entry())),  # more is recorded than before
         (baseline(entry(RECIPE, CPU, outcome(artifacts={}))), baseline(entry())),
         (baseline(entry()), baseline(entry(MOVED, CPU, outcome(), outcome(7)))),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.runs import arms
+from repro_gate.runs import arms, flags
 from repro_gate.runs.launch import Run
 from tests.support.tracing import trace_script, trained
 
@@ -25,10 +25,10 @@ def test_every_flag_reads_back_as_it_was_set(undoing: Run) -> None:
     trace = trained(undoing)
     settings = trace.settings[trace.steps[0].flags]
     wanted = {**arm.flags, **arm.environment}
-    flags = [name for name in arms.FLAGS if name in wanted]
-    assert {name: settings[name] for name in flags} == {name: wanted[name] for name in flags}
+    both = [name for name in flags.FLAGS if name in wanted]
+    assert {name: settings[name] for name in both} == {name: wanted[name] for name in both}
     assert arms.not_effective(settings, arm) == {}
-    assert settings[arms.WARN_ONLY] is False and not [item for item in trace.undone if item.step < 1]
+    assert settings[flags.WARN_ONLY] is False and not [item for item in trace.undone if item.step < 1]
 
 
 def test_the_default_condition_leaves_torch_as_it_is(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_the_default_condition_leaves_torch_as_it_is(tmp_path: Path) -> None:
     assert settings["torch.use_deterministic_algorithms"] is False
     assert settings["torch.backends.cudnn.deterministic"] is False
     assert settings["torch.utils.deterministic.fill_uninitialized_memory"] is True  # torch's own default, idle while the first is off
-    assert {settings[name] for name in arms.IN_ENVIRONMENT} == {None}
+    assert {settings[name] for name in flags.IN_ENVIRONMENT} == {None}
     assert settings["PYTHONHASHSEED"] is None, "as in a shell"
 
 
@@ -109,5 +109,5 @@ def test_the_reading_of_that_step_shows_it(undoing: Run, number: int) -> None:
     arm = arms.deterministic(42, frozenset(), None)
     flag, value = list(UNDONE.values())[number]
     wrong = arms.not_effective(trace.settings[trace.steps[number + 1].flags], arm)
-    assert (arms.WARN_ONLY if value == "warn_only" else flag) in wrong
+    assert (flags.WARN_ONLY if value == "warn_only" else flag) in wrong
     assert arms.not_effective(trace.settings[trace.steps[0].flags], arm) == {}

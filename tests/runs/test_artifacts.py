@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.errors import Inconclusive, UsageError
-from repro_gate.runs import artifacts
+from repro_gate.runs import reading
 from repro_gate.runs.artifacts import collect
 from tests.support.artifacts import differences, read_files
 
@@ -184,7 +184,7 @@ def test_an_answer_as_it_should_be_is_taken(tmp_path: Path) -> None:
 
 
 def test_more_than_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artifacts, "MAX_ANSWER", 1_000)
+    monkeypatch.setattr(reading, "MAX_ANSWER", 1_000)
     (tmp_path / "a.json").write_text(json.dumps([*range(100)]))
     assert "more than can be told" in read_files(tmp_path / "a.json")[0].note
     said = (

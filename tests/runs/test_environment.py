@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repro_gate.runs import arms
-from repro_gate.runs.environment import INJECT, thread_count, training_environment, write_shims
+from repro_gate.runs import arms, flags
+from repro_gate.runs.environment import INJECT, thread_count, training_environment, usable_processors, write_shims
 from repro_gate.trace.format import CONFIG_VARIABLE
 from tests.support.tracing import trace_script
 
@@ -105,7 +105,7 @@ def test_the_flags_of_the_condition_win_over_the_outside_and_train_env_over_both
     assert environment(outer, {"CUBLAS_WORKSPACE_CONFIG": ":16:8"})["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
     assert environment({}, {"HF_TOKEN": "of the checkout itself"})["HF_TOKEN"] == "of the checkout itself"
     bare = training_environment(outer, arms.default(42, None), {}, PLACE)
-    assert not set(arms.IN_ENVIRONMENT) & set(bare)
+    assert not set(flags.IN_ENVIRONMENT) & set(bare)
 
 
 def test_the_default_condition_has_the_hash_seed_of_the_users_shell() -> None:
@@ -122,7 +122,7 @@ def test_omp_num_threads_chooses_the_threads() -> None:
     chosen = environment(shell, {"OMP_NUM_THREADS": "1"})
     assert (chosen["OMP_NUM_THREADS"], chosen.get("MKL_NUM_THREADS")) == ("1", None)
     assert environment(shell, {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "2"})["MKL_NUM_THREADS"] == "2"
-    assert [thread_count(outer) for outer in ({}, {"OMP_NUM_THREADS": "3"}, shell)] == [str(arms.usable_processors()), "3", "3 and 4"]
+    assert [thread_count(outer) for outer in ({}, {"OMP_NUM_THREADS": "3"}, shell)] == [str(usable_processors()), "3", "3 and 4"]
 
 
 TRAIN = """
@@ -134,7 +134,7 @@ optimizer.step()
 """
 
 
-TWO = str(min(2, arms.usable_processors()))  # MKL takes no more than there are
+TWO = str(min(2, usable_processors()))  # MKL takes no more than there are
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 
 from repro_gate.runs import arms, launch, watching
 from repro_gate.runs.launch import Plan, Run, Site
-from repro_gate.runs.process import Ended
 from repro_gate.spec.model import Spec, Train
 from tests.support.tracing import PATH, blocks, trace_script, trained
 
@@ -59,7 +58,7 @@ def test_a_command_that_cannot_start_says_what_to_do(command: str, problem: str,
 
 def test_a_working_directory_that_is_missing_is_named(tmp_path: Path) -> None:
     spec = Spec(path=tmp_path / "repro.yml", train=Train(run="true", working_directory="sub/folder"))
-    site = Site(place=tmp_path, workspace=tmp_path, cwd=tmp_path / "sub" / "folder", traces=tmp_path / "runs", outer={"PATH": PATH})
+    site = Site(run_folder=tmp_path, workspace=tmp_path, cwd=tmp_path / "sub" / "folder", traces=tmp_path / "runs", outer={"PATH": PATH})
     run = launch.launch(spec, Plan(name="one", arm=arms.default(1, None)), site, lambda traces: None)
     assert ending(run) == ("crashed", "run/no-working-directory")
     assert "'sub/folder'" in run.problem
@@ -134,7 +133,7 @@ def test_a_text_of_the_tick_ends_the_run_early(tmp_path: Path) -> None:
     for folder in (place / "workspace", place / "home", place / "tmp"):
         folder.mkdir(parents=True)
     (place / "workspace" / "train.py").write_text(TRAIN + "for _ in range(600):\n    one()\n    time.sleep(0.1)\n")
-    site = Site(place=place, workspace=place / "workspace", cwd=place / "workspace", traces=place / "runs", outer={"PATH": PATH})
+    site = Site(run_folder=place, workspace=place / "workspace", cwd=place / "workspace", traces=place / "runs", outer={"PATH": PATH})
     spec = Spec(path=tmp_path / "repro.yml", train=Train(run="python train.py", timeout=60))
     run = launch.launch(
         spec,
@@ -156,29 +155,8 @@ def test_a_training_that_does_not_leave_after_its_last_step_is_helped_out(tmp_pa
 def test_a_snippet_and_the_seed_in_a_command_are_filled_in(tmp_path: Path) -> None:
     place = tmp_path / "place"
     (place / "workspace").mkdir(parents=True)
-    site = Site(place=place, workspace=place / "workspace", cwd=place / "workspace", traces=place / "runs", outer={"PATH": PATH})
+    site = Site(run_folder=place, workspace=place / "workspace", cwd=place / "workspace", traces=place / "runs", outer={"PATH": PATH})
     spec = Spec(path=tmp_path / "repro.yml", train=Train(snippet="from repro_gate import record, step\nrecord('x', {seed} / 4)\nstep()\n"))
     run = launch.launch(spec, Plan(name="one", arm=arms.default(6, None)), site, lambda traces: None)
     assert (run.outcome, blocks(trained(run), "loss", 0)[0].values) == ("finished", ((1.5).hex(),))
     assert trace_script(tmp_path / "two", "", command="echo seed={seed}", seed=7).ended.tail == ("seed=7",)
-
-
-@pytest.mark.parametrize("number", [None, 15])
-def test_a_crash_while_the_kernel_killed_another_job_only_says_so(number: int | None) -> None:
-    ended = Ended(
-        exit_code=1,
-        signal=number,
-        timed_out=False,
-        stopped="",
-        seconds=1.0,
-        tail=("ValueError: its own",),
-        left_running=0,
-        out_of_memory=False,
-        group_killed=True,
-    )
-    crash = launch._crash(ended)
-    assert crash is not None and crash[1] != "run/out-of-memory" and "memory" not in crash[2]
-    assert (
-        crash[3]
-        == "see the log's end; the kernel killed a process of this control group for want of memory meanwhile, perhaps of another job"
-    )

@@ -254,6 +254,6 @@ def test_another_jobs_kill_for_want_of_memory_is_not_this_runs(
     source: str, short: bool | None, tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = iter(range(9))
-    monkeypatch.setattr(process, "_kills", lambda: process._Kills(next(counts), None))
+    monkeypatch.setattr(process, "_kills", lambda: (next(counts), None))
     ended = run(tmp_path, mark, source)
     assert (ended.out_of_memory, ended.group_killed) == (bool(short), short is not None)

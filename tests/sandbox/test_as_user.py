@@ -14,7 +14,7 @@ from repro_gate.files import NotRegular, copy_file
 from repro_gate.runs.artifacts import collect
 from repro_gate.sandbox.as_user import as_training_user, open_written
 from repro_gate.sandbox.identity import GID, UID
-from repro_gate.sandbox.ownership import give, let_in, seal
+from repro_gate.sandbox.ownership import chown_to_training, let_group_pass, seal
 from tests.support.starting import APPEND, LIST, OWN, READ, SAME, attempt, needs_own_user
 
 pytestmark = needs_own_user
@@ -25,7 +25,7 @@ def place(tmp_path: Path) -> Path:
     """A folder as a gate run has: the training may pass through it."""
     found = tmp_path / "place"
     found.mkdir()
-    let_in(OWN, found)
+    let_group_pass(OWN, found)
     return found
 
 
@@ -36,7 +36,7 @@ def written(place: Path) -> Path:
     folder.mkdir()
     for name in ("trace", "1.final.safetensors"):
         (folder / name).write_bytes(b"line\n")
-    give(OWN, folder)
+    chown_to_training(OWN, folder)
     return folder
 
 
@@ -173,14 +173,14 @@ def test_what_is_given_is_the_trainings_links_themselves_not_what_they_lead_to(p
     (place / "tree" / "deep" / "file").write_bytes(b"x")
     os.symlink(secret, place / "tree" / "link")
     os.symlink(secret.parent, place / "tree" / "folder")
-    give(OWN, place / "tree")
+    chown_to_training(OWN, place / "tree")
     owners = {os.lstat(path).st_uid for path in (place / "tree").rglob("*")} | {os.lstat(place / "tree").st_uid}
     assert owners == {UID} and os.stat(secret).st_uid == os.stat(secret.parent).st_uid == 0
 
 
 def test_one_user_for_both_changes_no_owner(place: Path) -> None:
     (place / "tree").mkdir()
-    give(SAME, place / "tree")
+    chown_to_training(SAME, place / "tree")
     seal(SAME, place / "tree", "")
     assert os.stat(place / "tree").st_uid == 0
 

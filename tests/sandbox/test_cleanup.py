@@ -56,7 +56,7 @@ REOPENED = SYSTEM_V.replace("0o1600", "0o600")
 def name() -> Iterator[str]:
     name = f"repro-gate-test-{secrets.token_hex(6)}"
     yield name
-    for place in cleanup.PLACES:
+    for place in cleanup.OPEN_TO_ALL:
         remove_tree(Path(place, name))
 
 
@@ -106,7 +106,7 @@ def test_a_place_that_is_too_full_of_others_files_is_named(tmp_path: Path, monke
     (tmp_path / "full" / "below").mkdir(parents=True)
     (tmp_path / "full").chmod(0o777)
     (tmp_path / "full" / "below").chmod(0o777)
-    monkeypatch.setattr(cleanup, "PLACES", (str(tmp_path / "full"),))
+    monkeypatch.setattr(cleanup, "OPEN_TO_ALL", (str(tmp_path / "full"),))
     monkeypatch.setattr(cleanup, "_MOUNTS", tmp_path / "none")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
     monkeypatch.setattr(cleanup, "MOST", 1)

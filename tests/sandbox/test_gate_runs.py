@@ -82,7 +82,7 @@ def gate(checkout: Path, level: str, **environment: str) -> Mapping[str, Any]:
             "PATH": path,
             "HOME": str(home),
             "TMPDIR": str(temporary),
-            "REPRO_GATE_ISOLATION": level,
+            "REPRO_GATE_SANDBOX": level,
             "GITHUB_TOKEN": "secret",
             **environment,
         },

@@ -18,13 +18,11 @@ from tests.support.starting import needs_own_user
 
 @needs_own_user
 def test_the_images_variable_gives_training_a_user_of_its_own() -> None:
-    chosen = choose({"REPRO_GATE_ISOLATION": "own-user", "GITHUB_ACTIONS": "true"})
+    chosen = choose({"REPRO_GATE_SANDBOX": "own-user", "GITHUB_ACTIONS": "true"})
     assert (chosen.level, chosen.uid, chosen.gid, chosen.notes, chosen.own_user) == (OWN_USER, UID, GID, (), True)
 
 
-@pytest.mark.parametrize(
-    "environment", [{}, {"REPRO_GATE_ISOLATION": ""}, {"REPRO_GATE_ISOLATION": "same-user"}, {TAKEN_OUT: "WANDB_API_KEY"}]
-)
+@pytest.mark.parametrize("environment", [{}, {"REPRO_GATE_SANDBOX": ""}, {"REPRO_GATE_SANDBOX": "same-user"}, {TAKEN_OUT: "WANDB_API_KEY"}])
 def test_a_laptop_keeps_one_user_without_a_word(environment: Mapping[str, str]) -> None:
     chosen = choose(environment)
     assert (chosen.level, chosen.uid, chosen.notes, chosen.own_user) == (SAME_USER, None, (), False)
@@ -39,18 +37,18 @@ def test_in_ci_one_user_is_said(name: str) -> None:
 
 
 def test_what_is_asked_for_goes_before_what_the_environment_says() -> None:
-    assert choose({"REPRO_GATE_ISOLATION": "own-user"}, SAME_USER).level == SAME_USER
+    assert choose({"REPRO_GATE_SANDBOX": "own-user"}, SAME_USER).level == SAME_USER
 
 
 def test_an_unknown_word_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="'root' is not an isolation"):
-        choose({"REPRO_GATE_ISOLATION": "root"})
+        choose({"REPRO_GATE_SANDBOX": "root"})
 
 
 def refused() -> str:
     with pytest.raises(Inconclusive) as raised:
-        choose({"REPRO_GATE_ISOLATION": "own-user"})
-    assert "REPRO_GATE_ISOLATION=same-user" in raised.value.remedy
+        choose({"REPRO_GATE_SANDBOX": "own-user"})
+    assert "REPRO_GATE_SANDBOX=same-user" in raised.value.remedy
     return raised.value.message
 
 
@@ -69,7 +67,7 @@ def test_on_another_system_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_each_capability_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     docker = 0xA80425FB  # what Docker grants by default
     monkeypatch.setattr(selection, "_effective", lambda: docker)
-    assert choose({"REPRO_GATE_ISOLATION": "own-user"}).own_user
+    assert choose({"REPRO_GATE_SANDBOX": "own-user"}).own_user
     monkeypatch.setattr(selection, "_effective", lambda: docker & ~(1 << 7 | 1 << 5))
     assert refused().endswith("the gate lacks CAP_KILL, CAP_SETUID")
 
@@ -99,4 +97,4 @@ def test_a_user_namespace_that_has_no_such_user_is_told_before_anything_is_start
     if said:
         assert said in refused()
     else:
-        assert choose({"REPRO_GATE_ISOLATION": "own-user"}).own_user
+        assert choose({"REPRO_GATE_SANDBOX": "own-user"}).own_user

@@ -14,7 +14,7 @@ import pytest
 
 from repro_gate.errors import Inconclusive
 from repro_gate.sandbox import self_test
-from repro_gate.sandbox.ownership import give
+from repro_gate.sandbox.ownership import chown_to_training
 from repro_gate.sandbox.self_test import ATTEMPTS, Exposure, prove
 from repro_gate.sandbox.start import command
 from tests.support.starting import OWN, SAME, SYSTEM, needs_own_user
@@ -26,11 +26,11 @@ pytestmark = needs_own_user
 def scratch(tmp_path: Path) -> Path:
     found = tmp_path / "scratch"
     found.mkdir()
-    give(OWN, found)
+    chown_to_training(OWN, found)
     return found
 
 
-def closed_file(folder: Path, name: str, mode: int) -> Path:
+def private_file(folder: Path, name: str, mode: int) -> Path:
     path = folder / name
     path.write_text("secret")
     path.chmod(mode)
@@ -45,18 +45,23 @@ def breached(exposure: Exposure, scratch: Path, **more: str) -> str:
 
 
 def test_a_training_that_is_kept_apart_passes(scratch: Path, tmp_path: Path) -> None:
-    closed = (closed_file(tmp_path, "token", 0o600), tmp_path / "not-there")
-    prove(OWN, Exposure(closed=closed, unwritable=(tmp_path,), reach=(scratch,), start=(Path("/bin/true"),)), {"PATH": SYSTEM}, scratch)
+    unreadable = (private_file(tmp_path, "token", 0o600), tmp_path / "not-there")
+    prove(
+        OWN,
+        Exposure(unreadable=unreadable, unwritable=(tmp_path,), reach=(scratch,), start=(Path("/bin/true"),)),
+        {"PATH": SYSTEM},
+        scratch,
+    )
 
 
 def test_with_one_user_nothing_is_tried(tmp_path: Path) -> None:
-    prove(SAME, Exposure(closed=(closed_file(tmp_path, "token", 0o600),)), {}, tmp_path)
+    prove(SAME, Exposure(unreadable=(private_file(tmp_path, "token", 0o600),)), {}, tmp_path)
 
 
 @pytest.mark.parametrize(("mode", "said"), [(0o604, "read"), (0o602, "write to")])
 def test_a_file_that_is_open_is_named(mode: int, said: str, scratch: Path, tmp_path: Path) -> None:
-    path = closed_file(tmp_path, "token", mode)
-    assert f"user can {said} {path}" in breached(Exposure(closed=(path,)), scratch)
+    path = private_file(tmp_path, "token", mode)
+    assert f"user can {said} {path}" in breached(Exposure(unreadable=(path,)), scratch)
 
 
 def test_a_folder_that_can_be_listed_or_written_is_named_and_left_as_it_was(scratch: Path, tmp_path: Path) -> None:
@@ -64,7 +69,7 @@ def test_a_folder_that_can_be_listed_or_written_is_named_and_left_as_it_was(scra
     folder.mkdir()
     folder.chmod(0o777)
     assert f"user can write to {folder}" in breached(Exposure(unwritable=(folder,)), scratch)
-    assert f"user can read {folder}" in breached(Exposure(closed=(folder,)), scratch)
+    assert f"user can read {folder}" in breached(Exposure(unreadable=(folder,)), scratch)
     assert list(folder.iterdir()) == []
 
 
@@ -87,8 +92,8 @@ def test_a_secret_variable_that_arrives_is_named_and_not_shown(scratch: Path) ->
 
 def test_data_and_interpreters_that_are_out_of_reach_are_named(scratch: Path, tmp_path: Path) -> None:
     for exposure in (
-        Exposure(reach=(closed_file(tmp_path, "train.bin", 0o600),)),
-        Exposure(start=(closed_file(tmp_path, "python", 0o700),)),
+        Exposure(reach=(private_file(tmp_path, "train.bin", 0o600),)),
+        Exposure(start=(private_file(tmp_path, "python", 0o700),)),
     ):
         with pytest.raises(Inconclusive, match=r"training user cannot use .*Permission denied") as raised:
             prove(OWN, exposure, {"PATH": SYSTEM}, scratch)
@@ -119,10 +124,17 @@ def test_where_nothing_can_be_tried_the_gate_does_not_go_on(scratch: Path, monke
 
 def test_the_same_attempts_succeed_where_nobody_keeps_them_apart(tmp_path: Path) -> None:
     """The program as root, so as a training that shares its user with the gate: every kind of attempt can succeed, and is told."""
-    token = closed_file(tmp_path, "token", 0o600)
+    token = private_file(tmp_path, "token", 0o600)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as gate:
-        question = {"uid": OWN.uid, "gid": OWN.gid, "gate": gate.pid, "closed": [str(token)], "unwritable": [str(tmp_path)], "sockets": []}
-        question |= {"forbidden": ["MARK"], "reach": [], "start": []}
+        question = {
+            "uid": OWN.uid,
+            "gid": OWN.gid,
+            "gate": gate.pid,
+            "unreadable": [str(token)],
+            "unwritable": [str(tmp_path)],
+            "sockets": [],
+        }
+        question |= {"forbidden": ["MARK"], "reach": [], "data": [], "start": []}
         done = subprocess.run(
             [sys.executable, "-I", "-S", str(ATTEMPTS)],
             input=json.dumps(question),
@@ -149,9 +161,9 @@ def test_an_attempt_that_succeeds_does_no_harm(tmp_path: Path) -> None:
     """The whole program as root, but for a mount namespace in which harm would stay: no mount, no file, no mode is another afterwards."""
     folder = tmp_path / "folder"
     folder.mkdir()
-    path = closed_file(folder, "file", 0o600)
-    question = {"uid": OWN.uid, "gid": OWN.gid, "gate": 2**22 + 1, "closed": [str(path)], "unwritable": [str(folder), str(path)]}
-    question |= {"sockets": [], "forbidden": [], "reach": [], "start": []}
+    path = private_file(folder, "file", 0o600)
+    question = {"uid": OWN.uid, "gid": OWN.gid, "gate": 2**22 + 1, "unreadable": [str(path)], "unwritable": [str(folder), str(path)]}
+    question |= {"sockets": [], "forbidden": [], "reach": [], "data": [], "start": []}
     program = 'cat /proc/self/mounts > "$1/before"; "$2" -I -S "$3"; cat /proc/self/mounts > "$1/after"'
     before = (os.stat(path), sorted(os.listdir(folder)))
     subprocess.run(

@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 
+from repro_gate import files
 from repro_gate.sandbox.temp_folder import fixed_folder
 
 
@@ -21,7 +21,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_one_gating_after_the_other_has_the_same_path(folder: Path) -> None:
+def test_one_gate_run_after_the_other_has_the_same_path(folder: Path) -> None:
     paths = []
     for _ in range(3):
         with fixed_folder() as place:
@@ -56,7 +56,7 @@ def test_a_mount_on_which_nothing_can_be_started_is_named(folder: Path) -> None:
     assert f"lies on {folder / 'mount'}, which is mounted noexec" in told("noexec")
 
 
-def test_it_is_removed_when_the_gating_fails(folder: Path) -> None:
+def test_it_is_removed_when_the_gate_fails(folder: Path) -> None:
     with pytest.raises(RuntimeError), fixed_folder():
         raise RuntimeError
     assert list(folder.iterdir()) == []
@@ -80,37 +80,34 @@ with fixed_folder() as place:
     assert list(folder.iterdir()) == []
 
 
-def test_a_folder_that_somebody_made_is_left_alone(folder: Path) -> None:
-    name = f"repro-gate-{os.getuid()}-0"
-    (folder / name).mkdir()
-    with fixed_folder() as place:
-        assert place.name == f"repro-gate-{os.getuid()}-1", "it may be somebody who is just making it"
-    os.utime(folder / name, (time.time() - 3600,) * 2)
-    with fixed_folder() as place:
-        assert place.name == name, "nobody is"
-    target = folder / "target"
+def test_what_is_not_this_users_own_folder_is_left_alone(folder: Path) -> None:
+    name, target = f"repro-gate-{os.getuid()}-0", folder / "target"
     target.mkdir()
     (folder / name).symlink_to(target)
     with fixed_folder() as place:
         assert place.name == f"repro-gate-{os.getuid()}-1"
-    assert target.is_dir()
+    assert target.is_dir() and (folder / name).is_symlink()
+    assert not list(folder.glob("*.lock"))
 
 
-def test_two_that_find_an_abandoned_place_do_not_both_take_it_over(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one moves it away, another that looks at it finds it held, and takes the next."""
-    left = folder / f"repro-gate-{os.getuid()}-0"
-    left.mkdir()
-    (left / "held").touch()
-    seen: list[str] = []
-    rename = Path.rename
+def test_a_lock_that_was_removed_while_it_was_opened_holds_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another gate may end, and remove its lock, between the opening and the locking here: a third would make that lock anew."""
+    lock = folder / "a.lock"
 
-    def between(self: Path, target: Path) -> Path:
-        monkeypatch.setattr(Path, "rename", rename)
-        with fixed_folder() as other:
-            seen.append(other.name)
-        return rename(self, target)
+    def slow(descriptor: int) -> bool:
+        lock.unlink()
+        monkeypatch.undo()
+        return files.try_lock(descriptor)
 
-    monkeypatch.setattr(Path, "rename", between)
-    with fixed_folder() as place:
-        assert place == left and seen == [f"repro-gate-{os.getuid()}-1"]
-    assert list(folder.iterdir()) == []
+    monkeypatch.setattr(files, "try_lock", slow)
+    assert files.own_lock(lock) is None
+    found = files.own_lock(lock)
+    assert found is not None and files.own_lock(lock) is None
+    os.close(found)
+
+
+def test_a_lock_of_somebody_else_is_not_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "a.lock").touch()
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(PermissionError, match="somebody else"):
+        files.own_lock(folder / "a.lock")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from repro_gate.compare.artifacts import Artifact, LeafDifference, compare_artifacts
 from repro_gate.compare.model import Distance
-from repro_gate.runs.artifacts import Interpreter, in_place, read
+from repro_gate.runs.artifacts import in_place
+from repro_gate.runs.reading import Interpreter, read
 from repro_gate.sandbox.identity import Isolation
 
 

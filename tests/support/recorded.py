@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from repro_gate.baseline.config_hash import ConfigHash, InputValue, hash_inputs
-from repro_gate.baseline.drift import entry_of
-from repro_gate.baseline.model import Baseline, Entry, Outcome
+from repro_gate.baseline.model import Baseline, Entry, RecordedResult
+from repro_gate.baseline.record import entry_of
 
 RECIPE: Mapping[str, InputValue] = {
     "code/train.py": "sha256:" + "1" * 64,
@@ -34,7 +34,12 @@ def config_hash_of(recipe: Mapping[str, InputValue] = RECIPE, platform: Mapping[
     return hash_inputs(recipe, platform)
 
 
-def outcome(seed: int = 42, bits: object = "first", **changes: Any) -> Outcome:
+def curve(*losses: tuple[int, float]) -> str:
+    """A loss curve as the file holds it."""
+    return "\n".join(f"{step} {loss!r}" for step, loss in losses)
+
+
+def outcome(seed: int = 42, bits: object = "first", **changes: Any) -> RecordedResult:
     """What a run ended with; `bits` decides its digests and shifts its losses."""
     shift = 0.0 if bits == "first" else 0.125
     fields: dict[str, Any] = {
@@ -43,15 +48,15 @@ def outcome(seed: int = 42, bits: object = "first", **changes: Any) -> Outcome:
         "weights": digest(seed, bits, "weights"),
         "optimizer": digest(seed, bits, "optimizer"),
         "artifacts": {"out/final.pt": digest(seed, bits, "artifact")},
-        "loss_curve": tuple((step, (1 / (step + 1) + shift).hex()) for step in range(0, 50, 7)),
+        "loss_curve": curve(*((step, 1 / (step + 1) + shift) for step in range(0, 50, 7))),
     }
-    return Outcome(seed=seed, **{**fields, **changes})
+    return RecordedResult(seed=seed, **{**fields, **changes})
 
 
 def entry(
     recipe: Mapping[str, InputValue] = RECIPE,
     platform: Mapping[str, InputValue] = CPU,
-    *outcomes: Outcome,
+    *outcomes: RecordedResult,
     outside: Mapping[str, str] = OUTSIDE,
 ) -> Entry:
     """An entry as `repro-gate baseline` makes it."""

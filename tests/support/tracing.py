@@ -60,7 +60,7 @@ def trace_script(
         observe=observe,
     )
     site = Site(
-        place=place,
+        run_folder=place,
         workspace=workspace,
         cwd=workspace,
         traces=place / "runs",

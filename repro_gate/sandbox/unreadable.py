@@ -1,10 +1,10 @@
-"""Closing, for as long as the gate run lasts, what the training's user could still read by its mode.
+"""What the training may not read, and how that is kept from it for as long as untrusted code runs as a user of its own.
 
 The runner mounts its own folders into the container with modes for everybody: its file commands, the event, a home, the checkout with the
 credential in its `.git/config`. What is taken is the group's and the others' part of a mode, never the owner's (the runner's user keeps
-access all the time, so even a gate that was killed leaves the next job working), and each mode is given back exactly. Declared data inside
-a closed folder stays reachable where others could pass before: the folders that lead to it may be passed, not listed, and all else in
-them is closed one by one. Nothing is ever opened.
+access all the time, so even a gate that was killed leaves the next job working), and each mode is restored exactly. Declared data inside
+such a folder stays reachable where others could pass before: the folders that lead to it may be passed, not listed, and all else in
+them is restricted one by one. No permission is ever added.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from repro_gate.sandbox.start import processes_of
 
 GITHUB = Path("/github")  # where the runner mounts its folders into a container action
 FILE_COMMANDS = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
-MOST = 20_000  # entries closed one by one, beside declared data
+MOST = 20_000  # entries restricted one by one, beside declared data
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _PASS = stat.S_IXOTH
 _MOUNTED_SECRETS = Path("/run/secrets")  # where Docker and Kubernetes mount theirs, readable to everybody
@@ -53,10 +53,10 @@ def sockets(environment: Mapping[str, str]) -> tuple[Path, ...]:
     return tuple(Path(path) for path in dict.fromkeys([*_SOCKETS, *named]))
 
 
-def surroundings(environment: Mapping[str, str], checkout: Path) -> tuple[Path, ...]:
-    """What is to be closed: the checkout, the runner's workspace, home and temporary folder, its files' folders, everything below /github,
-    and in a container mounted secrets and a folder with a container engine's socket that others may connect to. Real paths of folders
-    that are there."""
+def private_folders(environment: Mapping[str, str], checkout: Path) -> tuple[Path, ...]:
+    """What is made unreadable: the checkout, the runner's workspace, home and temporary folder, its files' folders, everything below
+    /github, and in a container mounted secrets and a folder with a container engine's socket that others may connect to. Real paths of
+    folders that are there."""
     named = [environment.get(name, "") for name in ("GITHUB_WORKSPACE", "HOME", "RUNNER_TEMP")]
     wanted = [checkout, *(Path(name) for name in named if os.path.isabs(name)), *(path.parent for path in runner_files(environment))]
     with contextlib.suppress(OSError):
@@ -68,12 +68,12 @@ def surroundings(environment: Mapping[str, str], checkout: Path) -> tuple[Path, 
 
 
 @contextlib.contextmanager
-def closed(isolation: Isolation, roots: Iterable[Path], keep_open: Iterable[Path] = ()) -> Iterator[None]:
-    """Close `roots` to everybody but their owners; give every mode back at the end, whatever happens, unless the user still has processes.
+def unreadable(isolation: Isolation, roots: Iterable[Path], keep_open: Iterable[Path] = ()) -> Iterator[None]:
+    """Restrict `roots` to their owners; restore every mode at the end, whatever happens, unless the user still has processes.
 
     `keep_open` stays reachable where it lies inside a root, and is itself left as it is, but for `.git` folders in it. Where gate and
-    training are one user nothing is done. Signals wait inside. Raises Inconclusive naming what cannot be closed, and at the end what cannot
-    be given back.
+    training are one user nothing is done. Signals wait inside. Raises Inconclusive naming what cannot be restricted, and at the end what
+    cannot be restored.
     """
     if not isolation.own_user:
         yield
@@ -81,28 +81,28 @@ def closed(isolation: Isolation, roots: Iterable[Path], keep_open: Iterable[Path
     real = sorted({Path(os.path.realpath(root)) for root in roots}, key=lambda path: len(path.parts))
     outermost = [path for path in real if not any(other in path.parents for other in real)]
     keep = [Path(os.path.realpath(path)) for path in keep_open]
-    closing = _Closing(isolation)
+    restrictions = _Restrictions(isolation)
     with held():
         try:
             for root in outermost:
-                closing.close(root, keep)
+                restrictions.restrict(root, keep)
             yield
         finally:
             if not processes_of(isolation.uid or 0):  # whatever could not be ended would read what is opened here
-                closing.give_back()
+                restrictions.restore()
 
 
-class _Closing:
+class _Restrictions:
     """The modes that were changed so far, in order."""
 
     def __init__(self, isolation: Isolation) -> None:
         self._isolation = isolation
         self._changed: list[_Changed] = []
 
-    def close(self, path: Path, keep: list[Path]) -> None:
-        """Close a folder, with all that is in it but what is to be kept open."""
+    def restrict(self, path: Path, keep: list[Path]) -> None:
+        """Restrict a folder, with all that is in it but what is to be kept open."""
         if path in keep:
-            self._close_repositories(path)
+            self._restrict_repositories(path)
             return
         inside = [item for item in keep if path in item.parents]
         self._take(path, _PASS if inside else 0)
@@ -111,11 +111,11 @@ class _Closing:
             return
         for name in self._listed(path):
             if name in towards:
-                self.close(path / name, inside)
+                self.restrict(path / name, inside)
             else:
                 self._take(path / name, 0)
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         """Every mode as it was, the last that was changed first; an entry that has been replaced since is left alone."""
         failed = []
         while self._changed:
@@ -137,14 +137,14 @@ class _Closing:
             )
 
     def _take(self, path: Path, leave: int) -> None:
-        """Take everything from group and others but `leave`; give nothing. A link is left alone: what it leads to has its own place."""
+        """Take everything from group and others but `leave`; give nothing. A link is left alone, not followed."""
         try:
             with _handle(path) as handle:
                 state = os.fstat(handle)
                 if stat.S_ISLNK(state.st_mode):
                     return
                 if state.st_uid == self._isolation.uid:
-                    raise _not_closed(path, "it belongs to the training's user")
+                    raise _not_restricted(path, "it belongs to the training's user")
                 mode = stat.S_IMODE(state.st_mode)
                 wanted = mode & ~(_OTHERS & ~leave)
                 if wanted != mode:
@@ -153,17 +153,17 @@ class _Closing:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise _not_closed(path, error.strerror or str(error)) from error
+            raise _not_restricted(path, error.strerror or str(error)) from error
         if len(self._changed) > MOST:
-            raise _not_closed(path, f"there is too much beside the declared data: more than {MOST:,} entries")
+            raise _not_restricted(path, f"there is too much beside the declared data: more than {MOST:,} entries")
 
     def _listed(self, folder: Path) -> list[str]:
         try:
             return os.listdir(folder)
         except OSError as error:
-            raise _not_closed(folder, error.strerror or str(error)) from error
+            raise _not_restricted(folder, error.strerror or str(error)) from error
 
-    def _close_repositories(self, kept: Path) -> None:
+    def _restrict_repositories(self, kept: Path) -> None:
         """A clone that is declared as data, or lies in it, may have a credential in its `.git`."""
         for folder, names, files in os.walk(kept):
             if ".git" in names:
@@ -173,15 +173,15 @@ class _Closing:
                 self._take(Path(folder, ".git"), 0)
 
 
-def closed_to(isolation: Isolation, path: Path) -> Path | None:
+def barrier_to(isolation: Isolation, path: Path) -> Path | None:
     """The first folder on the way to `path`, itself included, that the training's user may not enter. Raises OSError."""
     if not isolation.own_user:
         return None
-    for place in reversed([path, *path.parents]):
-        status = os.stat(place)
+    for folder in reversed([path, *path.parents]):
+        status = os.stat(folder)
         bit = stat.S_IXUSR if status.st_uid == isolation.uid else stat.S_IXGRP if status.st_gid == isolation.gid else stat.S_IXOTH
         if stat.S_ISDIR(status.st_mode) and not status.st_mode & bit:
-            return place
+            return folder
     return None
 
 
@@ -203,7 +203,7 @@ def _open_to_others(path: Path) -> bool:
     return False
 
 
-def _not_closed(path: Path, why: str) -> Inconclusive:
+def _not_restricted(path: Path, why: str) -> Inconclusive:
     return Inconclusive(
         f"{path} cannot be made unreadable for the training user: {why}",
         remedy="put declared data in a folder of its own, and mount the runner's folders from a file system that keeps modes",

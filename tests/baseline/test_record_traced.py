@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.baseline.model import Outcome
-from repro_gate.baseline.results import outcome_of
+from repro_gate.baseline.model import RecordedResult
+from repro_gate.baseline.record import result_of
 from tests.support.tracing import trace_script
 
 SCRIPT = """
@@ -23,15 +23,15 @@ SCRIPT = """
 """
 
 
-def outcome(folder: Path, every: int, steps: int | None, seed: int = 42) -> Outcome:
+def outcome(folder: Path, every: int, steps: int | None, seed: int = 42) -> RecordedResult:
     found = trace_script(folder, SCRIPT, every=every, steps=steps, seed=seed)
     assert found.good, (found.problem, found.ended.tail)
-    return outcome_of(found, {})
+    return result_of(found, {})
 
 
 @pytest.mark.parametrize("steps", [None, 6])
 def test_the_outcome_of_real_training_does_not_depend_on_how_often_it_was_looked_at(tmp_path: Path, steps: int | None) -> None:
     always, seldom, other = (outcome(tmp_path / str(n), n, steps, seed) for n, seed in ((1, 42), (4, 42), (5, 43)))
     assert seldom == always
-    assert (always.steps, len(always.loss_curve)) == (steps or 8, steps or 8)
+    assert (always.steps, len(always.curve)) == (steps or 8, steps or 8)
     assert all(getattr(always, part) not in (None, getattr(other, part)) for part in ("losses", "weights", "optimizer"))

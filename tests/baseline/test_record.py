@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from repro_gate.baseline.results import MAX_CURVE, outcome_of
+from repro_gate.baseline.model import MAX_CURVE
+from repro_gate.baseline.record import outside_facts, result_of
 from repro_gate.compare.artifacts import Artifact, Leaf
 from repro_gate.trace.model import Block, Trace
-from tests.support.built_traces import block, changed, flip, place_of, run, training, with_loss
+from tests.support.built_traces import FACTS, block, changed, flip, place_of, run, training, with_loss
 
 
 def leaf(value: object) -> Leaf:
@@ -40,16 +41,16 @@ def at(step: int, kind: str, row: int = 0) -> Callable[[Trace], Trace]:
 
 
 def test_an_outcome_says_what_is_known_of_the_run() -> None:
-    found = outcome_of(run("deterministic-1", training(3)), {"out/a.json": FILE})
+    found = result_of(run("deterministic-1", training(3)), {"out/a.json": FILE})
     assert (found.seed, found.steps, [*found.artifacts]) == (42, 3, ["out/a.json"])
-    assert found.loss_curve == ((0, (1.0).hex()), (1, (0.5).hex()), (2, (1 / 3).hex()))
+    assert found.curve == {0: 1.0, 1: 0.5, 2: 1 / 3}
     digests = [found.losses, found.weights, found.optimizer, *found.artifacts.values()]
     assert all(isinstance(item, str) and len(item) == 71 and item.startswith("sha256:") for item in digests)
     assert len(set(digests)) == 4
 
 
 def test_two_runs_of_the_same_bits_have_one_outcome() -> None:
-    assert outcome_of(run("deterministic-1", training()), {"a": FILE}) == outcome_of(run("deterministic-2", training()), {"a": FILE})
+    assert result_of(run("deterministic-1", training()), {"a": FILE}) == result_of(run("deterministic-2", training()), {"a": FILE})
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_two_runs_of_the_same_bits_have_one_outcome() -> None:
     ],
 )
 def test_each_final_bit_moves_its_own_digest_and_no_other(change: Callable[[Trace], Trace], part: str) -> None:
-    before, after = (outcome_of(run("deterministic-1", trace), {}) for trace in (training(), change(training())))
+    before, after = (result_of(run("deterministic-1", trace), {}) for trace in (training(), change(training())))
     assert {name for name in ("losses", "weights", "optimizer") if getattr(before, name) != getattr(after, name)} == {part}
 
 
@@ -71,7 +72,7 @@ def test_each_final_bit_moves_its_own_digest_and_no_other(change: Callable[[Trac
     "change", [at(0, "parameter"), at(2, "gradient"), at(2, "batch"), at(2, "rng"), at(1, "optimizer"), at(-1, "parameter")]
 )
 def test_what_is_not_the_end_of_it_moves_nothing(change: Callable[[Trace], Trace]) -> None:
-    assert outcome_of(run("deterministic-1", change(training())), {}) == outcome_of(run("deterministic-1", training()), {})
+    assert result_of(run("deterministic-1", change(training())), {}) == result_of(run("deterministic-1", training()), {})
 
 
 def test_a_row_of_another_name_or_type_is_another_outcome() -> None:
@@ -83,15 +84,15 @@ def test_a_row_of_another_name_or_type_is_another_outcome() -> None:
 
     for change in (renamed, retyped):
         trace = changed(training(), place_of(training(), 2, "parameter"), change)
-        assert outcome_of(run("deterministic-1", trace), {}).weights != outcome_of(run("deterministic-1", training()), {}).weights
+        assert result_of(run("deterministic-1", trace), {}).weights != result_of(run("deterministic-1", training()), {}).weights
 
 
 @pytest.mark.parametrize("n", [2, 3, 7, 100])
 def test_how_often_digests_were_taken_does_not_count(n: int) -> None:
     whole = with_end(training(10))
-    assert outcome_of(run("deterministic-1", every(whole, n)), {}) == outcome_of(run("deterministic-1", whole), {})
+    assert result_of(run("deterministic-1", every(whole, n)), {}) == result_of(run("deterministic-1", whole), {})
     other = with_end(training(10), seed="other")
-    assert outcome_of(run("deterministic-1", every(other, n)), {}).weights != outcome_of(run("deterministic-1", whole), {}).weights
+    assert result_of(run("deterministic-1", every(other, n)), {}).weights != result_of(run("deterministic-1", whole), {}).weights
 
 
 def test_the_order_in_which_tensors_were_recorded_does_not_count() -> None:
@@ -100,7 +101,7 @@ def test_the_order_in_which_tensors_were_recorded_does_not_count() -> None:
         return replace(old, rows=tuple(reversed(old.rows)), digests=b"".join(reversed(halves)))
 
     trace = changed(training(), place_of(training(), 2, "parameter"), turned)
-    assert outcome_of(run("deterministic-1", trace), {}) == outcome_of(run("deterministic-1", training()), {})
+    assert result_of(run("deterministic-1", trace), {}) == result_of(run("deterministic-1", training()), {})
 
 
 def test_two_losses_of_one_step_both_count() -> None:
@@ -108,32 +109,32 @@ def test_two_losses_of_one_step_both_count() -> None:
     trace = training()
     both = replace(trace, blocks=[*trace.blocks, second])
     other = replace(trace, blocks=[*trace.blocks, flip(0)(second)])
-    digests = {outcome_of(run("deterministic-1", item), {}).losses for item in (trace, both, other)}
+    digests = {result_of(run("deterministic-1", item), {}).losses for item in (trace, both, other)}
     assert len(digests) == 3
 
 
 def test_every_process_counts_by_its_name() -> None:
     pair = [training(key="rank0"), training(key="rank1", seed=7)]
     swapped = [training(key="rank0", seed=7), training(key="rank1")]
-    assert outcome_of(run("deterministic-1", *pair), {}) == outcome_of(run("deterministic-1", *reversed(pair)), {})
-    assert outcome_of(run("deterministic-1", *pair), {}).weights != outcome_of(run("deterministic-1", *swapped), {}).weights
-    assert outcome_of(run("deterministic-1", *pair), {}).weights != outcome_of(run("deterministic-1", pair[0]), {}).weights
+    assert result_of(run("deterministic-1", *pair), {}) == result_of(run("deterministic-1", *reversed(pair)), {})
+    assert result_of(run("deterministic-1", *pair), {}).weights != result_of(run("deterministic-1", *swapped), {}).weights
+    assert result_of(run("deterministic-1", *pair), {}).weights != result_of(run("deterministic-1", pair[0]), {}).weights
 
 
 def test_values_recorded_by_hand_count_in_whichever_step_they_were_last() -> None:
     rows = (("accuracy", "float", ()),)
     trace = replace(training(0), blocks=[block(0, "parameter", rows), block(1, "parameter", (("weights", "float64", (3,)),))])
     moved = changed(trace, 0, flip(0))
-    assert outcome_of(run("deterministic-1", trace), {}).weights != outcome_of(run("deterministic-1", moved), {}).weights
+    assert result_of(run("deterministic-1", trace), {}).weights != result_of(run("deterministic-1", moved), {}).weights
     earlier = replace(trace, blocks=[flip(0)(trace.blocks[0]), replace(trace.blocks[0], step=1), replace(trace.blocks[1], at=1)])
-    assert outcome_of(run("deterministic-1", earlier), {}).weights == outcome_of(run("deterministic-1", trace), {}).weights
+    assert result_of(run("deterministic-1", earlier), {}).weights == result_of(run("deterministic-1", trace), {}).weights
 
 
 def test_nothing_of_a_kind_is_none_and_not_the_digest_of_nothing() -> None:
     trace = replace(training(), blocks=[item for item in training().blocks if item.kind == "batch"])
-    found = outcome_of(run("deterministic-1", trace), {})
-    assert (found.losses, found.weights, found.optimizer, found.loss_curve) == (None, None, None, ())
-    assert outcome_of(run("deterministic-1"), {}).steps == 0
+    found = result_of(run("deterministic-1", trace), {})
+    assert (found.losses, found.weights, found.optimizer, found.loss_curve) == (None, None, None, "")
+    assert result_of(run("deterministic-1"), {}).steps == 0
 
 
 @pytest.mark.parametrize(
@@ -149,13 +150,13 @@ def test_nothing_of_a_kind_is_none_and_not_the_digest_of_nothing() -> None:
 def test_an_artifact_is_digested_by_its_leaves(change: dict[str, Any]) -> None:
     same = replace(FILE, digest="bb", leaves=dict(reversed([*FILE.leaves.items()])))
     before, again, after = (
-        outcome_of(run("deterministic-1", training()), {"a": item}).artifacts["a"] for item in (FILE, same, replace(FILE, **change))
+        result_of(run("deterministic-1", training()), {"a": item}).artifacts["a"] for item in (FILE, same, replace(FILE, **change))
     )
     assert before == again != after
 
 
 def test_a_refused_artifact_is_left_out() -> None:
-    assert outcome_of(
+    assert result_of(
         run("deterministic-1", training()), {"a": Artifact(format="refused", note="it is a link"), "b": FILE}
     ).artifacts.keys() == {"b"}
 
@@ -163,8 +164,8 @@ def test_a_refused_artifact_is_left_out() -> None:
 @pytest.mark.parametrize("steps", [1, 2, 99, 100, 101, 200, 1_000, 12_345])
 def test_a_curve_is_short_even_and_ends_with_the_last_loss(steps: int) -> None:
     trace = Trace(path=training(0).path, blocks=[block(step, "loss", values=(float(step),)) for step in range(steps)], end="exit")
-    curve = outcome_of(run("deterministic-1", trace), {}).loss_curve
-    assert len(curve) <= MAX_CURVE and curve[-1] == (steps - 1, float(steps - 1).hex())
+    curve = [*result_of(run("deterministic-1", trace), {}).curve.items()]
+    assert len(curve) <= MAX_CURVE and curve[-1] == (steps - 1, float(steps - 1))
     assert len({b - a for (a, _), (b, _) in pairwise(curve[:-1])}) <= 1
     assert len(curve) >= min(steps, 40)
 
@@ -172,11 +173,58 @@ def test_a_curve_is_short_even_and_ends_with_the_last_loss(steps: int) -> None:
 def test_curves_of_runs_of_different_length_share_steps() -> None:
     def curve(steps: int) -> set[int]:
         trace = Trace(path=training(0).path, blocks=[block(step, "loss", values=(1.0,)) for step in range(steps)], end="exit")
-        return {step for step, _ in outcome_of(run("deterministic-1", trace), {}).loss_curve}
+        return {*result_of(run("deterministic-1", trace), {}).curve}
 
     assert len(curve(180) & curve(900)) >= 10
 
 
 def test_a_loss_that_is_no_number_stands_in_the_curve() -> None:
-    found = outcome_of(run("deterministic-1", with_loss(training(), 2, float("nan"))), {})
-    assert found.loss_curve[-1] == (2, "nan")
+    found = result_of(run("deterministic-1", with_loss(training(), 2, float("nan"))), {})
+    assert found.loss_curve.endswith("2 nan")
+
+
+# Facts that are no inputs
+
+MACHINE = {"kernel": "Linux 6.8", "libc": "glibc 2.39", "os": "Ubuntu 24.04", "cpu-model": "EPYC", "gpu.0.uuid": "GPU-1", "driver": "560"}
+
+
+def test_imported_distributions_and_the_machine_are_facts() -> None:
+    trace = replace(training(), distributions={"numpy": "2.1.0", "torch": "2.13.0"})
+    assert outside_facts(run("deterministic-1", trace), MACHINE) == {
+        "distribution/numpy": "2.1.0",
+        "distribution/torch": "2.13.0",
+        "kernel": "Linux 6.8",
+        "libc": "glibc 2.39",
+        "os": "Ubuntu 24.04",
+    }
+
+
+def test_on_a_gpu_the_cpu_lies_outside_the_inputs() -> None:
+    trace = training(facts={**FACTS, "device": "cuda: NVIDIA H100"})
+    found = outside_facts(run("deterministic-1", trace), {**MACHINE, "gpu.0.model": "NVIDIA H100", "gpu.0.ecc": "Enabled"})
+    assert (found["cpu-model"], found["gpu.0.uuid"], found["gpu.0.ecc"]) == ("EPYC", "GPU-1", "Enabled")
+    assert not {"driver", "gpu.0.model"} & found.keys()
+    assert not {"driver", "gpu.0.uuid", "cpu-model"} & outside_facts(run("deterministic-1", training()), MACHINE).keys()
+
+
+def test_variables_are_facts_but_flags_and_what_is_of_one_run_are_not() -> None:
+    variables = {
+        "CUDA_MODULE_LOADING": "LAZY",
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "PYTHONHASHSEED": "42",
+        "OMP_NUM_THREADS": "2",
+        "MASTER_PORT": "29500",
+        "TORCHINDUCTOR_CACHE_DIR": "/tmp/repro-gate-a1b2c3d4/run/tmp/cache",
+        "TRITON_CACHE_DIR": "/cache/repro-gate-project/x",
+    }
+    found = outside_facts(run("deterministic-1", replace(training(), variables=variables)), {})
+    assert found == {"variable/CUDA_MODULE_LOADING": "LAZY", "variable/TRITON_CACHE_DIR": "/cache/repro-gate-project/x"}
+
+
+def test_a_fact_on_which_processes_differ_is_left_out() -> None:
+    ranks = [replace(training(key=f"rank{rank}"), variables={"NCCL_DEBUG": "WARN", "CUDA_VISIBLE_DEVICES": str(rank)}) for rank in (0, 1)]
+    assert outside_facts(run("deterministic-1", *ranks), {}) == {"variable/NCCL_DEBUG": "WARN"}
+
+
+def test_a_run_that_was_not_asked_has_no_distributions() -> None:
+    assert outside_facts(run("deterministic-1", training()), {}) == {}

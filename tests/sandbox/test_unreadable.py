@@ -1,5 +1,5 @@
-"""Claims about `isolation.closing` and `confinement`: the runner's folders are out of reach meanwhile, declared data is not, and every mode
-is given back."""
+"""Claims about what the training may not read: the runner's folders are out of reach meanwhile, declared data is not, and every mode is
+restored."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from repro_gate.errors import Inconclusive
-from repro_gate.sandbox import confinement, permissions
+from repro_gate.sandbox import confinement
+from repro_gate.sandbox import unreadable as module
 from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.identity import UID
-from repro_gate.sandbox.permissions import closed, runner_files, surroundings
 from repro_gate.sandbox.start import command, processes_of
+from repro_gate.sandbox.unreadable import private_folders, runner_files, unreadable
 from tests.support.starting import APPEND, LIST, OWN, READ, SAME, attempt, needs_own_user
 
 pytestmark = needs_own_user
@@ -68,7 +69,7 @@ def modes(root: Path) -> Mapping[str, tuple[int, int, int]]:
 
 
 def roots(root: Path) -> tuple[Path, ...]:
-    return tuple(path for path in surroundings(variables(root), root / "workspace") if root in path.parents)
+    return tuple(path for path in private_folders(variables(root), root / "workspace") if root in path.parents)
 
 
 SECRETS = ["workspace/.git/config", "workspace/.env", "workflow/event.json", "file_commands/set_output_1", "home/.netrc"]
@@ -82,8 +83,8 @@ def test_what_the_runner_mounts_is_found(runner: Path) -> None:
 @pytest.mark.parametrize("name", SECRETS)
 def test_it_is_out_of_reach_meanwhile_and_as_it_was_afterwards(runner: Path, name: str) -> None:
     before = modes(runner)
-    assert attempt(OWN, APPEND, runner / name) == "opened"  # what the closing is for
-    with closed(OWN, roots(runner)):
+    assert attempt(OWN, APPEND, runner / name) == "opened"  # what the restriction is for
+    with unreadable(OWN, roots(runner)):
         for source in (READ, APPEND):
             assert attempt(OWN, source, runner / name).startswith("PermissionError")
         assert stat.S_IMODE(os.stat(runner / "workspace").st_mode) == 0o700  # its owner keeps access
@@ -94,7 +95,7 @@ def test_it_is_out_of_reach_meanwhile_and_as_it_was_afterwards(runner: Path, nam
 def test_declared_data_stays_reachable_and_nothing_beside_it(runner: Path) -> None:
     before = modes(runner)
     data = [runner / "workspace/data/train.bin", runner / "workspace/data/deep/set"]
-    with closed(OWN, roots(runner), data):
+    with unreadable(OWN, roots(runner), data):
         assert attempt(OWN, READ, data[0]) == "1" and attempt(OWN, LIST, data[1]) == "2"
         assert attempt(OWN, READ, data[1] / "a.txt") == "1"
         for name in [
@@ -113,7 +114,7 @@ def test_declared_data_stays_reachable_and_nothing_beside_it(runner: Path) -> No
 
 @pytest.mark.parametrize("path", [".git", ".git/config", "../home/.netrc", "../workflow/event.json", "link"])
 def test_a_spec_cannot_declare_a_secret_as_its_data(runner: Path, path: str) -> None:
-    """Whoever writes the spec names the data: what is no data of the checkout's stays closed."""
+    """Whoever writes the spec names the data: what is no data of the checkout's stays unreadable."""
     os.symlink(runner / "workspace/.git/config", runner / "workspace/link")
     target = runner / "workspace" / path
     file = target / "config" if path == ".git" else target
@@ -134,19 +135,19 @@ def test_links_are_not_followed(runner: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("x")
     (tmp_path / "elsewhere").chmod(0o644)
     os.symlink(tmp_path / "elsewhere", runner / "workspace/data/link")
-    with closed(OWN, roots(runner), [runner / "workspace/data/train.bin"]):
+    with unreadable(OWN, roots(runner), [runner / "workspace/data/train.bin"]):
         assert stat.S_IMODE(os.stat(tmp_path / "elsewhere").st_mode) == 0o644
 
 
-def test_modes_are_given_back_when_the_gating_fails(runner: Path) -> None:
+def test_modes_are_restored_when_the_gate_fails(runner: Path) -> None:
     before = modes(runner)
-    with pytest.raises(KeyboardInterrupt), closed(OWN, roots(runner), [runner / "workspace/data/train.bin"]):
+    with pytest.raises(KeyboardInterrupt), unreadable(OWN, roots(runner), [runner / "workspace/data/train.bin"]):
         raise KeyboardInterrupt
     assert modes(runner) == before
 
 
 def test_what_has_been_replaced_meanwhile_is_left_alone(runner: Path) -> None:
-    with closed(OWN, roots(runner), [runner / "workspace/data/train.bin"]):
+    with unreadable(OWN, roots(runner), [runner / "workspace/data/train.bin"]):
         (runner / "workspace/.new").write_text("new")
         (runner / "workspace/.new").chmod(0o600)
         (runner / "workspace/.new").replace(runner / "workspace/.env")
@@ -157,24 +158,24 @@ def test_what_has_been_replaced_meanwhile_is_left_alone(runner: Path) -> None:
 def test_what_belongs_to_the_trainings_user_cannot_be_closed_and_stops_the_gate(runner: Path) -> None:
     before = modes(runner)
     os.chown(runner / "workflow", UID, UID)
-    with pytest.raises(Inconclusive, match=r"workflow cannot .*belongs to the training's user"), closed(OWN, roots(runner)):
+    with pytest.raises(Inconclusive, match=r"workflow cannot .*belongs to the training's user"), unreadable(OWN, roots(runner)):
         pytest.fail("it went on")
     os.chown(runner / "workflow", RUNNER, RUNNER)
-    assert modes(runner) == before  # also what had been closed before it
+    assert modes(runner) == before  # also what had been restricted before it
 
 
 def test_too_much_beside_the_data_stops_the_gate(runner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(permissions, "MOST", 3)
+    monkeypatch.setattr(module, "MOST", 3)
     before = modes(runner)
     data = [runner / "workspace/data/train.bin"]
-    with pytest.raises(Inconclusive, match="too much beside the declared data") as raised, closed(OWN, roots(runner), data):
+    with pytest.raises(Inconclusive, match="too much beside the declared data") as raised, unreadable(OWN, roots(runner), data):
         pytest.fail("it went on")
     assert "folder of its own" in raised.value.remedy and modes(runner) == before
 
 
-def test_one_user_for_both_closes_nothing(runner: Path) -> None:
+def test_one_user_for_both_restricts_nothing(runner: Path) -> None:
     before = modes(runner)
-    with closed(SAME, roots(runner)), confined(SAME, variables(runner), runner / "workspace"):
+    with unreadable(SAME, roots(runner)), confined(SAME, variables(runner), runner / "workspace"):
         assert modes(runner) == before
 
 
@@ -182,27 +183,27 @@ def test_a_socket_that_anybody_may_connect_to_puts_its_folder_on_the_list(runner
     monkeypatch.chdir(runner)
     marker = runner / "in-container"
     marker.write_text("")
-    monkeypatch.setattr(permissions, "_IN_CONTAINER", (str(marker),))
+    monkeypatch.setattr(module, "_IN_CONTAINER", (str(marker),))
     os.mkdir("run", 0o755)
     given = {**variables(runner), "DOCKER_HOST": f"unix://{runner}/run/docker.sock"}
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("run/docker.sock")
         os.chmod("run/docker.sock", 0o660)
-        assert runner / "run" not in surroundings(given, runner / "workspace")  # its mode keeps the training out
+        assert runner / "run" not in private_folders(given, runner / "workspace")  # its mode keeps the training out
         os.chmod("run/docker.sock", 0o666)
-        assert runner / "run" in surroundings(given, runner / "workspace")
+        assert runner / "run" in private_folders(given, runner / "workspace")
         marker.unlink()
-        assert runner / "run" not in surroundings(given, runner / "workspace")  # a machine's own folder: the trial says what is wrong
+        assert runner / "run" not in private_folders(given, runner / "workspace")  # a machine's own folder: the trial says what is wrong
 
 
 def test_secrets_that_a_container_engine_mounted_are_on_the_list(runner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Kubernetes pod's own token, readable to every user of the pod."""
     (runner / "secrets").mkdir()
-    monkeypatch.setattr(permissions, "_MOUNTED_SECRETS", runner / "secrets")
-    monkeypatch.setattr(permissions, "_IN_CONTAINER", (str(runner),))
-    assert runner / "secrets" in surroundings(variables(runner), runner / "workspace")
-    monkeypatch.setattr(permissions, "_IN_CONTAINER", (str(runner / "not-there"),))
-    assert runner / "secrets" not in surroundings(variables(runner), runner / "workspace")
+    monkeypatch.setattr(module, "_MOUNTED_SECRETS", runner / "secrets")
+    monkeypatch.setattr(module, "_IN_CONTAINER", (str(runner),))
+    assert runner / "secrets" in private_folders(variables(runner), runner / "workspace")
+    monkeypatch.setattr(module, "_IN_CONTAINER", (str(runner / "not-there"),))
+    assert runner / "secrets" not in private_folders(variables(runner), runner / "workspace")
 
 
 def test_two_gates_with_one_training_user_do_not_run_at_once(runner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +249,7 @@ def test_nothing_is_given_back_while_the_user_still_has_processes(runner: Path) 
             deadline = time.monotonic() + 60
             while process.pid not in processes_of(UID) and time.monotonic() < deadline:
                 time.sleep(0.01)  # until then it is root's: `setpriv` has not changed the user yet
-            with closed(OWN, roots(runner)):
+            with unreadable(OWN, roots(runner)):
                 pass
             assert attempt(OWN, READ, runner / "workflow" / "event.json").startswith("PermissionError")
         finally:

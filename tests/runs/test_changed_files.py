@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from repro_gate.compare.written import MAX_TEXT
-from repro_gate.runs import written
-from repro_gate.runs.artifacts import MAX_SECONDS
+from repro_gate.runs import changed_files as module
+from repro_gate.runs.changed_files import changed_files
 from repro_gate.runs.process import TAIL_BYTES, TAIL_LINES
-from repro_gate.runs.written import written_files
+from repro_gate.runs.reading import MAX_SECONDS
 from repro_gate.sandbox.identity import GID, OWN_USER, UID, Isolation
 
 SAME = Isolation()
@@ -35,7 +35,7 @@ def workspace(snapshot: Path) -> Path:
 
 
 def names(root: Path, snapshot: Path, *declared: str) -> list[str]:
-    return list(written_files(root, snapshot, SAME, declared)[0])
+    return list(changed_files(root, snapshot, SAME, declared)[0])
 
 
 def test_what_was_made_or_changed_is_read_but_for_what_is_declared(snapshot: Path) -> None:
@@ -45,7 +45,7 @@ def test_what_was_made_or_changed_is_read_but_for_what_is_declared(snapshot: Pat
     os.makedirs(root / "out/__pycache__")
     for name in ("out/a.bin", "out/b.csv", "out/__pycache__/m.pyc"):
         (root / name).write_text("x")
-    found, cut = written_files(root, snapshot, SAME, {"out/a.bin"})
+    found, cut = changed_files(root, snapshot, SAME, {"out/a.bin"})
     assert list(found) == ["out/b.csv", "src/state.json"] and not cut
     assert found["out/b.csv"].text == b"x"
     assert names(root, snapshot) == ["out/a.bin", "out/b.csv", "src/state.json"]
@@ -78,26 +78,26 @@ def test_where_training_is_another_user_only_its_own_files_are_read(snapshot: Pa
     (root / "secret.bin").chmod(0o600)
     os.link(root / "named.bin", snapshot.parent / "other-name")
     (root / "shadow").symlink_to("/etc/shadow")
-    found, cut = written_files(root, snapshot, Isolation(OWN_USER, UID, GID), ())
+    found, cut = changed_files(root, snapshot, Isolation(OWN_USER, UID, GID), ())
     assert list(found) == ["own.bin"] and not cut
 
 
 @pytest.mark.parametrize(("limit", "value"), [("MAX_FILES", 2), ("MAX_BYTES", 2), ("MAX_SECONDS", 0.0), ("MAX_VISITED", 3)])
 def test_above_a_limit_the_rest_is_left_out_and_said(snapshot: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: float) -> None:
-    monkeypatch.setattr(written, limit, value)
+    monkeypatch.setattr(module, limit, value)
     root = workspace(snapshot)
     for number in range(9):
         (root / f"{number}.bin").write_bytes(b"x")
-    found, cut = written_files(root, snapshot, SAME, ())
+    found, cut = changed_files(root, snapshot, SAME, ())
     assert len(found) <= 3 and f"only {len(found)} files were looked at" in cut
 
 
 def test_texts_are_kept_up_to_a_limit(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(written, "MAX_TEXTS", 10)
+    monkeypatch.setattr(module, "MAX_TEXTS", 10)
     root = workspace(snapshot)
     for name in "abc":
         (root / f"{name}.json").write_text("[1, 2]")
-    found, _ = written_files(root, snapshot, SAME, ())
+    found, _ = changed_files(root, snapshot, SAME, ())
     assert [item.text for item in found.values()] == [b"[1, 2]", None, None]
 
 
@@ -105,7 +105,7 @@ def test_of_a_long_log_the_end_is_kept(snapshot: Path) -> None:
     root = workspace(snapshot)
     for name in ("a.log", "a.json"):
         (root / name).write_text("x" * 100_000 + "end")
-    found, _ = written_files(root, snapshot, SAME, ())
+    found, _ = changed_files(root, snapshot, SAME, ())
     assert (found["a.log"].text or b"").endswith(b"xend") and len(found["a.log"].text or b"") == MAX_TEXT
     assert found["a.json"].text is None
 
@@ -120,7 +120,7 @@ def test_the_time_that_numpy_writes_into_an_archive_does_not_count(snapshot: Pat
         place = data.index(b"PK\x01\x02") + 12  # the time in the directory
         data[place : place + 2] = bytes([number, 0])
         (root / "a.npz").write_bytes(data)
-        digests.append(written_files(root, snapshot, SAME, ())[0]["a.npz"].digest)
+        digests.append(changed_files(root, snapshot, SAME, ())[0]["a.npz"].digest)
     assert digests[0] == digests[1] != digests[2]
 
 
@@ -129,12 +129,12 @@ def test_ten_thousand_small_files_take_seconds(snapshot: Path) -> None:
     for number in range(10_500):
         (root / f"{number:05}.bin").write_bytes(b"x")
     begun = time.monotonic()
-    found, cut = written_files(root, snapshot, SAME, ())
+    found, cut = changed_files(root, snapshot, SAME, ())
     assert len(found) == 10_000 and "only 10,000 files" in cut and time.monotonic() - begun < 30
 
 
 def test_the_page_on_what_a_pass_does_not_cover_states_these_limits() -> None:
     page = " ".join((Path(__file__).resolve().parents[2] / "docs/what-a-pass-does-not-cover.md").read_text(encoding="utf-8").split())
-    limits = f"Up to {written.MAX_FILES:,} files, {written.MAX_BYTES // 2**30} GiB and {written.MAX_SECONDS:g} seconds for a run"
+    limits = f"Up to {module.MAX_FILES:,} files, {module.MAX_BYTES // 2**30} GiB and {module.MAX_SECONDS:g} seconds for a run"
     assert limits in page and f"the last {TAIL_LINES} lines ({TAIL_BYTES // 1024} KiB)" in page
     assert MAX_SECONDS == 600 and "more than ten minutes (all of a gate run together)" in page

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 
 from repro_gate.baseline.config_hash import PLATFORM, RECIPE, InputValue
-from repro_gate.baseline.drift import entry_of, judge, loss_gap, merge, unlike
-from repro_gate.baseline.model import STATUSES, Baseline, BaselineFinding, Outcome
-from tests.support.recorded import CPU, GPU, NOW, OUTSIDE, baseline, config_hash_of, digest, entry, outcome
+from repro_gate.baseline.model import STATUSES, Baseline, BaselineFinding, RecordedResult
+from repro_gate.baseline.record import entry_of, merge
+from repro_gate.baseline.status import compare_entry, loss_gap, unlike
+from tests.support.recorded import CPU, GPU, NOW, OUTSIDE, baseline, config_hash_of, curve, digest, entry, outcome
 
 RECIPE_INPUTS: Mapping[str, InputValue] = entry().recipe_inputs
 REFACTORED: Mapping[str, InputValue] = {**RECIPE_INPUTS, "code/train.py": "sha256:" + "9" * 64}
@@ -20,11 +20,11 @@ LONGER: Mapping[str, InputValue] = {**REFACTORED, "steps": 100}
 def judged(
     recipe: Mapping[str, InputValue] = RECIPE_INPUTS,
     platform: Mapping[str, InputValue] = CPU,
-    *outcomes: Outcome,
+    *outcomes: RecordedResult,
     outside: Mapping[str, str] = OUTSIDE,
     held: Baseline | None = None,
 ) -> BaselineFinding:
-    found = judge(baseline(entry()) if held is None else held, config_hash_of(recipe, platform), outcomes or (outcome(),), outside)
+    found = compare_entry(baseline(entry()) if held is None else held, entry(recipe, platform, *outcomes, outside=outside))
     assert found.status in STATUSES
     return found
 
@@ -82,7 +82,7 @@ def test_what_moves_outside_the_inputs_with_equal_bits_is_no_drift() -> None:
 
 
 def test_drift_of_which_nothing_outside_is_known_says_so() -> None:
-    found = judge(baseline(entry(outside={})), config_hash_of(RECIPE_INPUTS, CPU), [outcome(bits="second")], {})
+    found = compare_entry(baseline(entry(outside={})), entry(RECIPE_INPUTS, CPU, outcome(bits="second"), outside={}))
     assert "nothing outside the hashed inputs was recorded" in found.message
 
 
@@ -144,14 +144,14 @@ def test_a_change_of_all_seeds_cannot_be_called_a_no_op() -> None:
 
 
 def test_a_loss_that_became_no_number_has_no_gap_and_is_said() -> None:
-    curve = ((0, (1.0).hex()), (49, "nan"))
+    curve = "0 1.0\n49 nan"
     found = judged(REFACTORED, CPU, outcome(bits="second", loss_curve=curve))
     assert found.loss_gap is None and "a loss is finite on one side only" in found.message
 
 
 def test_loss_gaps_are_taken_at_common_steps() -> None:
-    def of(*losses: tuple[int, float]) -> list[Outcome]:
-        return [outcome(loss_curve=tuple((step, loss.hex()) for step, loss in losses))]
+    def of(*losses: tuple[int, float]) -> list[RecordedResult]:
+        return [outcome(loss_curve=curve(*losses))]
 
     nan, inf = float("nan"), float("inf")
     assert loss_gap(of((0, 1.0), (5, 2.0)), of((0, 1.0), (5, 2.5), (9, 9.0))) == 0.5
@@ -168,7 +168,7 @@ def test_names_from_outside_are_cut_short_and_made_printable() -> None:
 
 def test_unlike_is_empty_only_for_the_same_bits() -> None:
     assert unlike([outcome()], [outcome()]) == ()
-    assert unlike([outcome()], [outcome(loss_curve=())]) == ()  # the curve only says how far
+    assert unlike([outcome()], [outcome(loss_curve="")]) == ()  # the curve only says how far
     assert unlike([outcome(1)], [outcome(2)]) == ("seeds",)
 
 
@@ -186,7 +186,7 @@ def test_recording_replaces_this_platform_and_keeps_the_others() -> None:
 def test_what_was_recorded_is_unchanged_when_gated_again() -> None:
     item = entry_of(config_hash_of(RECIPE_INPUTS, CPU), [outcome(2), outcome(1)], OUTSIDE, NOW, "0.2.0")
     assert [outcome.seed for outcome in item.outcomes] == [1, 2]
-    found = judge(merge(None, item), config_hash_of(RECIPE_INPUTS, CPU), [outcome(1), outcome(2)], OUTSIDE)
+    found = compare_entry(merge(None, item), entry(RECIPE_INPUTS, CPU, outcome(1), outcome(2)))
     assert found.status == "unchanged"
 
 
@@ -200,4 +200,4 @@ def test_an_entry_does_not_hold_on_to_its_arguments() -> None:
     outside = dict(OUTSIDE)
     item = entry_of(config_hash_of(RECIPE_INPUTS, CPU), [outcome()], outside, NOW, "0.2.0")
     outside.clear()
-    assert replace(item) == item and item.outside == OUTSIDE
+    assert item.outside == OUTSIDE

@@ -1,4 +1,4 @@
-"""What ended a training, read from the end of its log: real tracebacks of real processes, and logs that only look like one."""
+"""Claims about how a run is said to have ended: the crash, and the exception in the end of its log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.runs.raised import raised
+from repro_gate.runs.ending import crash_of, last_exception
+from repro_gate.runs.process import Ended
 
 RANK = """[rank0]: Traceback (most recent call last):
 [rank0]:   File "/tmp/repro-gate-1/run/workspace/src/train.py", line 9, in <module>
@@ -34,26 +35,49 @@ def crash(tmp_path: Path, source: str) -> list[str]:
 
 
 def test_the_last_line_and_the_users_own_frame(tmp_path: Path) -> None:
-    assert raised(crash(tmp_path, "import json\n\n\njson.loads('{')\n")).endswith("(char 1) (train.py:4)")
+    assert last_exception(crash(tmp_path, "import json\n\n\njson.loads('{')\n")).endswith("(char 1) (train.py:4)")
 
 
 def test_the_exception_that_came_last_counts(tmp_path: Path) -> None:
     log = crash(tmp_path, "try:\n    1 / 0\nexcept ZeroDivisionError:\n    raise ValueError('second\\nand more')\n")
-    assert raised([*log, "bye"]) == "ValueError: second (train.py:4)"
+    assert last_exception([*log, "bye"]) == "ValueError: second (train.py:4)"
 
 
 def test_a_script_that_is_no_python_is_named_with_its_line(tmp_path: Path) -> None:
-    assert "SyntaxError" in raised(crash(tmp_path, "x = 1\nif\n")) and raised(crash(tmp_path / "b", "if\n")).endswith("(train.py:1)")
+    assert "SyntaxError" in last_exception(crash(tmp_path, "x = 1\nif\n")) and last_exception(crash(tmp_path / "b", "if\n")).endswith(
+        "(train.py:1)"
+    )
 
 
 def test_of_a_ranks_and_a_launchers_traceback_the_one_through_the_users_code_counts() -> None:
-    assert raised(RANK.splitlines()) == "RuntimeError: mat1 and mat2 shapes cannot be multiplied (src/train.py:9)"
+    assert last_exception(RANK.splitlines()) == "RuntimeError: mat1 and mat2 shapes cannot be multiplied (src/train.py:9)"
 
 
 @pytest.mark.parametrize("log", [(), ("epoch 1: loss 0.5", "Killed"), ('  File "a.py", line 1',)])
 def test_a_log_without_a_traceback_says_nothing(log: tuple[str, ...]) -> None:
-    assert raised(log) == ""
+    assert last_exception(log) == ""
 
 
 def test_a_long_message_is_cut() -> None:
-    assert len(raised(["Traceback (most recent call last):", '  File "a.py", line 1, in f', "E: " + "x" * 10_000])) < 400
+    assert len(last_exception(["Traceback (most recent call last):", '  File "a.py", line 1, in f', "E: " + "x" * 10_000])) < 400
+
+
+@pytest.mark.parametrize("number", [None, 15])
+def test_a_crash_while_the_kernel_killed_another_job_only_says_so(number: int | None) -> None:
+    ended = Ended(
+        exit_code=1,
+        signal=number,
+        timed_out=False,
+        stopped="",
+        seconds=1.0,
+        tail=("ValueError: its own",),
+        left_running=0,
+        out_of_memory=False,
+        group_killed=True,
+    )
+    crash = crash_of(ended)
+    assert crash is not None and crash.reason_id != "run/out-of-memory" and "memory" not in crash.problem
+    assert (
+        crash.remedy
+        == "see the log's end; the kernel killed a process of this control group for want of memory meanwhile, perhaps of another job"
+    )

@@ -28,7 +28,7 @@ _MAX_DIRECTORY = 8 * 2**20  # bytes of a zip file's directory
 _CHUNK = 4 * 2**20
 
 
-def written_files(workspace: Path, snapshot: Path, isolation: Isolation, declared: Collection[str]) -> tuple[dict[str, Written], str]:
+def changed_files(workspace: Path, snapshot: Path, isolation: Isolation, declared: Collection[str]) -> tuple[dict[str, Written], str]:
     """What a run made or changed below `workspace`, by path, without `declared`; and why not all of it, where that is so.
 
     A file that has the size and the time of its original in `snapshot` was not changed. To be called when nothing of the run is left.

@@ -1,0 +1,71 @@
+"""Which determinism flags are set, with which values, and when a flag matters to a training.
+
+Their names are those of `docs/flags.md` and of `determinism.allow` in the spec. Sources: PyTorch's notes on reproducibility, NVIDIA's
+cuBLAS and NCCL documentation, the READMEs of flash-attention, Transformer Engine, mamba and causal-conv1d.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+FlagValue = bool | str
+
+FILL = "torch.utils.deterministic.fill_uninitialized_memory"
+# Set by the probe in the process, right after torch came in.
+IN_PROCESS: Mapping[str, FlagValue] = {
+    "torch.use_deterministic_algorithms": True,
+    FILL: True,
+    "torch.backends.cudnn.deterministic": True,
+    "torch.backends.cudnn.benchmark": False,
+    "torch.backends.mkldnn.deterministic": True,
+}
+# Must stand in the environment before the process starts.
+IN_ENVIRONMENT: Mapping[str, str] = {
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "MKL_CBWR": "AUTO",
+    "NCCL_ALGO": "Ring",
+    "NCCL_PROTO": "Simple",
+    "FLASH_ATTENTION_DETERMINISTIC": "1",
+    "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0",
+    "MAMBA_DETERMINISTIC": "1",
+    "CAUSAL_CONV1D_DETERMINISTIC": "1",
+    "TORCHINDUCTOR_DETERMINISTIC": "1",
+}
+# Other values that do the same: what training, or `train.env`, may set instead.
+ALSO_EFFECTIVE: Mapping[str, frozenset[str]] = {
+    "CUBLAS_WORKSPACE_CONFIG": frozenset({":16:8"}),
+    "MKL_CBWR": frozenset({"COMPATIBLE", "SSE4_2", "AVX", "AVX2", "AVX512", "AVX512_E1", "AUTO,STRICT", "AVX2,STRICT", "AVX512,STRICT"}),
+    "NCCL_ALGO": frozenset({"Tree", "CollnetDirect", "CollnetChain", "NVLS"}),
+    "NCCL_PROTO": frozenset({"LL", "LL128"}),
+}
+# Read back where present; torch._inductor sets its own from TORCHINDUCTOR_DETERMINISTIC once it is loaded.
+ONLY_READ = "torch._inductor.config.deterministic"
+HASH_SEED = "PYTHONHASHSEED"  # the seed; no value of it is wrong, since what counts is what the process was started with
+# What only a training on CUDA calls: cuDNN, cuBLAS, NCCL and libraries of CUDA kernels.
+CUDA_ONLY = frozenset(
+    [
+        "torch.backends.cudnn.deterministic",
+        "torch.backends.cudnn.benchmark",
+        "CUBLAS_WORKSPACE_CONFIG",
+        "NCCL_ALGO",
+        "NCCL_PROTO",
+        "FLASH_ATTENTION_DETERMINISTIC",
+        "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+        "MAMBA_DETERMINISTIC",
+        "CAUSAL_CONV1D_DETERMINISTIC",
+    ]
+)
+WARN_ONLY = "torch.use_deterministic_algorithms.warn_only"
+FLAGS = (*IN_PROCESS, ONLY_READ, *IN_ENVIRONMENT, HASH_SEED)
+VARIABLES = (*IN_ENVIRONMENT, HASH_SEED)
+
+
+def moot(name: str, facts: Mapping[str, str], settings: Mapping[str, object]) -> str:
+    """Why a flag means nothing to a process with these facts and this reading; empty where its library was used, or may have been."""
+    if name in CUDA_ONLY and facts.get("device", "").startswith("cpu"):
+        return "no CUDA device was used"
+    if name.startswith("NCCL_") and facts.get("gpus") == "1" and facts.get("process") == "main":
+        return "one process used one GPU"
+    if name == "TORCHINDUCTOR_DETERMINISTIC" and ONLY_READ not in settings:
+        return "torch.compile was not used"
+    return ""

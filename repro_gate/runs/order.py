@@ -1,0 +1,38 @@
+"""The order of the runs of one gate run, and what each is started as. Pure: `series.py` does them.
+
+Deterministic, default, deterministic, default, so that the machine's drift falls on both arms; then the reseeded control, and a
+deterministic pair for each further seed.
+"""
+
+from __future__ import annotations
+
+from repro_gate.runs import arms
+from repro_gate.runs.launch import Plan
+from repro_gate.spec.model import Spec
+
+
+def gate_runs(spec: Spec, control_steps: int) -> tuple[Plan, ...]:
+    """Every run of a gate run, as far as none ends badly."""
+    steps, (seed, *others) = spec.train.steps, spec.random_state.seeds
+    first, second = pair(spec, seed)
+    plans = [first, second]
+    if spec.cost.measure:
+        off = arms.default(seed, steps)
+        before = Plan(name="default-1", arm=off, keep_final=True)
+        plans = [first, before, second, Plan(name="default-2", arm=off, keep_final=True, second_of=before.name)]
+    plans.append(Plan(name="reseeded", arm=arms.reseeded(seed, arms.allowed(spec), min(control_steps, steps or control_steps))))
+    return (*plans, *(plan for other in others for plan in pair(spec, other, f"seed{other}-", observe=False)))
+
+
+def pair(spec: Spec, seed: int, label: str = "", *, observe: bool = True) -> tuple[Plan, Plan]:
+    """The two deterministic runs of one seed; `observe` as in Plan, for the first of them."""
+    arm, name = arms.deterministic(seed, arms.allowed(spec), spec.train.steps), f"{label}deterministic-1"
+    first = Plan(name=name, arm=arm, keep_final=True, observe=observe)
+    return first, Plan(name=f"{label}deterministic-2", arm=arm, keep_final=True, second_of=name)
+
+
+def replay(spec: Spec, seed: int, step: int) -> tuple[Plan, Plan]:
+    """Two short runs up to a step in which the pair of `seed` diverged, keeping that step's tensors."""
+    arm = arms.deterministic(seed, arms.allowed(spec), max(step, 0) + 1)
+    first = Plan(name=f"replay-1-seed{seed}", arm=arm, keep_step=step)
+    return first, Plan(name=f"replay-2-seed{seed}", arm=arm, keep_step=step, second_of=first.name)

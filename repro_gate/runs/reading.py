@@ -1,0 +1,257 @@
+"""What artifacts hold: asked of the training's interpreter, run as the training's user, where the bytes of two runs differ.
+
+Its answer is untrusted and read under limits. A file of which it says nothing is compared by its bytes, and the report says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Literal
+
+import msgspec
+
+from repro_gate.compare.artifacts import Artifact, Leaf, LeafDifference, compare_artifacts
+from repro_gate.compare.model import Distance, Divergence
+from repro_gate.errors import Inconclusive
+from repro_gate.files import make_folder, remove_tree
+from repro_gate.probe import artifacts as program
+from repro_gate.runs.artifacts import Collected
+from repro_gate.runs.gate_folder import GateFolder
+from repro_gate.runs.interpreter import prepared, training_interpreter
+from repro_gate.runs.process import supervise
+from repro_gate.sandbox.as_user import open_written
+from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.ownership import chown_to_training
+from repro_gate.spec.model import Spec
+
+MAX_SECONDS = 600.0  # for looking inside all artifacts of one series of runs; what is not read by then is compared by its bytes
+MAX_ANSWER = 128 * 2**20  # bytes that the training's interpreter may say of the files of one start
+_LATE = f"the time for looking inside artifacts ({MAX_SECONDS:g} s for a gate run) is over"
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """The training's Python, the environment and the user that it is started with, and a folder of its own that it may enter."""
+
+    python: str
+    environment: Mapping[str, str]
+    isolation: Isolation
+    folder: Path
+
+
+class ArtifactReader:
+    """Reads the artifacts of one series, each once, and remembers what they hold. `notes` say what could not be looked into."""
+
+    def __init__(self, spec: Spec, folder: GateFolder) -> None:
+        self.spec, self.folder = spec, folder
+        self.notes: list[str] = []
+        self._known: dict[Path, Artifact] = {}
+        self._seconds = MAX_SECONDS
+
+    def contents(self, items: Sequence[Collected]) -> list[Artifact]:
+        """What these artifacts hold. All that were not read before are read in one start of the training's interpreter, and removed."""
+        waiting = [item for item in items if item.path not in self._known]
+        if waiting:
+            began = monotonic()
+            for item, artifact in zip(waiting, self._read(waiting), strict=True):
+                self._known[item.path] = artifact
+                if artifact.note:
+                    self.notes.append(f"artifact {item.name}: {artifact.note}")
+            self._seconds -= monotonic() - began
+        return [self._known[item.path] for item in items]
+
+    def _read(self, items: Sequence[Collected]) -> list[Artifact]:
+        isolation, folder = self.folder.isolation, make_folder(self.folder.path / "reading")
+        environment = prepared(self.spec, self.folder.outer, isolation, folder)
+        try:
+            python = training_interpreter(self.spec, environment)
+        except Inconclusive:  # the training needs none: its files are compared by their bytes
+            python = "python"
+        files = folder / "files"
+        files.mkdir()
+        moved = [
+            item if item.note else replace(item, path=item.path.rename(files / f"{number:04d}{item.path.suffix}"))
+            for number, item in enumerate(items)
+        ]
+        chown_to_training(isolation, files)
+        found, _ = read(moved, Interpreter(python, environment, isolation, folder), self._seconds)
+        remove_tree(folder)
+        return found
+
+
+def differences(
+    a: Mapping[str, Collected], b: Mapping[str, Collected], reader: ArtifactReader, other: ArtifactReader, step: int
+) -> tuple[tuple[Divergence, ...], int]:
+    """What differs between two runs' artifacts, by their names, as divergences at `step`; and the number of values compared. A file with
+    the same bytes in both is not looked into, and counts as one value. `reader` reads those of `a`, `other` those of `b`."""
+    found = [
+        Divergence(step=step, kind="artifact", name=name, detail=f"written by the {'first' if name in a else 'second'} run only")
+        for name in sorted(a.keys() ^ b.keys())
+    ]
+    unlike = [name for name in sorted(a.keys() & b.keys()) if a[name].note or b[name].note or a[name].digest != b[name].digest]
+    if other is reader:  # one start for both
+        reader.contents([side[name] for side in (a, b) for name in unlike])
+    else:
+        reader.contents([a[name] for name in unlike])
+        other.contents([b[name] for name in unlike])
+    count = len(a) - len(unlike)
+    for name in unlike:
+        (left,), (right,) = reader.contents([a[name]]), other.contents([b[name]])
+        found += (as_divergence(item, step) for item in compare_artifacts(left, right, name))
+        count += len(left.leaves)
+    return tuple(sorted(found, key=lambda item: item.name.partition(": ")[0])), count
+
+
+def as_divergence(item: LeafDifference, step: int) -> Divergence:
+    """A differing value of an artifact as the report's divergence. Short values are shown, digests of tensors are not."""
+    return Divergence(
+        step=step,
+        kind="artifact",
+        name=item.name,
+        dtype=item.dtype,
+        shape=item.shape,
+        values=item.values if item.shape is None else None,
+        detail=item.detail,
+    )
+
+
+# The interpreter's answer: each line is one of these.
+
+_Name = Annotated[str, msgspec.Meta(max_length=program.MAX_NAME)]
+_Short = Annotated[str, msgspec.Meta(max_length=program.MAX_VALUE)]
+_Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32,64}$")]
+_Size = Annotated[int, msgspec.Meta(ge=0, lt=program.MAX_SIZE)]
+
+
+class _File(msgspec.Struct, frozen=True, array_like=True, tag="file"):
+    number: int
+
+
+class _Leaf(msgspec.Struct, frozen=True, array_like=True, tag="leaf"):
+    name: _Name
+    kind: Literal["tensor", "number", "text", "bytes"]
+    dtype: _Short
+    shape: Annotated[tuple[_Size, ...], msgspec.Meta(max_length=64)] | None
+    digest: _Digest
+    value: _Short | None
+
+
+class _End(msgspec.Struct, frozen=True, array_like=True, tag="end"):
+    format: Literal["torch", "safetensors", "distributed", "npz", "npy", "json", "jsonl", "csv", "tsv"]
+    structure: _Digest
+
+
+class _Whole(msgspec.Struct, frozen=True, array_like=True, tag="whole"):
+    note: Annotated[str, msgspec.Meta(max_length=1_000)]
+
+
+class _Distance(msgspec.Struct, frozen=True, array_like=True, tag="distance"):
+    name: _Name
+    max_abs: float | None
+    max_ulp: Annotated[int, msgspec.Meta(ge=0)] | None
+    l2: float | None
+    reference_l2: float | None
+
+
+_LINE: msgspec.json.Decoder[_File | _Leaf | _End | _Whole | _Distance] = msgspec.json.Decoder(_File | _Leaf | _End | _Whole | _Distance)
+
+
+@dataclass
+class _Answers:
+    """What is known so far, by the number of an item; `distances` by the number of the second of two items and the name of a tensor."""
+
+    found: dict[int, Artifact]
+    distances: dict[tuple[int, str], Distance]
+    asked: int = -1  # the last item that was begun
+
+
+def read(
+    items: Sequence[Collected], python: Interpreter, seconds: float, *, pairs: bool = False
+) -> tuple[list[Artifact], dict[tuple[int, str], Distance]]:
+    """The items' contents, in one start of the training's interpreter; with `pairs`, how far the tensors of two neighbours are apart.
+
+    `python.folder` has the folders `empty` and `tmp`, both the training's own. Never raises for what a file holds, or for an interpreter
+    that cannot be started: what is not read comes back as `opaque`, by its bytes, with a note that says why.
+    """
+    known = _Answers({}, {})
+    for number, item in enumerate(items):
+        if item.note:
+            known.found[number] = Artifact(format="refused", note=item.note)
+        elif program.kind_of(str(item.path)) not in program.READERS:
+            known.found[number] = _opaque(item)
+    waiting = [number for number in range(len(items)) if number not in known.found]
+    why = _start(items, waiting, python, seconds, known, pairs) if waiting else ""
+    found = {**{number: _opaque(items[number], why) for number in waiting}, **known.found}
+    return [found[number] for number in range(len(items))], known.distances
+
+
+def _start(items: Sequence[Collected], waiting: list[int], python: Interpreter, seconds: float, known: _Answers, pairs: bool) -> str:
+    """Start the interpreter once for the waiting items, and take what it answered. Why there is no answer for the rest."""
+    if seconds <= 0:
+        return _LATE
+    request, answer = python.folder / "request.json", python.folder / "tmp" / "answer.jsonl"
+    files = [[number, os.fspath(items[number].path)] for number in waiting]
+    request.write_text(json.dumps({"files": files, "answer": os.fspath(answer), "pairs": pairs, "most": MAX_ANSWER}), encoding="ascii")
+    request.chmod(0o644)
+    answer.unlink(missing_ok=True)
+    try:
+        ended = supervise(
+            [python.python, program.__file__, os.fspath(request)],
+            cwd=python.folder / "empty",
+            env=python.environment,
+            timeout=seconds,
+            tick=lambda _: None,
+            isolation=python.isolation,
+        )
+        with os.fdopen(open_written(answer, python.isolation), "rb") as file:
+            said = file.read(MAX_ANSWER + 1)
+    except OSError as error:
+        return f"the training's Python ({python.python}) does not read it: {error.strerror or error}"
+    broken = _take(said, items, waiting, known)
+    if ended.timed_out:
+        return _LATE
+    if broken:
+        return "what the training's Python says of it cannot be read"
+    last = next((line.strip()[:200] for line in reversed(ended.tail) if line.strip()), "")
+    name = items[known.asked].name if known.asked >= 0 else "anything"
+    return f"the training's Python ended before it had read {name} (status {ended.exit_code})" + (f": {last}" if last else "")
+
+
+def _take(said: bytes, items: Sequence[Collected], waiting: list[int], known: _Answers) -> bool:
+    """Take an answer line by line, up to the first line that is no answer; whether there was one."""
+    leaves: dict[str, Leaf] = {}
+    for line in said.splitlines(keepends=True):
+        try:
+            row = _LINE.decode(line)
+        except (ValueError, RecursionError):
+            return line.endswith(b"\n")  # else it was cut off, with the program
+        if isinstance(row, _File):
+            if row.number not in waiting or row.number in known.found:
+                return True
+            known.asked, leaves = row.number, {}
+        elif known.asked < 0:
+            return True
+        elif isinstance(row, _Distance):
+            ratio = row.l2 / row.reference_l2 if row.l2 is not None and row.reference_l2 else None
+            known.distances[known.asked, row.name] = Distance(row.max_abs, row.max_ulp, row.l2, ratio)
+        elif known.asked in known.found or (isinstance(row, _Leaf) and (row.name in leaves or len(leaves) >= program.MAX_LEAVES)):
+            return True
+        elif isinstance(row, _Leaf):
+            leaves[row.name] = Leaf(kind=row.kind, dtype=row.dtype, shape=row.shape, digest=row.digest, value=row.value)
+        elif isinstance(row, _Whole):
+            known.found[known.asked] = _opaque(items[known.asked], row.note)
+        else:
+            digest = items[known.asked].digest
+            known.found[known.asked] = Artifact(format=row.format, digest=digest, leaves=leaves, structure=row.structure)
+    return False
+
+
+def _opaque(item: Collected, why: str = "") -> Artifact:
+    """An item by its bytes: one leaf, or one for each file of a folder."""
+    leaves = {name: Leaf(kind="bytes", dtype=None, shape=(size,), digest=digest) for name, digest, size in item.files}
+    return Artifact(format="opaque", digest=item.digest, leaves=leaves, note=f"compared as a whole: {why}" if why else "")

@@ -1,0 +1,114 @@
+"""What a series of runs came to, as data: the runs, their comparisons, their artifacts, and what is worth knowing besides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from repro_gate.compare.model import Comparison, Divergence, NoiseFloor
+from repro_gate.compare.traces import compare_runs
+from repro_gate.runs.artifacts import Collected
+from repro_gate.runs.gate_folder import GateFolder
+from repro_gate.runs.launch import Run
+from repro_gate.runs.reading import ArtifactReader, differences
+from repro_gate.spec.model import Spec
+from repro_gate.trace.model import Trace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """The runs of one series, in order, and what was compared. `comparisons` are by seed, `artifacts` by the run's name and their own."""
+
+    spec: Spec
+    folder: GateFolder
+    reader: ArtifactReader
+    runs: tuple[Run, ...]
+    comparisons: Mapping[int, Comparison]
+    floor: NoiseFloor | None  # of the default runs, where both came to their end
+    artifacts: Mapping[str, Mapping[str, Collected]]
+    artifact_notes: tuple[str, ...]
+    unrecorded: Mapping[str, tuple[str, str]]  # id of a notice -> message and remedy
+    changed_data: tuple[str, ...]
+    gpu_processes: tuple[str, ...] | None  # of others, seen between the runs; None: nobody could look
+    interrupted: str  # why the series ended early, where it did
+    stopped_early: bool  # --fail-fast ended it at a divergence
+    said: tuple[str, ...]  # what the workspaces do not hold, what a run left behind
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is worth knowing, what could not be read of the artifacts included."""
+        return (*self.said, *self.reader.notes)
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The first seed's."""
+        return self.comparisons.get(self.spec.random_state.seeds[0])
+
+    @property
+    def control(self) -> Run | None:
+        """The reseeded run."""
+        return next((run for run in self.runs if run.plan.arm.name == "reseeded"), None)
+
+    def pair(self, seed: int | None = None) -> tuple[Run, ...]:
+        """The deterministic runs of one seed, the first where none is named, that can be compared."""
+        return pair_of(self.runs, self.spec.random_state.seeds[0] if seed is None else seed)
+
+    def cost_pairs(self) -> list[tuple[Sequence[Trace], Sequence[Trace]]]:
+        """(deterministic, default) traces of neighbouring runs, where all four came to their end."""
+        on, off = [run.traces for run in self.pair()], default_pair(self.runs)
+        return list(zip(on, off, strict=True)) if off is not None and len(on) == 2 else []
+
+    def compare_with(self, other: Results) -> Comparison:
+        """The first run of this series and of another, artifacts included."""
+        mine, theirs = self.pair()[0], other.pair()[0]
+        found, count = differences(
+            self.artifacts.get(mine.plan.name, {}),
+            other.artifacts.get(theirs.plan.name, {}),
+            self.reader,
+            other.reader,
+            last_step(self.runs),
+        )
+        return compare_runs(mine.traces, theirs.traces, found, count)
+
+
+def pair_of(runs: Sequence[Run], seed: int) -> tuple[Run, ...]:
+    """The first two deterministic runs of a seed that can be compared."""
+    return tuple(run for run in runs if run.plan.arm.name == "deterministic" and run.plan.arm.seed == seed and run.good)[:2]
+
+
+def default_pair(runs: Sequence[Run]) -> tuple[Sequence[Trace], Sequence[Trace]] | None:
+    """The traces of the two default runs, where both came to their end."""
+    good = [run.traces for run in runs if run.plan.arm.name == "default" and run.good]
+    return (good[0], good[1]) if len(good) == 2 else None
+
+
+def last_step(runs: Sequence[Run]) -> int:
+    """The step that artifacts belong to; -1 where none was made."""
+    return max((run.steps for run in runs), default=0) - 1
+
+
+def up_to_divergence(first: Run, second: Run, found: Divergence) -> Comparison:
+    """The comparison of a second run that was ended at its divergence: what both have, and no word on what it did not reach."""
+    reached = max((found.step, *(block.step for trace in second.traces for block in trace.blocks)))  # what was seen may not be read back
+    a, b = ([before_step(trace, reached) for trace in run.traces] for run in (first, second))
+    comparison = compare_runs(a, b) if reached > found.step else None
+    if comparison is None or comparison.first_divergence is None:
+        return Comparison(identical=False, steps=reached + 1, tensors=0, differing=0, first_divergence=found)
+    return replace(comparison, steps=reached + 1)
+
+
+def against_control(results: Results) -> Comparison | None:
+    """The first deterministic run's first steps against the reseeded control."""
+    control, pair = results.control, results.pair()
+    if control is None or not control.good or not pair:
+        return None
+    a, b = (
+        [replace(before_step(trace, control.steps), steps=trace.steps[: control.steps]) for trace in run.traces]
+        for run in (pair[0], control)
+    )
+    return compare_runs(a, b)
+
+
+def before_step(trace: Trace, step: int) -> Trace:
+    """The trace without the blocks from `step` on."""
+    return replace(trace, blocks=[block for block in trace.blocks if block.step < step])

@@ -1,0 +1,54 @@
+"""Claims about the order of runs: interleaved arms, a control, and a pair for each further seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from repro_gate.runs.order import gate_runs, pair, replay
+from repro_gate.spec.model import AllowedFlag, CostBudget, Determinism, RandomState, Spec, Train
+
+
+def spec(*seeds: int, measure: bool = True, steps: int | None = 50) -> Spec:
+    return Spec(
+        path=Path("/repro.yml"),
+        train=Train(run="python train.py", steps=steps),
+        random_state=RandomState(seeds or (42,)),
+        determinism=Determinism(allow=(AllowedFlag("NCCL_ALGO", "one GPU"),)),
+        cost=CostBudget(measure=measure),
+    )
+
+
+def test_the_arms_take_turns_so_that_the_machines_drift_falls_on_both() -> None:
+    plans = gate_runs(spec(), 2)
+    assert [plan.name for plan in plans] == ["deterministic-1", "default-1", "deterministic-2", "default-2", "reseeded"]
+    assert {plan.name: plan.second_of for plan in plans if plan.second_of} == {
+        "deterministic-2": "deterministic-1",
+        "default-2": "default-1",
+    }
+    assert [plan.name for plan in plans if plan.observe] == ["deterministic-1"]
+    assert all("NCCL_ALGO" not in plan.arm.environment for plan in plans)
+
+
+def test_without_a_cost_there_are_no_default_runs_and_each_seed_has_a_pair() -> None:
+    plans = gate_runs(spec(1, 2, measure=False), 2)
+    assert [(plan.name, plan.arm.seed) for plan in plans] == [
+        ("deterministic-1", 1),
+        ("deterministic-2", 1),
+        ("reseeded", 2),
+        ("seed2-deterministic-1", 2),
+        ("seed2-deterministic-2", 2),
+    ]
+
+
+def test_the_control_takes_few_steps_and_no_more_than_the_training() -> None:
+    assert [gate_runs(spec(steps=steps), 2)[-1].arm.steps for steps in (None, 50, 1)] == [2, 2, 1]
+
+
+def test_a_replay_ends_with_the_step_that_it_keeps() -> None:
+    first, second = replay(spec(), 42, 3)
+    assert (first.keep_step, first.arm.steps, second.second_of) == (3, 4, first.name)
+    assert replay(spec(), 42, -1)[0].arm.steps == 1
+
+
+def test_a_pair_of_another_ref_has_a_label() -> None:
+    assert [plan.name for plan in pair(spec(), 42, "against-")] == ["against-deterministic-1", "against-deterministic-2"]
