@@ -1,6 +1,5 @@
 """Numbers that two runs printed and that differ, but for what differs between any two runs: clock times, durations, speeds, memory, ids.
-Where it is not clear what a number is, nothing is said. The text is untrusted: it has a deadline, and each regular expression is linear.
-"""
+Where it is not clear what a number is, nothing is said. The text is untrusted: it has a deadline, and each regular expression is linear."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""What differs between two runs though nothing recorded does: printed numbers, written files, modules that no optimizer moves.
-A difference found here is a notice, never a failure. Pure but for the clock: what is compared is untrusted, so it has one deadline.
-"""
+"""What differs between two runs though nothing recorded does: printed numbers, written files, modules that no optimizer moves. A difference
+found here is a notice, never a failure. Pure but for the clock: what is compared is untrusted, so it has one deadline."""
 
 from __future__ import annotations
 
@@ -74,8 +73,8 @@ def _folded(names: Sequence[str]) -> str:
 
 
 def differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]:
-    """Modules without an optimizer, and attributes of modules, that differ. Of what goes by one name, as many must be
-    there in both runs: what one has more of may be garbage that is not yet collected."""
+    """Modules without an optimizer, and attributes of modules, that differ. Of what goes by one name, as many must be there in both runs:
+    what one has more of may be garbage that is not yet collected."""
     first, second = processes(a), processes(b)
     found: dict[str, None] = {}
     for label, trace in first.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Set, Tuple
 
 from . import session
 from .entropy import Draws
@@ -20,6 +20,7 @@ _LOCAL = ("127.", "::1", "localhost", "0.0.0.0", "::ffff:127.")
 _RANDOM = ("/dev/urandom", "/dev/random")
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _REFUSAL = "repro-gate: declared data is read-only; write to a path of your own"
+_CONNECTED: Set[str] = set()
 Args = Tuple[Any, ...]
 
 
@@ -58,7 +59,7 @@ def _handlers(files: Opened, draws: Draws, protected: Tuple[str, ...]) -> Dict[s
         "sqlite3.connect": loading,
         "os.chdir": lambda args: files.moved(),
         "os.exec": lambda args: session.current().flush(),
-        "sys.excepthook": lambda args: session.script_failed(),
+        "sys.excepthook": lambda args: vars(session.current()).update(failed=True),
         "socket.connect": lambda args: _connected(args[1]) if _is_stream(args[0]) else None,
         "socket.sendto": lambda args: _connected(args[1]),
         "socket.sendmsg": lambda args: _connected(args[1]),
@@ -119,5 +120,9 @@ def _is_stream(made: Any) -> bool:
 
 
 def _connected(address: Any) -> None:
+    """Note a connection that leaves this machine, each address once."""
     if isinstance(address, tuple) and address and not str(address[0]).startswith(_LOCAL):
-        session.current().connected(":".join(str(part) for part in address[:2]))  # a CAN bus has no port
+        text = ":".join(str(part) for part in address[:2])[:300]  # a CAN bus has no port
+        if text not in _CONNECTED and len(_CONNECTED) < 100:
+            _CONNECTED.add(text)
+            session.current().event("network", address=text)

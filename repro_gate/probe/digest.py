@@ -1,13 +1,13 @@
 """Digests of tensors: 16 bytes that see dtype, shape, element order, -0.0 against +0.0 and NaN payloads, the same on CPU and GPU.
 
-Name: `sha256-128` over `header | bytes` for tensors up to 64 KiB; above that `sha256-128` over `header | row sums | last bytes`. The
-header is dtype and shape (and layout, scale and zero point of a sparse or quantized tensor). A row is 32 KiB, read as 4096 64-bit integers
-x, and summed up four times modulo 2**64: sum(k[i] * x[i]) with two sets of 64-bit keys, and, with two more sets, over the same bytes read
-from an offset of 4. A sum modulo 2**64 does not depend on the order of additions, so any number of threads gives the same digest. Why
-four: multilinear hashing (Carter and Wegman 1979; Lemire and Kaser, "Strongly universal string hashing is fast", 2014) misses a difference
-d with probability 2**-(64 - z), z being the trailing zero bits of d; read at offsets 0 and 4, every 32-bit word is once the low half of
-its integer, so z <= 31 in one of the two readings, and two independent keys give at most 2**-66 for each row that differs. The keys are
-fixed: this finds accidents, not forgers, who own the process anyway.
+Name: `sha256-128` over `header | bytes` for tensors up to 64 KiB; above that `sha256-128` over `header | row sums | last bytes`. The header
+is dtype and shape (and layout, scale and zero point of a sparse or quantized tensor). A row is 32 KiB, read as 4096 64-bit integers x, and
+summed up four times modulo 2**64: sum(k[i] * x[i]) with two sets of 64-bit keys, and, with two more sets, over the same bytes read from an
+offset of 4. A sum modulo 2**64 does not depend on the order of additions, so any number of threads gives the same digest. Why four:
+multilinear hashing (Carter and Wegman 1979; Lemire and Kaser, "Strongly universal string hashing is fast", 2014) misses a difference d with
+probability 2**-(64 - z), z being the trailing zero bits of d; read at offsets 0 and 4, every 32-bit word is once the low half of its
+integer, so z <= 31 in one of the two readings, and two independent keys give at most 2**-66 for each row that differs. The keys are fixed:
+this finds accidents, not forgers, who own the process anyway.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from repro_gate.compare.model import Distance
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import NotRegular, copy_file
 from repro_gate.probe import artifacts as program
+from repro_gate.probe.contents import MAX_LEAVES, MAX_NAME, MAX_SIZE, MAX_VALUE
 from repro_gate.runs.process import supervise
 from repro_gate.sandbox.as_user import open_written
 from repro_gate.sandbox.identity import Isolation
@@ -239,10 +240,10 @@ def _digest(path: Path) -> str:
 
 # Reading: what the training's interpreter says that they hold. Each line of its answer is one of these.
 
-_Name = Annotated[str, msgspec.Meta(max_length=program.MAX_NAME)]
-_Short = Annotated[str, msgspec.Meta(max_length=program.MAX_VALUE)]
+_Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
+_Short = Annotated[str, msgspec.Meta(max_length=MAX_VALUE)]
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32,64}$")]
-_Size = Annotated[int, msgspec.Meta(ge=0, lt=program.MAX_SIZE)]
+_Size = Annotated[int, msgspec.Meta(ge=0, lt=MAX_SIZE)]
 
 
 class _File(msgspec.Struct, frozen=True, array_like=True, tag="file"):
@@ -318,7 +319,7 @@ def _start(items: Sequence[Collected], waiting: list[int], python: Interpreter, 
         return f"the time for looking inside artifacts ({MAX_SECONDS:g} s for a gate run) is over"
     try:
         ended = supervise(
-            [python.python, program.__file__, os.fspath(request)],
+            [python.python, os.path.dirname(program.__file__), "artifacts", os.fspath(request)],
             cwd=python.place / "empty",
             env=python.environment,
             timeout=seconds,
@@ -356,7 +357,7 @@ def _take(said: bytes, items: Sequence[Collected], waiting: list[int], known: _A
         elif isinstance(row, _Distance):
             ratio = row.l2 / row.reference_l2 if row.l2 is not None and row.reference_l2 else None
             known.distances[known.asked, row.name] = Distance(row.max_abs, row.max_ulp, row.l2, ratio)
-        elif known.asked in known.found or (isinstance(row, _Leaf) and (row.name in leaves or len(leaves) >= program.MAX_LEAVES)):
+        elif known.asked in known.found or (isinstance(row, _Leaf) and (row.name in leaves or len(leaves) >= MAX_LEAVES)):
             return True
         elif isinstance(row, _Leaf):
             leaves[row.name] = Leaf(kind=row.kind, dtype=row.dtype, shape=row.shape, digest=row.digest, value=row.value)

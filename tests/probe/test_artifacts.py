@@ -391,7 +391,7 @@ def test_json_lines_and_cells_are_named(texts: dict[str, Artifact]) -> None:
     assert [*texts["c.tsv"].leaves][-1] == "row 2, column 2", texts["c.tsv"].note
     assert [name for name in texts["d.csv"].leaves if name.startswith("row 2")] == [
         "row 2, column a",
-        "row 2, column a (column 2)",
+        "row 2, column a (2)",
         "row 2, column 3",
     ]
 

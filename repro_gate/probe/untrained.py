@@ -1,6 +1,5 @@
 """What no optimizer moves, as it is when training ends: modules outside every optimizer's model (an EMA, a best snapshot), and plain
-attributes of modules (counters, cached tensors). It is compared for a notice only, so it is looked at once, and within bounds.
-"""
+attributes of modules (counters, cached tensors). It is compared for a notice only, so it is looked at once, and within bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims about `probe.keep`: the first run keeps its tensors once, the second measures how far its own are from them."""
+"""Claims about `probe.distance`: the first run keeps its tensors once, the second measures how far its own are from them."""
 
 from __future__ import annotations
 
