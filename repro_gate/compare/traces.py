@@ -176,19 +176,17 @@ def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tupl
 
 
 def _read_before(item: Divergence, first: Divergence) -> bool:
-    """Whether an optimizer's step read `item` before it wrote `first`: a learning rate is recorded after the parameters that it moved."""
+    """Whether an optimizer's step read `item` before it wrote `first`: a learning rate is recorded after the parameters that it changed."""
     number = item.kind == "optimizer" and item.values is not None and item.name.startswith("param_groups.")
     return number and first.kind == "parameter" and not first.detail and item.step == first.step
 
 
 def unequal_length(first: int, second: int, label: str = "main") -> Divergence:
-    """The divergence of a process that took more steps in one run than in the other."""
     detail = f"{first} optimizer steps in the first run, {second} in the second"
     return Divergence(step=min(first, second), kind="optimizer", name=STEPS, process=label, detail=detail)
 
 
 def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
-    """Rows that differ, in the first run's order; then rows that only the second has."""
     counterparts: dict[str, list[int]] = {}
     for index, row in enumerate(b.rows):
         counterparts.setdefault(row[0], []).append(index)

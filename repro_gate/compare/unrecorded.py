@@ -1,5 +1,5 @@
-"""What differs between two runs though nothing recorded does: printed numbers, written files, modules that no optimizer moves. A difference
-found here is a notice, never a failure. Pure but for the clock: what is compared is untrusted, so it has one deadline."""
+"""What differs between two runs though nothing recorded does: printed numbers, written files, modules that no optimizer updates. A
+difference found here is a notice, never a failure. Pure but for the clock: what is compared is untrusted, so it has one deadline."""
 
 from __future__ import annotations
 
@@ -22,54 +22,47 @@ _NAMED = 4  # files or folders in a notice
 def notices(a: Left, b: Left, seconds: float = _SECONDS) -> dict[str, tuple[str, str]]:
     """Id of a notice -> (message, remedy), at most one for files and one for the log. What takes longer than `seconds` is cut, and told."""
     found: dict[str, tuple[str, str]] = {}
-    until = time.monotonic() + seconds
-    late = f"what {seconds:g} s were enough for"
-    numbers, log_cut = list[tuple[str, str, str]](), False
+    until, late = time.monotonic() + seconds, f"what {seconds:g} s were enough for"
     try:
-        numbers = differing_numbers(a.printed, b.printed, until)
+        numbers, log_cut = differing_numbers(a.printed, b.printed, until), ""
     except Late:
-        log_cut = True
-    names, files_cut = list[str](), a.cut or b.cut
+        numbers, log_cut = [], late
+    names, files_cut = set[str](), a.cut or b.cut
     try:
         for name in differing_files(a, b, until):
-            names.append(name)
+            names.add(name)
     except Late:
         files_cut = late
-    names = sorted(set(names))
     if names:
-        many = (
-            "1 file that the runs wrote differs and is" if len(names) == 1 else f"{len(names):,} files that the runs wrote differ and are"
-        )
+        many = f"{len(names):,} files that the runs wrote differ and are" if len(names) > 1 else "1 file that the runs wrote differs and is"
         cut = f" (looked at: {files_cut})" if files_cut else ""
-        found["unrecorded/files"] = (f"{many} not declared: {_folded(names)}{cut}", "declare under capture.artifacts what has to repeat")
+        message = f"{many} not declared: {_folded(sorted(names))}{cut}"
+        found["unrecorded/files"] = (message, "declare under capture.artifacts what has to repeat")
     elif files_cut:
         found["unrecorded/files"] = (f"not every file that the runs wrote was compared: {files_cut}", "")
     if numbers:
         shown = ", ".join(f"`{escaped(name)} {shortened(left)}` against `{shortened(right)}`" for name, left, right in numbers[:_SHOWN])
-        more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
         what = "a printed number differs" if len(numbers) == 1 else "printed numbers differ"
-        message = f"{what} between the two deterministic runs: {shown}{more}"
+        message = f"{what} between the two deterministic runs: {shown}{_more(numbers, _SHOWN)}"
         found["unrecorded/log"] = (message, "evaluate with a seeded sampler, or call repro_gate.record to compare it")
     elif log_cut:
-        found["unrecorded/log"] = (f"not every printed number was compared: {late}", "")
+        found["unrecorded/log"] = (f"not every printed number was compared: {log_cut}", "")
     return found
 
 
 def _folded(names: Sequence[str]) -> str:
-    """A few names; many are told as their folders with counts."""
     entries = list(names)
     if len(names) > _NAMED:
         groups: dict[str, list[str]] = defaultdict(list)
         for name in names:
-            groups[name.split("/")[0] if "/" in name else name].append(name)
-        entries = [
-            members[0]
-            if len(members) == 1
-            else f"{os.path.commonpath([os.path.dirname(name) for name in members])}/ ({len(members):,} files)"
-            for members in groups.values()
-        ]
-    more = f" and {len(entries) - _NAMED} more" if len(entries) > _NAMED else ""
-    return ", ".join(shortened(escaped(entry)) for entry in entries[:_NAMED]) + more
+            groups[name.split("/")[0]].append(name)
+        common = {top: os.path.commonpath([os.path.dirname(name) for name in members]) for top, members in groups.items()}
+        entries = [found[0] if len(found) == 1 else f"{common[top]}/ ({len(found):,} files)" for top, found in groups.items()]
+    return ", ".join(shortened(escaped(entry)) for entry in entries[:_NAMED]) + _more(entries, _NAMED)
+
+
+def _more(items: Sequence[object], shown: int) -> str:
+    return f" and {len(items) - shown} more" if len(items) > shown else ""
 
 
 def differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]:

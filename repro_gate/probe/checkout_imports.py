@@ -72,7 +72,6 @@ class CheckoutImports:
         return self._root + below[len(self._workspace) :].rstrip(os.sep) if below.startswith(tuple(self._moved)) else None
 
     def ignores(self, path: str) -> bool:
-        """Whether git ignores a file of the checkout."""
         parts = (self.relative(path) or "").split(os.sep)
         return "/".join(parts) in self._ignored or any("/".join(parts[:n]) + "/" in self._ignored for n in range(1, len(parts)))
 
@@ -110,7 +109,6 @@ class CheckoutImports:
                 current.event("imports", modules=copies)
 
     def forked(self) -> None:
-        """This is a forked child: what its parent found is its parent's to write."""
         self._pending = []
 
     def _look(self) -> None:
@@ -143,8 +141,6 @@ class CheckoutImports:
 
 
 class _Redirected:
-    """Another's finder, what it finds redirected to the workspace."""
-
     def __init__(self, finder: Any, checkout: CheckoutImports) -> None:
         self._finder, self._checkout = finder, checkout
 

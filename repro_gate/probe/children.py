@@ -18,7 +18,6 @@ from .patch import wrap
 
 
 def pass_on(inject: str) -> None:
-    """Patch the ways in which this process can start another."""
     config = os.environ[CONFIG_VARIABLE]
 
     def restore(environment: Mapping[Any, Any]) -> Mapping[str, str]:

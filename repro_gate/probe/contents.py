@@ -59,7 +59,6 @@ class Contents:
         return name
 
     def data(self, name: str, content: bytes, dtype: str = "bytes", value: Optional[str] = None) -> None:
-        """Bytes, compared as such."""
         self.add(name, "bytes", dtype, [len(content)], hashlib.sha256(content).hexdigest(), value)
 
     def text(self, name: str, value: str, dtype: str = "str") -> None:

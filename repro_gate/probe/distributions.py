@@ -74,7 +74,6 @@ def _top(relative: str) -> str:
 
 
 def _files(metadata: str) -> Iterator[str]:
-    """The files of a distribution, relative to its site folder, as it lists them."""
     for name in _LISTS:
         lines = _lines(os.path.join(metadata, name))
         for line in lines:

@@ -71,15 +71,12 @@ class Draws:
                     setattr(other, name, wrapper)
 
     def device(self, path: str) -> None:
-        """A file of random bytes is opened."""
         self._draw("open(%r)" % path, sys._getframe(4))  # above this, the hook and its two handlers
 
     def forked(self) -> None:
-        """This is a forked child: what its parent drew is its parent's to write."""
         self._open, self._forked = {}, True
 
     def flush(self, current: "session.Session", last: bool) -> None:
-        """Write what no seed made up for."""
         for draw in [draw for draw, count in self._open.items() if count > 0]:
             self._write(draw)
         self._open = {}

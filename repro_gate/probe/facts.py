@@ -89,7 +89,6 @@ def watch_cuda_start(torch: Any) -> None:
 
 
 def read(wanted: Facts) -> Dict[str, str]:
-    """The facts that hold, as text."""
     values = {name: value() for name, value in wanted.items()}
     return {name: str(value) for name, value in values.items() if value is not None}
 

@@ -127,7 +127,6 @@ class ManualSteps:
                 self.hooks.tensors("parameter", self._named(mine))
 
     def optimizer_steps(self) -> None:
-        """An optimizer makes the steps from here on."""
         if not self.over:
             self.over, self.items, self._nested, self._watched = True, [], {}, []
 
@@ -151,8 +150,8 @@ class ManualSteps:
 
     def _sharded(self, leaves: Sequence[Any]) -> bool:
         """Whether a model is sharded (FSDP): its leaves stand in for the parameters during a pass, and lose their memory after it."""
-        moved = (item for optimizer in self.hooks.made for group in optimizer.param_groups for item in group["params"])
-        return any(hasattr(item, "_local_tensor") for item in moved) or any(getattr(leaf, "_is_flat_param", False) for leaf in leaves)
+        updated = (item for optimizer in self.hooks.made for group in optimizer.param_groups for item in group["params"])
+        return any(hasattr(item, "_local_tensor") for item in updated) or any(getattr(leaf, "_is_flat_param", False) for leaf in leaves)
 
     def _updated(self, leaves: Sequence[Any]) -> bool:
         """Whether the parameters were updated since the last call, in place or by new tensors in their stead; watches these from now on."""

@@ -29,11 +29,9 @@ class Names:
         self.buffers: List[Tuple[str, Dict[str, Any], str]] = []
 
     def knows(self, optimizer: Any) -> bool:
-        """Whether every parameter of the optimizer has a name."""
         return all(id(parameter) in self.by_id for group in optimizer.param_groups for parameter in group["params"])
 
     def add(self, name: str, parameter: Any) -> None:
-        """Name a parameter that has no name yet."""
         if id(parameter) not in self.by_id:
             self.by_id[id(parameter)] = name[:MAX_NAME]
             self.parameters.append((name[:MAX_NAME], parameter))

@@ -75,7 +75,7 @@ class Opened:
         with contextlib.suppress(Exception):
             self._look(path, reads)
 
-    def moved(self) -> None:
+    def folder_changed(self) -> None:
         """The working directory changes: relative paths mean other files from here on."""
         self._seen_relative.clear()
 
@@ -113,10 +113,10 @@ class Opened:
         if not stat.S_ISREG(state.st_mode) or not os.access(real, os.R_OK):
             return
         left = self._old.get(real)
+        if left is None and state.st_ctime >= self._started:
+            self._remember(given, text)
+            return
         if left is None:
-            if state.st_ctime >= self._started:
-                self._remember(given, text)
-                return
             left = not real.startswith(self._workspace) and self._began is not None and state.st_ctime >= self._began and state.st_size > 0
         if reads:
             self._remember(given, text)

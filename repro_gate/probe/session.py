@@ -35,7 +35,8 @@ class Session:
 
     def __init__(self, config: Dict[str, Any], hooks: Any = None) -> None:
         self.config = config
-        self.hooks = hooks  # `torch_hooks.Hooks`, where torch is imported
+        self.hooks, self.torch = hooks, getattr(hooks, "torch", None)  # `torch_hooks.Hooks`, where torch is imported
+        self.stem = "none"  # the trace file's name without its suffix; files that belong to it start so
         self.step = -1  # the step in progress; -1 until training starts
         self.stopped = False
         self.explicit = False  # the script says itself what a step is
@@ -53,17 +54,13 @@ class Session:
         self._recorded = False  # something is recorded that no step has closed yet
         self._noted: Set[Tuple[str, str]] = set()
 
-    @property
-    def torch(self) -> Any:
-        return self.hooks.torch if self.hooks is not None else None
-
     def start(self, forked: bool = False) -> None:
-        """Open the trace of this process."""
         self._forked = forked
         argv = [item[:MAX_NAME] for item in arguments()][:1000]
         with self._guard():
             hello = {"nonce": self.config["nonce"], "pid": os.getpid(), "key": "main", "argv": argv, "forked": forked}
             self._writer = TraceWriter(self.config["traces"], hello)
+            self.stem = self._writer.stem
 
     def wants(self) -> bool:
         """Whether the tensors of the step in progress are to be digested: every n-th, and the last wanted one."""
@@ -71,7 +68,6 @@ class Session:
 
     @property
     def live(self) -> bool:
-        """Whether there is still something to record."""
         if self.stopped or self.broken or self._closed or self._writer is None:
             return False
         return self.introduced or not prepares_data()
@@ -108,7 +104,6 @@ class Session:
             self._held.append((self.step, kind, rows, digests, values))
 
     def rng(self) -> None:
-        """A block of the states of all generators."""
         self.block("rng", *rng.states())
 
     def trains(self) -> None:
@@ -166,15 +161,9 @@ class Session:
             self.event("note", id=identifier, message=message[:MAX_NAME])
 
     def event(self, name: str, **fields: Any) -> None:
-        """Write an event of the format's."""
         if self._writer is not None and not self._closed:
             with self._guard():
                 self._writer.event(name, **fields)
-
-    @property
-    def stem(self) -> str:
-        """The trace file's name without its suffix; files that belong to it start so."""
-        return self._writer.stem if self._writer is not None else "none"
 
     def close(self, reason: str) -> None:
         """Write what is kept to the end and the last line. Later calls do nothing."""
@@ -207,7 +196,6 @@ class Session:
                     observer.flush(self, last)
 
     def fork(self) -> None:
-        """In a forked child: let go of the parent's trace and open one of its own."""
         if self.broken:
             return
         if self._writer is not None:
@@ -255,12 +243,13 @@ class Session:
         self._mark, self._own = time.perf_counter(), 0.0
 
     def _introduce(self) -> None:
-        """Before the first thing to compare: say what this process is."""
         if not self.introduced and self._writer is not None:
             self.introduced = True
             self._write_facts()
             self._writer.event("variables", values=facts.library_variables())
-            _close_in_forked_workers()
+            util: Any = sys.modules.get("multiprocessing.util")
+            if util is not None and started_by_multiprocessing():  # forked workers skip `atexit` and run these finalizers instead
+                util.Finalize(None, close_session, exitpriority=-1000)
 
     def _write_facts(self) -> None:
         """Write the facts that are new, or no longer as they were written."""
@@ -288,13 +277,11 @@ class Session:
 
 
 def open_session(config: Dict[str, Any], hooks: Any = None) -> Session:
-    """Make the session of this process."""
     _CURRENT[:] = [Session(config, hooks)]
     return _CURRENT[0]
 
 
 def current() -> Session:
-    """The session of this process."""
     return _CURRENT[0]
 
 
@@ -302,10 +289,3 @@ def close_session() -> None:
     """At the interpreter's exit: say how it ended and close the trace."""
     if _CURRENT:
         current().close("exception" if current().failed else "exit")
-
-
-def _close_in_forked_workers() -> None:
-    """multiprocessing's forked workers skip `atexit` and run these finalizers instead."""
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None and getattr(sys.modules.get("multiprocessing.process"), "parent_process", lambda: None)() is not None:
-        util.Finalize(None, close_session, exitpriority=-1000)

@@ -57,7 +57,7 @@ class Hooks:
     def serve(self, session: Session) -> None:
         """Report to `session` from here on, from the beginning: a forked child has one of its own."""
         self.session = session
-        session.hooks = self
+        session.hooks, session.torch = self, self.torch
         self.manual = ManualSteps(self.torch, self)
         self.loaders = Loaders(self.torch, session)
         self._nonfinite = NonFinite(self.torch)
@@ -97,7 +97,6 @@ class Hooks:
                     self._waiting.append(parameter.register_post_accumulate_grad_hook(self._finished))
 
     def epoch(self, original: Callable[..., Any], loader: Any) -> Any:
-        """`iter(loader)`, which draws a seed."""
         if self.session.live and self.session.step >= 0:
             with self.session.own_time():
                 self.session.rng()
@@ -148,12 +147,12 @@ class Hooks:
         with self.session.own_time():
             self.name([optimizer])
             self._release()
-            moved = [item for item in _moved(optimizer) if item.grad is not None]
+            updated = [item for item in _parameters(optimizer) if item.grad is not None]
             if self._order:
-                moved.sort(key=lambda item: self._order.get(id(item), -1))
+                updated.sort(key=lambda item: self._order.get(id(item), -1))
             else:
-                moved.reverse()  # backward goes through a model from its end
-            self.tensors("gradient", [(self.names.by_id[id(item)], item.grad) for item in moved])
+                updated.reverse()  # backward goes through a model from its end
+            self.tensors("gradient", [(self.names.by_id[id(item)], item.grad) for item in updated])
 
     def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         session = self.session
@@ -165,7 +164,7 @@ class Hooks:
             if session.wants():
                 with session.own_time():
                     self.name([optimizer])
-                    self.tensors("parameter", [(self.names.by_id[id(item)], item) for item in _moved(optimizer)])
+                    self.tensors("parameter", [(self.names.by_id[id(item)], item) for item in _parameters(optimizer)])
                     self._optimizer_state(optimizer)
                     self.buffers()
                     session.rng()
@@ -199,7 +198,6 @@ class Hooks:
         return flags.read(self.torch, self.session.config["variables"])
 
     def at_stop(self) -> None:
-        """The last step is over: what is told once."""
         self.loaders.write()
         with contextlib.suppress(Exception):  # a module of a kind that was not foreseen: a notice is missing, nothing else
             rows, failed = untrained.look(self.torch, self.names)
@@ -236,7 +234,7 @@ class Hooks:
 
     def _state_items(self, optimizer: Any) -> Iterator[Tuple[str, Any]]:
         """(name, value) of the state of each parameter and of the hyperparameters of each group."""
-        for parameter in _moved(optimizer):
+        for parameter in _parameters(optimizer):
             for key, value in (optimizer.state.get(parameter) or {}).items():
                 name = "%s.%s" % (self.names.by_id[id(parameter)], key)
                 if isinstance(value, self.torch.Tensor):
@@ -253,8 +251,8 @@ class Hooks:
 
     def _look_for_nan(self) -> None:
         """Which parameters that an optimizer updates, and which buffers, hold NaN now: before the first step, and once after the second."""
-        moved = {id(parameter) for optimizer in self.made for parameter in _moved(optimizer)}
-        self._nonfinite.look("parameter", [item for item in self.names.parameters if id(item[1]) in moved], self.session.step)
+        updated = {id(parameter) for optimizer in self.made for parameter in _parameters(optimizer)}
+        self._nonfinite.look("parameter", [item for item in self.names.parameters if id(item[1]) in updated], self.session.step)
         self._nonfinite.look("buffer", self._live_buffers(), self.session.step)
 
     def _keep(self, kind: str, items: Iterable[Tuple[str, Any]]) -> None:
@@ -271,6 +269,6 @@ class Hooks:
                 self._waiting.pop().remove()
 
 
-def _moved(optimizer: Any) -> Iterator[Any]:
+def _parameters(optimizer: Any) -> Iterator[Any]:
     for group in optimizer.param_groups:
         yield from group["params"]

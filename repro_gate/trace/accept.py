@@ -51,7 +51,6 @@ def add(trace: Trace, event: Event) -> None:
 
 
 def _add_seen(trace: Trace, event: Event) -> None:
-    """What was seen beside the quantities that are compared."""
     match event:
         case on.Undone() if len(trace.undone) < MAX_FIRST:
             trace.undone.append(event)

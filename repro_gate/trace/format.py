@@ -34,5 +34,5 @@ MAX_IMPORTS = 1_000  # of one process
 MAX_DISTRIBUTIONS = 5_000
 MAX_DRAWN = 1_000
 MAX_VARIABLES = 1_000
-MAX_UNMOVED = 10_000  # modules and attributes that no optimizer moves
+MAX_UNMOVED = 10_000  # modules and attributes that no optimizer updates
 MAX_UNMOVED_NAME = 300

@@ -106,7 +106,7 @@ class Trace:
     variables: dict[str, str] = field(default_factory=dict)  # that torch or CUDA read, as they stood at the first step
     nonfinite: list[tuple[str, str, int, bool]] = field(default_factory=list)  # (kind, name, step, whole): NaN from `step` to the end
     notes: list[tuple[str, str]] = field(default_factory=list)
-    unmoved: list[tuple[str, str, str]] = field(default_factory=list)  # (`module` or `attribute`, name, digest): no optimizer moves it
+    unmoved: list[tuple[str, str, str]] = field(default_factory=list)  # (`module` or `attribute`, name, digest): no optimizer updates it
     stopped: bool = False  # the last wanted step was taken
     end: str | None = None
     tables: list[tuple[str, tuple[Row, ...]]] = field(default_factory=list, repr=False)
@@ -114,7 +114,6 @@ class Trace:
 
     @property
     def trained(self) -> bool:
-        """Whether this process recorded anything to compare."""
         return bool(self.steps or self.blocks)
 
 

@@ -23,12 +23,11 @@ ASK = (str(Path(facts.__file__).parent), "facts")
 TRAIN = """
 import os
 import torch
-net = torch.nn.Linear(3, 1)
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
+from repro_gate import record, step
 os.environ["TORCH_SET_IN_TIME"] = "1"
 for _ in range(2):
-    net(torch.randn(4, 3)).sum().backward()
-    opt.step()
+    record("loss", torch.ones(()))
+    step()
     os.environ["TORCH_SET_LATE"] = "1"
 """
 

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from repro_gate.probe.loaders import Loaders, record_digests
 from repro_gate.trace.format import RECORD_BYTES
 from repro_gate.trace.model import LoaderSeen, Records, Trace
-from tests.support.tracing import Case, trace_cases, trace_script, trained
+from tests.support.tracing import Case, trace_cases
 
 
 def digests(batch: Any, most: int | None = None) -> list[bytes]:
@@ -253,11 +253,6 @@ def test_train_and_held_out_records_are_told_apart_and_a_leak_shows(observed: Ma
     assert [item.workers for item in leaking.loaders] == [0, 1, 0]
     train, evaluation = split(leaking)
     assert len(train & evaluation) == 3 and len(evaluation) == 11
-
-
-def test_without_observing_loaders_are_seen_and_no_record_is_read(tmp_path: Path) -> None:
-    trace = trained(trace_script(tmp_path, SPLITS))
-    assert len(trace.loaders) == 3 and trace.records == [] and trace.distributions is None
 
 
 def test_a_loader_of_which_validation_comes_last_before_a_prefetched_batch_is_trained_on(observed: Mapping[str, Case]) -> None:

@@ -219,6 +219,7 @@ def test_a_mistake_of_the_probes_is_said_and_leaves_the_training_alone(place: st
 
 
 def test_an_exception_is_a_crash_even_where_the_command_hides_it(tmp_path: Path) -> None:
-    run = trace_script(tmp_path, HEAD + "one()\nraise ValueError('boom')\n", command="python train.py || true")
+    script = "from repro_gate import record, step\nrecord('x', 1.0)\nstep()\nraise ValueError('boom')\n"
+    run = trace_script(tmp_path, script, command="python train.py || true")
     assert (run.outcome, run.reason_id) == ("crashed", "run/crashed")
     assert trained(run).end == "exception"
