@@ -11,12 +11,9 @@ _STRUCTURE = "(structure)"  # what differs when every leaf is equal, yet contain
 
 @dataclass(frozen=True, kw_only=True)
 class Leaf:
-    """One value of a file.
-
-    `kind` is `tensor`, `number`, `text` or `bytes`; `dtype` torch's name (`float32`), numpy's description (`>f4`) or the type of a scalar
-    (`int`, `str`, `None`, `dict` for an empty one). `digest` (hex) sees dtype, shape and the elements in logical order, or type and value;
-    `value` is the value itself where it is short.
-    """
+    """One value of a file. `kind` is `tensor`, `number`, `text` or `bytes`; `dtype` torch's name (`float32`), numpy's description (`>f4`)
+    or the type of a scalar (`int`, `str`, `None`, `dict` for an empty one). `digest` (hex) sees dtype, shape and the elements in logical
+    order, or type and value; `value` is the value itself where it is short."""
 
     kind: str
     dtype: str | None
@@ -27,12 +24,9 @@ class Leaf:
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """A file's leaves by name, in its order.
-
-    `format` is `torch`, `safetensors`, `distributed` (a folder), `npz`, `npy`, `json`, `jsonl`, `csv`, `tsv`, `opaque` (compared by its
-    bytes) or `refused` (a link, a device, nothing at all: no leaves). `digest` is the SHA-256 of its bytes, `structure` a digest over
-    container types and types of keys, `note` what a person should know.
-    """
+    """A file's leaves by name, in its order. `format` is `torch`, `safetensors`, `distributed` (a folder), `npz`, `npy`, `json`, `jsonl`,
+    `csv`, `tsv`, `opaque` (compared by its bytes) or `refused` (a link, a device, nothing at all: no leaves). `digest` is the SHA-256 of
+    its bytes, `structure` a digest over container types and types of keys, `note` what a person should know."""
 
     format: str
     digest: str = ""
@@ -43,12 +37,10 @@ class Artifact:
 
 @dataclass(frozen=True, kw_only=True)
 class LeafDifference:
-    """One leaf in which two artifacts differ.
-
-    `artifact` names the file, `leaf` the leaf in it. `what` is `value`, `dtype`, `shape`, `kind`, `missing` (on one side), `format` (the
-    files were read in different ways), `structure`, or `unread` (a side was refused). `values` are both sides as short text: values where
-    they are known, else the first 12 digits of the digests. `detail` says in words what the values do not show.
-    """
+    """One leaf in which two artifacts differ: `artifact` names the file, `leaf` the leaf in it. `what` is `value`, `dtype`, `shape`,
+    `kind`, `missing` (on one side), `format` (the files were read in different ways), `structure`, or `unread` (a side was refused).
+    `values` are both sides as short text: values where they are known, else the first 12 digits of the digests. `detail` says in words what
+    the values do not show."""
 
     artifact: str
     leaf: str
@@ -65,10 +57,7 @@ class LeafDifference:
 
 
 def compare_artifacts(a: Artifact, b: Artifact, name: str) -> tuple[LeafDifference, ...]:
-    """Differing leaves in the order of `a`, then those that only `b` holds. Empty when both hold the same.
-
-    A refused artifact is never equal to anything: what was not read cannot be shown to repeat.
-    """
+    """Differing leaves in the order of `a`, then those that only `b` holds. A refused artifact is never equal to anything."""
 
     def whole(what: str, values: tuple[str, str], detail: str) -> tuple[LeafDifference, ...]:
         return (LeafDifference(artifact=name, leaf=WHOLE_FILE, what=what, values=values, detail=detail),)
@@ -90,22 +79,20 @@ def compare_artifacts(a: Artifact, b: Artifact, name: str) -> tuple[LeafDifferen
 
 
 def _difference(artifact: str, name: str, a: Leaf | None, b: Leaf | None) -> LeafDifference | None:
+    known = a or b
+    if known is None or a == b:
+        return None
+    what, detail = "value", ""
     if a is None or b is None:
         what, detail = "missing", f"missing in the {'first' if a is None else 'second'}"
-    elif (a.digest, a.kind, a.dtype, a.shape) == (b.digest, b.kind, b.dtype, b.shape):
-        return None
     elif a.kind != b.kind:
         what, detail = "kind", f"kind {a.kind} against {b.kind}"
     elif a.dtype != b.dtype:
         what, detail = "dtype", f"dtype {a.dtype} against {b.dtype}"
     elif a.shape != b.shape:
         what, detail = "shape", f"shape {list(a.shape or ())} against {list(b.shape or ())}"
-    else:
-        what, detail = "value", ""
-    known = a or b
-    dtype, shape = (known.dtype, known.shape) if known is not None else (None, None)
     values = (_shown(a), _shown(b))
-    return LeafDifference(artifact=artifact, leaf=name, what=what, values=values, dtype=dtype, shape=shape, detail=detail)
+    return LeafDifference(artifact=artifact, leaf=name, what=what, values=values, dtype=known.dtype, shape=known.shape, detail=detail)
 
 
 def _shown(leaf: Leaf | None) -> str:

@@ -3,9 +3,9 @@
 The time of an arm is the geometric mean of its runs' median step times, and the figure is the ratio of the two arms: the same as the
 geometric mean of the ratios within each pair of neighbouring runs, so that whatever slows a whole pair down cancels. The interval resamples
 what may vary: the pairs, and within each run moving blocks of steps (times of neighbouring steps depend on each other), and takes the 2.5th
-and 97.5th percentile of the figure over 1,000 resamples (Efron and Tibshirani 1993, chapters 8 and 13; Künsch 1989 for moving blocks).
-It is seeded, so one set of times gives one interval. Two pairs say little about how far runs as a whole scatter: where that outweighs the
-scatter of steps, the interval holds the true cost less often than 95 times in 100 (`tests/compare/test_cost.py` has the counts).
+and 97.5th percentile of the figure over 1,000 resamples (Efron and Tibshirani 1993, chapters 8 and 13; Künsch 1989 for moving blocks). It
+is seeded, so one set of times gives one interval. Where runs as a whole scatter more than steps do, two pairs say little, and the interval
+holds the true cost less often than 95 times in 100 (`tests/compare/test_cost.py` has the counts).
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def measure_cost(pairs: Sequence[tuple[Sequence[Trace], Sequence[Trace]]], warmu
     figure = percent(on, off)
     low, high = interval(times)
     bounds = (min(low, figure), max(high, figure))
-    memory_on, memory_off = (max(peak_bytes(pair[arm]) for pair in pairs) for arm in (0, 1))
+    peaks = [(peak_bytes(first), peak_bytes(second)) for first, second in pairs]
+    memory_on, memory_off = (max(pair[arm] for pair in peaks) for arm in (0, 1))
     return Cost(
         determinism_cost_pct=figure,
         ci95=bounds,
@@ -52,7 +53,7 @@ def measure_cost(pairs: Sequence[tuple[Sequence[Trace], Sequence[Trace]]], warmu
         deterministic_peak_bytes=memory_on or None,
         default_peak_bytes=memory_off or None,
         suspicious=_suspicion(figure),
-        memory_ci95=_memory_interval([(peak_bytes(first), peak_bytes(second)) for first, second in pairs]),
+        memory_ci95=_memory_interval(peaks),
         steps_needed=_steps_needed(bounds, min(len(arm) for pair in times for arm in pair), warmup),
     )
 

@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from repro_gate.compare.model import Distance, Divergence
 from repro_gate.trace.model import Block, Measured, Trace
@@ -13,7 +14,7 @@ from repro_gate.trace.model import Block, Measured, Trace
 Key = tuple[int, str, int]
 
 
-def with_distance(divergence: Divergence, measured: Mapping[tuple[str, int, str, str], Measured]) -> Divergence:
+def with_distance(divergence: Divergence, measured: Mapping[tuple[str, int, Any, str], Measured]) -> Divergence:
     """The divergence with the figures that were measured for it, if any were; a loss carries its own values."""
     if divergence.distance is not None:
         return divergence
@@ -82,19 +83,17 @@ def weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
         for item in trace.distances
         if item.step == len(trace.steps) - 1 and item.kind in ("parameter", "optimizer") and differs(item)
     ]
-    return tuple(sorted(found, key=_nearness))
 
+    def rank(item: Divergence) -> tuple[bool, float]:
+        relative = item.distance.relative_l2 if item.distance is not None else None
+        return item.kind != "parameter", -(math.inf if relative is None else relative)
 
-def _nearness(item: Divergence) -> tuple[bool, float]:
-    relative = item.distance.relative_l2 if item.distance is not None else None
-    return item.kind != "parameter", -(math.inf if relative is None else relative)
+    return tuple(sorted(found, key=rank))
 
 
 def _loss_distance(divergence: Divergence) -> Distance | None:
     """|a - b| and ULP of two losses or numbers, given as hex floats of values of their dtype."""
-    if divergence.values is None:
-        return None
-    a, b = (float.fromhex(value) for value in divergence.values)
+    a, b = (float.fromhex(value) for value in divergence.values or ("nan", "nan"))
     if not (math.isfinite(a) and math.isfinite(b)):
         return None
     packing = {"float32": "f", "float64": "d", "float": "d", "float16": "e"}.get(divergence.dtype or "")

@@ -1,7 +1,4 @@
-"""What the analysis finds, as data: distances, divergences, the comparison of two traces, the noise floor and the cost.
-
-Produced by the pure functions of `analysis`, carried by the report. Imports nothing of the package.
-"""
+"""What a comparison finds, as data: distances, divergences, the comparison of two runs, the noise floor and the cost."""
 
 from __future__ import annotations
 
@@ -14,11 +11,8 @@ STEPS = "steps"  # the name of a divergence in the number of optimizer steps
 
 @dataclass(frozen=True)
 class Distance:
-    """How far two tensors of one dtype and shape are apart, `a` being the first run's.
-
-    `max_abs` = max|a-b|, `l2` = ||a-b||, `relative_l2` = ||a-b|| / ||a||, `max_ulp` = the largest number of representable values of
-    the dtype between two elements. A figure that does not exist (a NaN on one side, an integer dtype's ULP) is None.
-    """
+    """max|a-b|, ULP, ||a-b|| and ||a-b|| / ||a|| of two tensors of one dtype and shape, `a` being the first run's. A figure that does not
+    exist (a NaN on one side, an integer dtype's ULP) is None."""
 
     max_abs: float | None = None
     max_ulp: int | None = None
@@ -51,14 +45,11 @@ class Tally:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Two runs compared, all processes of each.
-
-    `by_kind` tallies every kind; `by_step` lists (step, number of differing quantities) for each compared step with at least one, in
-    order; `losses` holds (step, loss of a, loss of b) of the first traced process; `weights` lists the final distances of what differs,
-    largest first. For a looser bar than bits: `loss_gaps` holds (step, the largest |difference| of its losses, over all processes and
-    backward passes; infinite where only one is NaN); `unmatched` is a quantity that one run lacks, or has in another dtype or shape;
-    `unmeasured` counts the parameters that differ where they were last recorded and whose final distance is not known.
-    """
+    """Two runs compared, all processes of each. `by_step` lists (step, number of differing quantities) where there are any; `losses` holds
+    (step, loss of a, loss of b) of the first traced process; `weights` lists the final distances of what differs, largest first. For a
+    looser bar than bits: `loss_gaps` holds (step, the largest |difference| of its losses, over all processes and backward passes; infinite
+    where only one is NaN); `unmatched` is a quantity that one run lacks, or has in another dtype or shape; `unmeasured` counts the
+    parameters that differ where they were last recorded and whose final distance is not known."""
 
     identical: bool
     steps: int
@@ -76,11 +67,9 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseFloor:
-    """How far two `default` runs with one seed drift apart.
-
-    `loss_gap` is the largest |difference| of losses of one step, `weight_l2` the L2 norm of the difference of all final parameters taken
-    as one vector, `first_step` the step at which they first diverge (None: they never do).
-    """
+    """How far two `default` runs with one seed drift apart. `loss_gap` is the largest |difference| of losses of one step, `weight_l2` the
+    L2 norm of the difference of all final parameters taken as one vector, `first_step` the step at which they first diverge (None: they
+    never do)."""
 
     identical: bool
     loss_gap: float | None
@@ -94,10 +83,8 @@ class NoiseFloor:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What one deterministic run was, in short, so that two reports can be compared.
-
-    `by_step` holds (step, 16 bytes as hex) over everything recorded in that step, `by_kind` the same over all steps of one kind.
-    """
+    """What one deterministic run was, in short, so that two reports can be compared. `by_step` holds (step, 16 bytes as hex) over
+    everything recorded in that step, `by_kind` the same over all steps of one kind."""
 
     seed: int
     by_step: tuple[tuple[int, str], ...]
@@ -106,12 +93,10 @@ class Fingerprint:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What the flags cost, from interleaved runs. Percentages of the default figure; step times in milliseconds, memory in bytes.
-
-    `ci95` is a 95 % bootstrap interval of `determinism_cost_pct`. `suspicious` says why the figure is more likely a mistake of
-    measurement than a cost (outside -50 % … +300 %), else None. `steps_needed`: the interval is too wide for a figure to be told, and about
-    so many steps of a run would narrow it; None where it is narrow enough.
-    """
+    """What the flags cost, from interleaved runs. Percentages of the default figure; step times in milliseconds, memory in bytes. `ci95` is
+    a 95 % bootstrap interval of `determinism_cost_pct`. `suspicious` says why the figure is more likely a mistake of measurement than a
+    cost (outside -50 % … +300 %), else None. `steps_needed`: the interval is too wide for a figure to be told, and about so many steps of a
+    run would narrow it; None where it is narrow enough."""
 
     determinism_cost_pct: float
     ci95: tuple[float, float]

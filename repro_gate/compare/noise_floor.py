@@ -20,10 +20,9 @@ def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
     l2, relative = _weight_l2(b)
     first = comparison.first_divergence
     if comparison.identical:
-        gap = 0.0 if losses else None
-        return NoiseFloor(identical=True, loss_gap=gap, weight_l2=0.0, weight_relative_l2=0.0, first_step=None, losses=losses)
+        gaps, l2, relative = [0.0] if losses else [], 0.0, 0.0
     return NoiseFloor(
-        identical=False,
+        identical=comparison.identical,
         loss_gap=max(gaps, default=None),
         weight_l2=l2,
         weight_relative_l2=relative,
@@ -47,16 +46,14 @@ def recorded(run: Sequence[Trace], item: Divergence) -> list[bytes]:
 
 def _weight_l2(b: Sequence[Trace]) -> tuple[float | None, float | None]:
     """||a - b|| and ||a - b|| / ||a|| over all final parameters of all processes, taken as one vector."""
-    gaps: list[float] = []
-    norms: list[float] = []
-    for trace in processes(b).values():
-        for item in trace.distances:
-            if item.kind == "parameter" and item.step == len(trace.steps) - 1:
-                if item.l2 is None or item.reference_l2 is None:
-                    return None, None
-                gaps.append(item.l2)
-                norms.append(item.reference_l2)
-    if not gaps:
+    pairs = [
+        (item.l2, item.reference_l2)
+        for trace in processes(b).values()
+        for item in trace.distances
+        if item.kind == "parameter" and item.step == len(trace.steps) - 1
+    ]
+    gaps = [gap for gap, norm in pairs if gap is not None and norm is not None]
+    if not gaps or len(gaps) < len(pairs):
         return None, None
-    l2, norm = math.hypot(*gaps), math.hypot(*norms)  # hypot, because the square of a float64 weight may be no float
+    l2, norm = math.hypot(*gaps), math.hypot(*(norm for _, norm in pairs if norm is not None))  # hypot: a square may be no float
     return finite(l2), finite(l2 / norm) if norm else None

@@ -17,28 +17,29 @@ _FILL = "the flag fill_uninitialized_memory writes NaN there"
 def nonfinite(run: Sequence[Trace], default: Sequence[Trace] | None, filled: bool) -> Iterator[str]:
     """One sentence for the parameters that hold NaN and one for the losses, for each process. `default` is a run without the flags, where
     there is one; `filled`: the run had the flag that fills uninitialized memory."""
-    others = processes(default) if default is not None else None
+    others = processes(default or ())
     for label, trace in processes(run).items():
         inside = "" if label == "main" else f" in process {label}"
-        other = None if others is None else others.get(label)
-        yield from _parameters(trace, other, filled, inside)
-        yield from _losses(trace, other, filled, inside)
+        yield from _parameters(trace, others.get(label), filled, inside)
+        yield from _losses(trace, others.get(label), filled, inside)
 
 
 def _parameters(trace: Trace, other: Trace | None, filled: bool, inside: str) -> Iterator[str]:
     own = {(kind, name): whole for kind, name, step, whole in other.nonfinite if step < 0} if other is not None else None
-    before: dict[bool, list[str]] = {True: [], False: []}  # by whether the fill wrote it
-    later: list[str] = []
+    from_fill, before, later = list[str](), list[str](), list[str]()
     for kind, name, step, whole in trace.nonfinite:
-        if kind == "parameter":
+        if kind == "parameter" and step >= 0:
+            later.append(name)
+        elif kind == "parameter":
             theirs = None if own is None else own.get((kind, name))  # old memory may hold a NaN by chance, but not NaN alone
-            from_fill = filled and (whole if own is None else theirs is None or (whole and not theirs))
-            (before[from_fill] if step < 0 else later).append(name)
-    if before[True]:
+            by_fill = filled and (whole if own is None else theirs is None or (whole and not theirs))
+            (from_fill if by_fill else before).append(name)
+    since = f"NaN from before the first step to the end{inside}"
+    if from_fill:
         shown = "" if own is None else "; without the flags it holds other values"
-        yield f"{_named(before[True])} NaN from before the first step to the end{inside}: {_CAUSE}, and {_FILL}{shown}"
-    if before[False]:
-        yield f"{_named(before[False])} NaN from before the first step to the end{inside}"
+        yield f"{_named(from_fill)} {since}: {_CAUSE}, and {_FILL}{shown}"
+    if before:
+        yield f"{_named(before)} {since}"
     if later:
         yield f"{_named(later)} NaN from the first steps to the end{inside}"
 

@@ -1,6 +1,5 @@
 """Numbers that two runs printed and that differ, but for what differs between any two runs: clock times, durations, speeds, memory, ids.
-Where it is not clear what a number is, nothing is said. The text is untrusted: it has a deadline, and each regular expression is linear.
-"""
+Where it is not clear what a number is, nothing is said. The text is untrusted: it has a deadline, and each regular expression is linear."""
 
 from __future__ import annotations
 
@@ -52,7 +51,6 @@ _UNIT = re.compile(
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text."""
     return frozenset(text.split())
 
 
@@ -90,12 +88,12 @@ def differing_numbers(a: Iterable[str], b: Iterable[str], until: float = math.in
     for line in right:
         if only_right[line] > 0:
             only_right[line] -= 1
-            waiting[line.place].append(line)
+            waiting[line.key].append(line)
     matched: list[tuple[Line, Line]] = []
     for line in reversed(left):  # from the end, where both logs are whole
-        if only_left[line] > 0 and waiting[line.place]:
+        if only_left[line] > 0 and waiting[line.key]:
             only_left[line] -= 1
-            matched.append((line, waiting[line.place].pop()))
+            matched.append((line, waiting[line.key].pop()))
     found: dict[str, tuple[str, str, str]] = {}
     for line, other in reversed(matched):
         for (name, ours), (_, theirs) in zip(line.values, other.values, strict=True):
@@ -106,9 +104,9 @@ def differing_numbers(a: Iterable[str], b: Iterable[str], until: float = math.in
 
 @dataclass(frozen=True)
 class Line:
-    """A printed line: the text without its numbers and the steps that it names (`place`), and the numbers that have to repeat."""
+    """A printed line: the text without its numbers and the steps that it names (`key`), and the numbers that have to repeat."""
 
-    place: tuple[str, ...]
+    key: tuple[str, ...]
     values: tuple[tuple[str, str], ...]
 
 

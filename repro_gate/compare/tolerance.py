@@ -11,27 +11,21 @@ from repro_gate.spec.model import Tolerance
 def outside_tolerance(comparison: Comparison, tolerance: Tolerance) -> tuple[str, ...]:
     """What lies outside the tolerance, as sentences; empty where everything compared is within it.
 
-    Losses of every process are compared with `loss` at every step, final parameters' max_abs with `weights`. NaN on one side, a loss
-    or a tensor that one run lacks, and an artifact that differs are outside any tolerance. State that was not measured cannot pass, and
-    the sentence says so.
+    Losses of every process are compared with `loss` at every step, final parameters' max_abs with `weights`. NaN on one side, a loss or a
+    tensor that one run lacks, and an artifact that differs are outside any tolerance. State that was not measured cannot pass, and the
+    sentence says so.
     """
     found = []
     bad = [(gap, step) for step, gap in comparison.loss_gaps if gap > tolerance.loss]
     if bad:
         gap, step = max(bad)
-        far = f"{gap:.3g}" if gap < math.inf else "an amount that is not a number"
-        found.append(f"the loss differs by {far} at step {step}, {tolerance.loss:g} is allowed")
-    parameters = [item for item in comparison.weights if item.kind == "parameter"]
+        found.append(f"the loss differs by {_amount(gap)} at step {step}, {tolerance.loss:g} is allowed")
     if comparison.unmeasured:
         found.append(f"{comparison.unmeasured} parameters differ at the end, and how far could not be measured")
-    for item in parameters:
-        if item.distance is None or item.distance.max_abs is None or not item.distance.max_abs <= tolerance.weights:
-            far = (
-                "an amount that is not a number"
-                if item.distance is None or item.distance.max_abs is None
-                else f"{item.distance.max_abs:.3g}"
-            )
-            found.append(f"{item.name} differs by {far} at the end, {tolerance.weights:g} is allowed")
+    for item in comparison.weights:
+        far = item.distance.max_abs if item.distance is not None else None
+        if item.kind == "parameter" and (far is None or not far <= tolerance.weights):
+            found.append(f"{item.name} differs by {_amount(far)} at the end, {tolerance.weights:g} is allowed")
     missing = comparison.unmatched
     if missing is not None:
         found.append(f"{missing.name} at step {missing.step}: {missing.detail}")
@@ -39,3 +33,7 @@ def outside_tolerance(comparison: Comparison, tolerance: Tolerance) -> tuple[str
     if artifact and artifact.differing:
         found.append(f"{artifact.differing} of {artifact.tensors} leaves of artifacts differ")
     return tuple(found)
+
+
+def _amount(gap: float | None) -> str:
+    return f"{gap:.3g}" if gap is not None and gap < math.inf else "an amount that is not a number"

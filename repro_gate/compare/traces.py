@@ -12,7 +12,7 @@ from dataclasses import replace
 from repro_gate.compare.distances import Key, key_of, loss_gaps, losses_of_both, weights, with_distance
 from repro_gate.compare.model import STEPS, Comparison, Divergence, Tally
 from repro_gate.trace.format import DIGEST_BYTES
-from repro_gate.trace.model import Block, Trace
+from repro_gate.trace.model import Block, Measured, Row, Trace
 
 _WITHIN_A_STEP = ("rng", "batch", "loss", "gradient")  # recorded before the optimizer's step; the rest may be the state at the end
 ONLY_FIRST, ONLY_SECOND = "recorded in the first run only", "recorded in the second run only"
@@ -25,32 +25,14 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
     """
     first, second = processes(a), processes(b)
     tally = _Tally()
-    found: list[tuple[int, float, Divergence]] = []  # (step, place in the process's order, …)
-    for label in [*first, *(label for label in second if label not in first)]:
-        if label not in first or label not in second:
-            missing = Divergence(
-                step=-1, kind="parameter", name=f"process {label}", process=label, detail=ONLY_FIRST if label in first else ONLY_SECOND
-            )
-            found.append((-1, -1, missing))
-            tally.unmatched = tally.unmatched or missing
-            continue
-        found += ((item.step, place, item) for place, item in _compare_process(label, first[label], second[label], tally))
-    if set(tally.differing) == {"rng"} and all(item.kind == "rng" for _, _, item in found):
-        found, tally.unmatched, tally.by_step = [], None, {}  # states of generators alone, which no recorded number depends on
-    lengths = list(_unequal_lengths(first, second))
-    found += lengths
-    tally.unmatched = tally.unmatched or next((item for _, _, item in lengths), None)
+    found = _divergences(first, second, tally)
     steps = max((len(trace.steps) for trace in [*first.values(), *second.values()]), default=0)
     found += [(steps, place, item) for place, item in enumerate(artifacts)]
     earliest = min(found, key=lambda item: item[:2])[2] if found else None
-    measured = {}
-    for label, trace in second.items():
-        for item in trace.distances:
-            measured[label, item.step, item.kind, item.name] = item
-            if item.step == len(trace.steps) - 1:  # what is digested after the last step is what was kept
-                measured[label, item.step + 1, item.kind, item.name] = item
+    measured = _measured(second)
+    final = {(label, name) for label, step, kind, name in measured if kind == "parameter" and step == len(second[label].steps)}
     main = next(iter(first), "")
-    by_kind = tally.by_kind()
+    by_kind = {kind: Tally(len(names), len(tally.differing.get(kind, ()))) for kind, names in tally.names.items()}
     if artifact_leaves or artifacts:
         names = {item.name for item in artifacts}
         by_kind["artifact"] = Tally(max(artifact_leaves, len(names)), len(names))
@@ -67,8 +49,40 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
         weights=weights(second),
         loss_gaps=loss_gaps(first, second),
         unmatched=tally.unmatched,
-        unmeasured=_unmeasured(second, tally),
+        unmeasured=sum(kind == "parameter" and (label, name) not in final for label, kind, name in tally.apart),
     )
+
+
+def _divergences(first: Mapping[str, Trace], second: Mapping[str, Trace], tally: _Tally) -> list[tuple[int, float, Divergence]]:
+    """(step, place in the process's order, what differs) of the first differences of each process."""
+    found: list[tuple[int, float, Divergence]] = []
+    for label in dict.fromkeys([*first, *second]):
+        if label in first and label in second:
+            found += ((item.step, place, item) for place, item in _compare_process(label, first[label], second[label], tally))
+        else:
+            detail = ONLY_FIRST if label in first else ONLY_SECOND
+            missing = Divergence(step=-1, kind="parameter", name=f"process {label}", process=label, detail=detail)
+            found.append((-1, -1, missing))
+            tally.unmatched = tally.unmatched or missing
+    if set(tally.differing) == {"rng"} and all(item.kind == "rng" for _, _, item in found):
+        found, tally.unmatched, tally.by_step = [], None, {}  # states of generators alone, which no recorded number depends on
+    for label in first.keys() & second.keys():  # more steps in one run: after whatever differs in the steps that both took
+        counts = len(first[label].steps), len(second[label].steps)
+        if counts[0] != counts[1]:
+            found.append((min(counts), math.inf, unequal_length(*counts, label)))
+            tally.unmatched = tally.unmatched or found[-1][2]
+    return found
+
+
+def _measured(second: Mapping[str, Trace]) -> dict[tuple[str, int, str, str], Measured]:
+    """What the second run's probe measured, by process, step, kind and name."""
+    measured: dict[tuple[str, int, str, str], Measured] = {}
+    for label, trace in second.items():
+        for item in trace.distances:
+            measured[label, item.step, item.kind, item.name] = item
+            if item.step == len(trace.steps) - 1:  # what is digested after the last step is what was kept
+                measured[label, item.step + 1, item.kind, item.name] = item
+    return measured
 
 
 def first_difference(label: str, a: Mapping[Key, Block], block: Block) -> Divergence | None:
@@ -118,14 +132,11 @@ class _Tally:
         if item.detail and self.unmatched is None:
             self.unmatched = item
 
-    def by_kind(self) -> dict[str, Tally]:
-        return {kind: Tally(len(names), len(self.differing.get(kind, ()))) for kind, names in self.names.items()}
-
 
 def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tuple[float, Divergence]]:
     """The first difference of each of the two kinds (a differing row; a block without its counterpart), counting all on the way.
 
-    Steps that one process took and the other did not are no differences of tensors: `_unequal_lengths` tells of them."""
+    Steps that one process took and the other did not are no differences of tensors: `unequal_length` tells of them."""
     if (a.stopped or b.stopped) and None in (a.end, b.end):  # one was ended before it could say in which state
         a, b = (replace(trace, blocks=[block for block in trace.blocks if block.step < len(trace.steps)]) for trace in (a, b))
     common, unequal = min(len(a.steps), len(b.steps)), len(a.steps) != len(b.steps)
@@ -144,11 +155,11 @@ def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tupl
         counterpart = rest.pop(key_of(block), None)
         tally.saw(label, block)
         if counterpart is None:
-            differences: Iterator[Divergence] = _all_rows(label, block, ONLY_FIRST)
+            differences = [_divergence(label, block, row, detail=ONLY_FIRST) for row in block.rows]
         elif counterpart.digests == block.digests and (counterpart.rows is block.rows or counterpart.rows == block.rows):
             continue
         else:
-            differences = _differences(label, block, counterpart)
+            differences = list(_differences(label, block, counterpart))
         for item in differences:
             tally.differs(label, item)
             if not found:
@@ -157,69 +168,49 @@ def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tupl
                 found[0] = (found[0][0], item)
     extra: list[tuple[float, Divergence]] = []
     for place, block in enumerate(b.blocks):
-        if key_of(block) in rest:
-            for item in _all_rows(label, block, ONLY_SECOND):
-                tally.differs(label, item)
-                if not extra:
-                    extra.append((place - 0.5, item))  # before the block that the first run has in its place
+        for row in block.rows if key_of(block) in rest else ():
+            item = _divergence(label, block, row, detail=ONLY_SECOND)
+            tally.differs(label, item)
+            extra = extra or [(place - 0.5, item)]  # before the block that the first run has in its place
     return found + extra
 
 
 def _read_before(item: Divergence, first: Divergence) -> bool:
-    """Whether an optimizer's step read `item` before it wrote `first`: a learning rate is recorded after the parameters that it moved."""
+    """Whether an optimizer's step read `item` before it wrote `first`: a learning rate is recorded after the parameters that it changed."""
     number = item.kind == "optimizer" and item.values is not None and item.name.startswith("param_groups.")
     return number and first.kind == "parameter" and not first.detail and item.step == first.step
 
 
-def _unequal_lengths(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> Iterator[tuple[int, float, Divergence]]:
-    """Processes that took more steps in one run than in the other: after whatever differs in the steps that both took."""
-    for label in first.keys() & second.keys():
-        counts = len(first[label].steps), len(second[label].steps)
-        if counts[0] != counts[1]:
-            yield min(counts), math.inf, unequal_length(*counts, label)
-
-
 def unequal_length(first: int, second: int, label: str = "main") -> Divergence:
-    """The divergence of a process that took more steps in one run than in the other."""
     detail = f"{first} optimizer steps in the first run, {second} in the second"
     return Divergence(step=min(first, second), kind="optimizer", name=STEPS, process=label, detail=detail)
 
 
 def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
-    """Rows that differ, in the first run's order; then rows that only the second has."""
     counterparts: dict[str, list[int]] = {}
     for index, row in enumerate(b.rows):
         counterparts.setdefault(row[0], []).append(index)
-    for index, (name, dtype, shape) in enumerate(a.rows):
-        places = counterparts.get(name)
+    for index, row in enumerate(a.rows):
+        places = counterparts.get(row[0])
         at = places.pop(0) if places else None
-        values = (a.values[index], b.values[at]) if at is not None and index < len(a.values) and at < len(b.values) else None
         if at is None:
-            yield Divergence(step=a.step, kind=a.kind, name=name, process=label, dtype=dtype, shape=shape, detail=ONLY_FIRST)
-        elif b.rows[at][1:] != (dtype, shape):
-            detail = f"{dtype} {list(shape)} in the first run, {b.rows[at][1]} {list(b.rows[at][2])} in the second"
-            yield Divergence(step=a.step, kind=a.kind, name=name, process=label, dtype=dtype, shape=shape, values=values, detail=detail)
+            yield _divergence(label, a, row, detail=ONLY_FIRST)
+            continue
+        values = (a.values[index], b.values[at]) if index < len(a.values) and at < len(b.values) else None
+        if b.rows[at][1:] != row[1:]:
+            detail = f"{row[1]} {list(row[2])} in the first run, {b.rows[at][1]} {list(b.rows[at][2])} in the second"
+            yield _divergence(label, a, row, values=values, detail=detail)
         elif _digest(a, index) != _digest(b, at):
-            yield Divergence(step=a.step, kind=a.kind, name=name, process=label, dtype=dtype, shape=shape, values=values)
+            yield _divergence(label, a, row, values=values)
     for at in (at for places in counterparts.values() for at in places):
-        name, dtype, shape = b.rows[at]
-        yield Divergence(step=b.step, kind=b.kind, name=name, process=label, dtype=dtype, shape=shape, detail=ONLY_SECOND)
+        yield _divergence(label, b, b.rows[at], detail=ONLY_SECOND)
 
 
-def _all_rows(label: str, block: Block, detail: str) -> Iterator[Divergence]:
-    for name, dtype, shape in block.rows:
-        yield Divergence(step=block.step, kind=block.kind, name=name, process=label, dtype=dtype, shape=shape, detail=detail)
+def _divergence(label: str, block: Block, row: Row, *, values: tuple[str, str] | None = None, detail: str = "") -> Divergence:
+    return Divergence(
+        step=block.step, kind=block.kind, name=row[0], process=label, dtype=row[1], shape=row[2], values=values, detail=detail
+    )
 
 
 def _digest(block: Block, index: int) -> bytes:
     return block.digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]
-
-
-def _unmeasured(second: Mapping[str, Trace], tally: _Tally) -> int:
-    measured = {
-        (label, item.name)
-        for label, trace in second.items()
-        for item in trace.distances
-        if item.kind == "parameter" and item.step == len(trace.steps) - 1
-    }
-    return sum(kind == "parameter" and (label, name) not in measured for label, kind, name in tally.apart)

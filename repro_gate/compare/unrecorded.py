@@ -1,6 +1,5 @@
-"""What differs between two runs though nothing recorded does: printed numbers, written files, modules that no optimizer moves.
-A difference found here is a notice, never a failure. Pure but for the clock: what is compared is untrusted, so it has one deadline.
-"""
+"""What differs between two runs though nothing recorded does: printed numbers, written files, modules that no optimizer updates. A
+difference found here is a notice, never a failure. Pure but for the clock: what is compared is untrusted, so it has one deadline."""
 
 from __future__ import annotations
 
@@ -24,26 +23,22 @@ _NAMED = 4  # files or folders in a notice
 def notices(a: Left, b: Left, seconds: float = _SECONDS) -> dict[str, tuple[str, str]]:
     """Id of a notice -> (message, remedy), at most one for files and one for the log. What takes longer than `seconds` is cut, and told."""
     found: dict[str, tuple[str, str]] = {}
-    until = time.monotonic() + seconds
-    late = f"what {seconds:g} s were enough for"
-    numbers, log_cut = list[tuple[str, str, str]](), False
+    until, late = time.monotonic() + seconds, f"what {seconds:g} s were enough for"
     try:
-        numbers = differing_numbers(a.printed, b.printed, until)
+        numbers, log_cut = differing_numbers(a.printed, b.printed, until), ""
     except Late:
-        log_cut = True
-    names, files_cut = list[str](), a.cut or b.cut
+        numbers, log_cut = [], late
+    names, files_cut = set[str](), a.cut or b.cut
     try:
         for name in differing_files(a, b, until):
-            names.append(name)
+            names.add(name)
     except Late:
         files_cut = late
-    names = sorted(set(names))
     if names:
-        many = (
-            "1 file that the runs wrote differs and is" if len(names) == 1 else f"{len(names):,} files that the runs wrote differ and are"
-        )
+        many = f"{len(names):,} files that the runs wrote differ and are" if len(names) > 1 else "1 file that the runs wrote differs and is"
         cut = f" (looked at: {files_cut})" if files_cut else ""
-        found["unrecorded/files"] = (f"{many} not declared: {_folded(names)}{cut}", "declare under capture.artifacts what has to repeat")
+        message = f"{many} not declared: {_folded(sorted(names))}{cut}"
+        found["unrecorded/files"] = (message, "declare under capture.artifacts what has to repeat")
     elif files_cut:
         found["unrecorded/files"] = (f"not every file that the runs wrote was compared: {files_cut}", "")
     if numbers:
@@ -52,12 +47,11 @@ def notices(a: Left, b: Left, seconds: float = _SECONDS) -> dict[str, tuple[str,
         message = f"{what} between the two deterministic runs: {shown}"
         found["unrecorded/log"] = (message, "evaluate with a seeded sampler, or call repro_gate.record to compare it")
     elif log_cut:
-        found["unrecorded/log"] = (f"not every printed number was compared: {late}", "")
+        found["unrecorded/log"] = (f"not every printed number was compared: {log_cut}", "")
     return found
 
 
 def _folded(names: Sequence[str]) -> str:
-    """A few names; many are told as their folders with counts."""
     entries = list(names)
     if len(names) > _NAMED:
         groups: dict[str, list[str]] = defaultdict(list)
@@ -73,8 +67,8 @@ def _folded(names: Sequence[str]) -> str:
 
 
 def differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]:
-    """Modules without an optimizer, and attributes of modules, that differ. Of what goes by one name, as many must be
-    there in both runs: what one has more of may be garbage that is not yet collected."""
+    """Modules without an optimizer, and attributes of modules, that differ. Of what goes by one name, as many must be there in both runs:
+    what one has more of may be garbage that is not yet collected."""
     first, second = processes(a), processes(b)
     found: dict[str, None] = {}
     for label, trace in first.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Set, Tuple
 
 from . import session
 from .entropy import Draws
@@ -20,6 +20,7 @@ _LOCAL = ("127.", "::1", "localhost", "0.0.0.0", "::ffff:127.")
 _RANDOM = ("/dev/urandom", "/dev/random")
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _REFUSAL = "repro-gate: declared data is read-only; write to a path of your own"
+_CONNECTED: Set[str] = set()
 Args = Tuple[Any, ...]
 
 
@@ -51,20 +52,29 @@ def _handlers(files: Opened, draws: Draws, protected: Tuple[str, ...]) -> Dict[s
         if isinstance(args[0], (str, bytes)) and os.sep in os.fsdecode(args[0]):
             files.read(args[0])
 
+    def replacing(event: str) -> Callable[[Args], None]:
+        def handler(args: Args) -> None:
+            for path in args[: _REPLACE[event]]:
+                if isinstance(path, (str, bytes)) and (event == "os.truncate" or not os.path.islink(path)):  # a link itself may go
+                    _refuse(path, protected)
+
+        return handler
+
     handlers: Dict[str, Callable[[Args], None]] = {
         "open": lambda args: _opening(args, files, draws, protected),
         "import": lambda args: files.read(args[1]) if args[1] else None,  # the file of an extension module
         "ctypes.dlopen": loading,
         "sqlite3.connect": loading,
-        "os.chdir": lambda args: files.moved(),
+        "os.chdir": lambda args: files.folder_changed(),
         "os.exec": lambda args: session.current().flush(),
-        "sys.excepthook": lambda args: session.script_failed(),
-        "socket.connect": lambda args: _connected(args[1]) if _is_stream(args[0]) else None,
+        "sys.excepthook": lambda args: vars(session.current()).update(failed=True),
+        # connecting a datagram socket (type 2) sends nothing, it is done to learn one's own address; the module is not imported for it
+        "socket.connect": lambda args: _connected(args[1]) if getattr(args[0], "type", 1) != 2 else None,
         "socket.sendto": lambda args: _connected(args[1]),
         "socket.sendmsg": lambda args: _connected(args[1]),
     }
     if protected:
-        handlers.update((event, _replacing(event, count, protected)) for event, count in _REPLACE.items())
+        handlers.update((event, replacing(event)) for event in _REPLACE)
     return handlers
 
 
@@ -76,18 +86,14 @@ def _opening(args: Args, files: Opened, draws: Draws, protected: Tuple[str, ...]
             draws.device(path)
         return
     if protected and isinstance(path, (str, bytes)):
-        _refuse(os.path.realpath(os.fsdecode(path)), protected)
-    if not _empties(mode, flags):
-        files.changes(path, _reads(mode, flags))
-
-
-def _replacing(event: str, count: int, protected: Tuple[str, ...]) -> Callable[[Args], None]:
-    def handler(args: Args) -> None:
-        for path in args[:count]:
-            if isinstance(path, (str, bytes)) and (event == "os.truncate" or not os.path.islink(path)):  # a link itself may go
-                _refuse(os.path.realpath(os.fsdecode(path)), protected)
-
-    return handler
+        _refuse(path, protected)
+    if isinstance(mode, str):
+        empties, reads = "w" in mode or "x" in mode, "+" in mode
+    else:  # what the file held goes with the opening, or there is no such file yet
+        empties = bool(flags & os.O_TRUNC) or flags & (os.O_CREAT | os.O_EXCL) == os.O_CREAT | os.O_EXCL
+        reads = bool(flags & os.O_RDWR)
+    if not empties:
+        files.changes(path, reads)
 
 
 def _writes(mode: Any, flags: Any) -> bool:
@@ -96,28 +102,16 @@ def _writes(mode: Any, flags: Any) -> bool:
     return isinstance(flags, int) and bool(flags & _WRITING)
 
 
-def _empties(mode: Any, flags: Any) -> bool:
-    """Whether what the file held goes with the opening, or there is no such file yet."""
-    if isinstance(mode, str):
-        return "w" in mode or "x" in mode
-    return bool(flags & os.O_TRUNC) or flags & (os.O_CREAT | os.O_EXCL) == os.O_CREAT | os.O_EXCL
-
-
-def _reads(mode: Any, flags: Any) -> bool:
-    return "+" in mode if isinstance(mode, str) else bool(flags & os.O_RDWR)
-
-
-def _refuse(path: str, protected: Tuple[str, ...]) -> None:
-    for item in protected:
-        if path == item or path.startswith(item + os.sep):
-            raise PermissionError(13, _REFUSAL, path)
-
-
-def _is_stream(made: Any) -> bool:
-    """Whether connecting this socket sends anything: of a datagram's it only sets the address, as is done to learn one's own."""
-    return bool(getattr(made, "type", 1) != 2)  # socket.SOCK_DGRAM; the module is not imported for it
+def _refuse(path: Any, protected: Tuple[str, ...]) -> None:
+    real = os.path.realpath(os.fsdecode(path))
+    if any(real == item or real.startswith(item + os.sep) for item in protected):
+        raise PermissionError(13, _REFUSAL, real)
 
 
 def _connected(address: Any) -> None:
+    """Note a connection that leaves this machine, each address once."""
     if isinstance(address, tuple) and address and not str(address[0]).startswith(_LOCAL):
-        session.current().connected(":".join(str(part) for part in address[:2]))  # a CAN bus has no port
+        text = ":".join(str(part) for part in address[:2])[:300]  # a CAN bus has no port
+        if text not in _CONNECTED and len(_CONNECTED) < 100:
+            _CONNECTED.add(text)
+            session.current().event("network", address=text)

@@ -1,13 +1,13 @@
 """Digests of tensors: 16 bytes that see dtype, shape, element order, -0.0 against +0.0 and NaN payloads, the same on CPU and GPU.
 
-Name: `sha256-128` over `header | bytes` for tensors up to 64 KiB; above that `sha256-128` over `header | row sums | last bytes`. The
-header is dtype and shape (and layout, scale and zero point of a sparse or quantized tensor). A row is 32 KiB, read as 4096 64-bit integers
-x, and summed up four times modulo 2**64: sum(k[i] * x[i]) with two sets of 64-bit keys, and, with two more sets, over the same bytes read
-from an offset of 4. A sum modulo 2**64 does not depend on the order of additions, so any number of threads gives the same digest. Why
-four: multilinear hashing (Carter and Wegman 1979; Lemire and Kaser, "Strongly universal string hashing is fast", 2014) misses a difference
-d with probability 2**-(64 - z), z being the trailing zero bits of d; read at offsets 0 and 4, every 32-bit word is once the low half of
-its integer, so z <= 31 in one of the two readings, and two independent keys give at most 2**-66 for each row that differs. The keys are
-fixed: this finds accidents, not forgers, who own the process anyway.
+Name: `sha256-128` over `header | bytes` for tensors up to 64 KiB; above that `sha256-128` over `header | row sums | last bytes`. The header
+is dtype and shape (and layout, scale and zero point of a sparse or quantized tensor). A row is 32 KiB, read as 4096 64-bit integers x, and
+summed up four times modulo 2**64: sum(k[i] * x[i]) with two sets of 64-bit keys, and, with two more sets, over the same bytes read from an
+offset of 4. A sum modulo 2**64 does not depend on the order of additions, so any number of threads gives the same digest. Why four:
+multilinear hashing (Carter and Wegman 1979; Lemire and Kaser, "Strongly universal string hashing is fast", 2014) misses a difference d with
+probability 2**-(64 - z), z being the trailing zero bits of d; read at offsets 0 and 4, every 32-bit word is once the low half of its
+integer, so z <= 31 in one of the two readings, and two independent keys give at most 2**-66 for each row that differs. The keys are fixed:
+this finds accidents, not forgers, who own the process anyway.
 """
 
 from __future__ import annotations
@@ -73,14 +73,12 @@ def in_memory(torch: Any, tensor: Any) -> bool:
 
 
 def _composed(torch: Any, tensor: Any, depth: int) -> bytes:
-    """The digest of a tensor that others make up: its type, dtype and shape, and name and digest of each. Else that of its type alone."""
+    """The digest of a tensor that others make up (wrapper subclasses, sparse and quantized ones): its type, dtype and shape, and name and
+    digest of each. Else that of its type alone."""
     kind = "%s.%s" % (type(tensor).__module__, type(tensor).__qualname__)
     header = hashlib.sha256(repr(("repro-gate/digest/v1", kind, str(tensor.dtype), _shape(tensor))).encode("utf-8", "backslashreplace"))
     try:
-        if hasattr(tensor, "trigger_wait"):
-            tensor.trigger_wait()  # the result of a collective that may still be on its way
-        names = list(type(tensor).__tensor_flatten__(tensor)[0])
-        parts = [getattr(tensor, name) for name in names]
+        names, parts = _parts(torch, tensor)
         if depth >= _DEPTH or len(parts) > _PARTS:
             raise ValueError("nested too deep")
         header.update(repr(names).encode("utf-8", "backslashreplace") + digest_all(torch, parts, depth + 1))
@@ -90,6 +88,30 @@ def _composed(torch: Any, tensor: Any, depth: int) -> bytes:
     return bytes(header.digest()[:DIGEST_BYTES])
 
 
+def _parts(torch: Any, tensor: Any) -> Tuple[List[str], List[Any]]:
+    """What names the parts that make up a tensor (with a layout, or a scale and zero point), and the parts."""
+    if hasattr(type(tensor), "__tensor_flatten__"):
+        if hasattr(tensor, "trigger_wait"):
+            tensor.trigger_wait()  # the result of a collective that may still be on its way
+        names = list(type(tensor).__tensor_flatten__(tensor)[0])
+        return names, [getattr(tensor, name) for name in names]
+    if tensor.is_quantized:
+        if tensor.qscheme() in (torch.per_channel_affine, torch.per_channel_symmetric):
+            scales = [tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()]
+            return [str(tensor.qscheme()), str(tensor.q_per_channel_axis())], [tensor.int_repr(), *scales]
+        return [str(tensor.qscheme()), repr((tensor.q_scale(), tensor.q_zero_point()))], [tensor.int_repr()]
+    layout = str(tensor.layout)
+    if tensor.layout is torch.strided:
+        raise ValueError("its elements have no memory")
+    if tensor.layout is torch.sparse_coo:
+        return [layout], [tensor._indices(), tensor._values()]
+    if hasattr(tensor, "crow_indices") and tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [layout], [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [layout], [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return [layout], [tensor.values() if hasattr(tensor, "values") else tensor.to_dense()]  # jagged, mkldnn
+
+
 def _shape(tensor: Any) -> Tuple[int, ...]:
     return tuple(size if type(size) is int else 0 for size in tensor.shape)  # a ragged dimension has no size
 
@@ -97,61 +119,29 @@ def _shape(tensor: Any) -> Tuple[int, ...]:
 def digest_all(torch: Any, tensors: Sequence[Any], depth: int = 0) -> bytes:
     """Digests of all tensors, 16 bytes each, in order. Leaves tensors, generators and autograd as they were."""
     out: List[bytes] = [b""] * len(tensors)
-    remote: List[Tuple[int, Any, bytes]] = []
+    remote: List[Tuple[int, Any]] = []
     with bare(torch), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         for index, tensor in enumerate(tensors):
-            if not in_memory(torch, tensor):
-                out[index] = _composed(torch, local(tensor), depth)
+            own = local(tensor)
+            if own.layout is not torch.strided or own.is_quantized or not in_memory(torch, own):
+                out[index] = _composed(torch, own, depth)
                 continue
-            plain = _plain(torch, tensor)
-            form = b"" if plain is tensor else _form(torch, local(tensor))
+            plain = _plain(own)
             if plain.is_cpu:
-                out[index] = _cpu_digest(torch, plain, form)
+                out[index] = _cpu_digest(torch, plain)
             else:
-                remote.append((index, plain, form))
+                remote.append((index, plain))
         if remote:
             _device_digests(torch, remote, out)
     return b"".join(out)
 
 
-def _plain(torch: Any, tensor: Any) -> Any:
-    """A dense, contiguous, resolved tensor with the same elements in logical order."""
+def _plain(tensor: Any) -> Any:
+    """A contiguous, resolved tensor with the same elements in logical order."""
     tensor = local(tensor)
-    if tensor.layout is not torch.strided:
-        tensor = _dense_parts(torch, tensor)
-    if tensor.is_quantized:
-        tensor = tensor.int_repr()
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
     return tensor if tensor.is_contiguous() else tensor.contiguous()
-
-
-def _form(torch: Any, tensor: Any) -> bytes:
-    """What a sparse or quantized tensor is beside the bytes that are digested: layout, dtype, shape, scale and zero point. Else nothing."""
-    if tensor.is_quantized:
-        per_channel = tensor.qscheme() in (torch.per_channel_affine, torch.per_channel_symmetric)
-        scale = (
-            (tensor.q_per_channel_scales().tolist(), tensor.q_per_channel_zero_points().tolist(), tensor.q_per_channel_axis())
-            if per_channel
-            else (tensor.q_scale(), tensor.q_zero_point())
-        )
-        return repr((str(tensor.dtype), str(tensor.qscheme()), scale)).encode()
-    if tensor.layout is not torch.strided:
-        return repr((str(tensor.layout), str(tensor.dtype), tuple(tensor.shape))).encode()
-    return b""
-
-
-def _dense_parts(torch: Any, tensor: Any) -> Any:
-    """A sparse tensor as one dense byte string: its indices and values as they are stored."""
-    if tensor.layout is torch.sparse_coo:
-        parts = [tensor._indices(), tensor._values()]
-    elif hasattr(tensor, "crow_indices") and tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        parts = [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        parts = [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    else:  # jagged, mkldnn
-        parts = [tensor.values()] if hasattr(tensor, "values") else [tensor.to_dense()]
-    return torch.cat([part.contiguous().reshape(-1).view(torch.uint8) for part in parts])
 
 
 def _header(tensor: Any) -> Tuple[Any, Any]:
@@ -166,10 +156,8 @@ def _header(tensor: Any) -> Tuple[Any, Any]:
     return known[0].copy(), known[1]
 
 
-def _cpu_digest(torch: Any, tensor: Any, form: bytes = b"") -> bytes:
+def _cpu_digest(torch: Any, tensor: Any) -> bytes:
     header, array = _header(tensor)
-    if form:
-        header.update(form)
     size = array._length_
     if size and not tensor.data_ptr():
         UNREAD[str(type(tensor))[:200]] = None
@@ -196,19 +184,18 @@ def _cpu_sums(torch: Any, content: Any, rows: int) -> List[Any]:
     return sums
 
 
-def _device_digests(torch: Any, remote: List[Tuple[int, Any, bytes]], out: List[bytes]) -> None:
+def _device_digests(torch: Any, remote: List[Tuple[int, Any]], out: List[bytes]) -> None:
     """Digest tensors on their device: sums are made there, and one transfer for each device brings them over."""
-    by_device: Dict[Any, List[Tuple[int, Any, bytes]]] = {}
+    by_device: Dict[Any, List[Tuple[int, Any]]] = {}
     for item in remote:
         by_device.setdefault(item[1].device, []).append(item)
     for items in by_device.values():
-        parts = [_device_part(torch, tensor) for _, tensor, _ in items]
+        parts = [_device_part(torch, tensor) for _, tensor in items]
         flat = torch.cat([part for part in parts if part.numel()] or [parts[0]]).cpu()
         content = ctypes.string_at(flat.data_ptr(), flat.numel()) if flat.numel() else b""
         start = 0
-        for (index, tensor, form), part in zip(items, parts):
+        for (index, tensor), part in zip(items, parts):
             header, _ = _header(tensor)
-            header.update(form)
             header.update(content[start : start + part.numel()])
             start += part.numel()
             out[index] = bytes(header.digest()[:DIGEST_BYTES])

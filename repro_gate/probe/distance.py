@@ -1,29 +1,54 @@
-"""How far two tensors are apart: max abs, ULP and L2, in float64 and in pieces of bounded size.
+"""How far tensors of two runs are apart, in float64 and in pieces of bounded size.
 
-Runs in the training's interpreter, since it needs torch: by `keep` in the second run of a pair, and by `measure` for `repro-gate compare`.
+The first run of a pair keeps tensors as safetensors files beside its trace; the second finds them by name and writes figures instead of
+tensors, so that a pair costs one copy on disk.
 """
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Tuple
+import ctypes
+import json
+import os
+import struct
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+
+from .digest import describe, in_memory, local
+from .process import process_key
+from .session import Session
 
 PIECE = 128 * 1024  # elements at a time: 1 MiB as float64, so that the temporaries stay in the cache
-Figures = Tuple[Optional[float], Optional[int], Optional[float], Optional[float]]
-
+_HEADROOM = 256 * 1024 * 1024  # bytes of the disk that are left alone
+_TYPES = {  # torch's name -> safetensors'
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+    "complex64": "C64",
+}
 _MAGNITUDE = {
     "torch.float16": ("int16", 0x7FFF),
     "torch.bfloat16": ("int16", 0x7FFF),
     "torch.float32": ("int32", 0x7FFFFFFF),
     "torch.float64": ("int64", 0x7FFFFFFFFFFFFFFF),
 }
+Figures = Tuple[Optional[float], Optional[int], Optional[float], Optional[float]]
+Item = Tuple[str, Any]
 
 
 def measure(torch: Any, reference: Any, tensor: Any) -> Figures:
     """(max_abs, max_ulp, l2, l2 of the reference). Both are CPU tensors of one dtype and shape.
 
     ULP: the number of representable values of the dtype between two elements (0 for -0.0 and +0.0), for the four common float types.
-    Infinities that both sides share are no distance. A figure that does not exist, because an element is NaN, or infinite on one side
-    only, or because the dtype has no ULP, is None.
+    Infinities that both sides share are no distance. A figure that does not exist, because an element is NaN, or infinite on one side only,
+    or because the dtype has no ULP, is None.
     """
     if reference.dtype.is_complex:
         reference, tensor = torch.view_as_real(reference.resolve_conj()), torch.view_as_real(tensor.resolve_conj())
@@ -31,32 +56,26 @@ def measure(torch: Any, reference: Any, tensor: Any) -> Figures:
     largest, ulps, squares, norms = 0.0, 0, 0.0, 0.0
     for start in range(0, a.numel(), PIECE):
         x, y = a[start : start + PIECE], b[start : start + PIECE]
-        same = torch.equal(x.contiguous().view(torch.uint8), y.contiguous().view(torch.uint8))
         wide = x.to(torch.float64)
         norms += float((wide * wide).sum())
-        if not same:
+        if not torch.equal(x.contiguous().view(torch.uint8), y.contiguous().view(torch.uint8)):
             other = y.to(torch.float64)
             gap = (other - wide).abs().masked_fill_(other == wide, 0.0)
             largest = max(float(gap.max()), largest) if largest == largest else largest  # in this order a NaN stays one
             squares += float((gap * gap).sum())
             ulps = max(ulps, _ulps(torch, x, y))
-    return (
-        _finite(largest),
-        (None if ulps < 0 or str(a.dtype) not in _MAGNITUDE or _finite(squares) is None else ulps),
-        _finite(squares**0.5),
-        _finite(norms**0.5),
-    )
+    exists = str(a.dtype) in _MAGNITUDE and _finite(squares) is not None
+    return _finite(largest), ulps if exists else None, _finite(squares**0.5), _finite(norms**0.5)
 
 
 def _ulps(torch: Any, x: Any, y: Any) -> int:
-    integer, magnitude = _MAGNITUDE.get(str(x.dtype), ("", 0))
-    if not integer:
-        return -1
+    if str(x.dtype) not in _MAGNITUDE:
+        return 0
+    integer, magnitude = _MAGNITUDE[str(x.dtype)]
     places: List[Any] = []
     for side in (x, y):
         bits = side.contiguous().view(getattr(torch, integer)).to(torch.int64)
-        size = bits & magnitude
-        places.append(torch.where(bits < 0, -size, size))
+        places.append(torch.where(bits < 0, -(bits & magnitude), bits & magnitude))
     gap = torch.maximum(*places) - torch.minimum(*places)
     wrapped = gap[gap < 0]  # two float64 of unlike sign can be 2**63 values and more apart
     return int(wrapped.max()) + 2**64 if wrapped.numel() else int(gap.max())
@@ -64,3 +83,80 @@ def _ulps(torch: Any, x: Any, y: Any) -> int:
 
 def _finite(value: float) -> Optional[float]:
     return value if value - value == 0 else None
+
+
+def keep(torch: Any, session: Session, label: str, kind: str, items: Iterable[Item]) -> None:
+    """Keep the tensors among `items` (name, value) under `label` (`final`, or a step's), or measure them against the reference run's."""
+    step = session.step - 1 if label == "final" else session.step
+    kept = [(name, item) for name, item in items if isinstance(item, torch.Tensor) and _keepable(torch, item)]
+    if not kept:
+        return
+    name = "%s.%s" % (label, kind)
+    number = session.kept[name] = session.kept.get(name, 0) + 1  # two optimizers, two batches of one step
+    name += ".%d" % number if number > 1 else ""
+    reference: Optional[Dict[str, str]] = session.config["keep"].get("reference")
+    if reference is None:
+        _write(torch, session, "%s.%s.safetensors" % (session.stem, name), kept)
+    elif process_key() in reference:
+        path = "%s.%s.safetensors" % (reference[process_key()], name)
+        if os.path.exists(path):
+            session.event("distance", step=step, rows=_measured(torch, path, kind, kept))
+
+
+def _keepable(torch: Any, tensor: Any) -> bool:
+    tensor = local(tensor)
+    known = describe("", tensor)[1] in _TYPES
+    return known and in_memory(torch, tensor) and tensor.layout is torch.strided and not tensor.is_quantized
+
+
+def _write(torch: Any, session: Session, name: str, items: Sequence[Item]) -> None:
+    """Write a safetensors file: 8 bytes of header length, the header as JSON, the bytes of each tensor."""
+    header: Dict[str, Any] = {}
+    start = 0
+    for label, tensor in items:
+        _, dtype, shape = describe(label, tensor)
+        size = local(tensor).numel() * local(tensor).element_size()
+        header[label] = {"dtype": _TYPES[dtype], "shape": list(shape), "data_offsets": [start, start + size]}
+        start += size
+    folder = session.config["traces"]
+    room = os.statvfs(folder)
+    if start + _HEADROOM > room.f_bavail * room.f_frsize:
+        session.note("state-not-kept", "%d bytes of tensors were not kept: too little room in %s" % (start, folder))
+        return
+    text = json.dumps(header).encode("utf-8")
+    text += b" " * (-len(text) % 8)
+    try:
+        with open(os.path.join(folder, name), "xb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            for _, tensor in items:
+                tensor = _on_cpu(torch, tensor)
+                size = tensor.numel() * tensor.element_size()
+                if size:
+                    file.write(memoryview((ctypes.c_char * size).from_address(tensor.data_ptr())))
+    except OSError as error:
+        session.note("state-not-kept", "tensors were not kept: %s" % (error.strerror or error))
+
+
+def _measured(torch: Any, path: str, kind: str, items: Sequence[Item]) -> List[List[Any]]:
+    """One row for each tensor that has a counterpart of its name, dtype and shape in the file at `path`."""
+    rows: List[List[Any]] = []
+    with open(path, "rb") as file:
+        length = struct.unpack("<Q", file.read(8))[0]
+        header = json.loads(file.read(length))
+        for name, tensor in items:
+            _, dtype, shape = describe(name, tensor)
+            entry = header.get(name, {})
+            begin, end = entry.get("data_offsets", (0, 0))
+            if begin < end and (entry["shape"], entry["dtype"]) == (list(shape), _TYPES[dtype]):
+                own = _on_cpu(torch, tensor)
+                file.seek(8 + length + begin)
+                content = bytearray(end - begin)  # one tensor at a time
+                file.readinto(content)
+                other = torch.frombuffer(content, dtype=own.dtype).view(own.shape)
+                rows.append([kind, name, dtype, list(shape), *measure(torch, other, own)])
+    return rows
+
+
+def _on_cpu(torch: Any, tensor: Any) -> Any:
+    with torch.no_grad():
+        return local(tensor).detach().resolve_conj().resolve_neg().cpu().contiguous()

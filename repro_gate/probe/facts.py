@@ -1,10 +1,9 @@
-"""What a training runs on: facts in words that a trace and `ask.py` share, and the environment variables that torch and its libraries read.
-
-Nothing here starts CUDA; a fact that does not hold (a GPU's, where CUDA was not started) is None and is left out.
-"""
+"""What a training runs on, as a trace says it and as `python probe facts` says it before any training; and the environment variables that
+torch and its libraries read. A fact that does not hold (a GPU's, where CUDA was not started) is None and is left out."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -30,6 +29,28 @@ _READ = re.compile(  # beginnings of names, and names
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH", re.IGNORECASE)
 _LOGIN = re.compile(r"://[^/\s]*@")
 _AT_START: List[str] = []  # CUBLAS_WORKSPACE_CONFIG as it stood when CUDA was started in this process
+
+
+def main() -> None:
+    """Print the facts of this interpreter as one JSON object; without torch, those that hold without it. Unlike a trace, it starts CUDA."""
+    wanted, found = dict(BASIC), {}
+    try:
+        import torch
+
+        if torch.cuda.is_available():
+            torch.cuda.init()
+    except ModuleNotFoundError:
+        pass
+    except Exception as error:  # a torch that is there and broken must not look like none
+        sys.stderr.write("torch or CUDA cannot be started: %s: %s\n" % (type(error).__name__, error))
+    if hasattr(sys.modules.get("torch"), "__version__"):
+        wanted.update(facts(sys.modules["torch"]))
+    for name, how in wanted.items():
+        try:
+            found.update(read({name: how}))
+        except Exception as error:
+            sys.stderr.write("%s cannot be read: %s\n" % (name, error))
+    print(json.dumps(found), flush=True)
 
 
 def facts(torch: Any) -> Facts:
@@ -68,7 +89,6 @@ def watch_cuda_start(torch: Any) -> None:
 
 
 def read(wanted: Facts) -> Dict[str, str]:
-    """The facts that hold, as text."""
     values = {name: value() for name, value in wanted.items()}
     return {name: str(value) for name, value in values.items() if value is not None}
 
@@ -116,8 +136,8 @@ def reset_peak(torch: Any) -> None:
 
 
 def started(torch: Any) -> bool:
-    """Whether this process has started CUDA."""
-    return bool(torch.cuda.is_available() and torch.cuda.is_initialized())
+    """Whether this process has started CUDA. `torch` is None where it is not imported."""
+    return torch is not None and bool(torch.cuda.is_available() and torch.cuda.is_initialized())
 
 
 def library_variables() -> Dict[str, str]:

@@ -1,18 +1,20 @@
 """Sets the determinism flags that live in the process, reads every flag back, and notes the line of training code that undoes one.
 
-Flags are set right after torch came in and read at the end of every step. Those that live in the environment are set by the gate
-before the process starts and only read here. What each does: `docs/flags.md`.
+Flags are set right after torch came in and read at the end of every step. Those that live in the environment are set by the gate before the
+process starts and only read here. What each does: `docs/flags.md`.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from types import FrameType
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
-from . import callers
-from .session import Session
+from ..trace.format import MAX_NAME
+from . import session, source_line
+from .patch import wrap
 
 ALGORITHMS = "torch.use_deterministic_algorithms"
 WARN_ONLY = "torch.use_deterministic_algorithms.warn_only"
@@ -45,7 +47,7 @@ def apply(torch: Any, wanted: Dict[str, Any]) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = wanted[FILL]
 
 
-def read(torch: Any, variables: Tuple[str, ...]) -> Dict[str, Any]:
+def read(torch: Any, variables: Sequence[str]) -> Dict[str, Any]:
     """Every flag as it stands now, `variables` being the environment's. About ten microseconds."""
     settings: Dict[str, Any] = {
         ALGORITHMS: torch.are_deterministic_algorithms_enabled(),
@@ -66,37 +68,31 @@ def read(torch: Any, variables: Tuple[str, ...]) -> Dict[str, Any]:
     return settings
 
 
-def watch(torch: Any, session: Session, wanted: Dict[str, Any]) -> None:
+def watch(torch: Any, wanted: Dict[str, Any]) -> None:
     """From here on, note the line that sets a wanted flag to another value. The training's choice stands: the gate says so and fails."""
     home = os.path.dirname(os.path.abspath(torch.__file__))
     for flag, setter in _SETTERS.items():
-        original = getattr(torch._C, setter, None)
-        if flag not in wanted or original is None:
-            continue
-        watched = _watched(original, flag, wanted[flag], session, home)
-        setattr(torch._C, setter, watched)
-        backend, name = _PROPERTIES.get(flag, ("", ""))
-        context: Any = vars(type(getattr(torch.backends, backend))).get(name) if backend else None
-        if hasattr(context, "setter"):
-            context.setter = watched  # `torch.backends.cudnn.deterministic = …` holds a reference of its own
+        if flag in wanted:
+            watched = wrap(torch._C, setter, functools.partial(_set, flag, wanted[flag], home))
+            backend, name = _PROPERTIES.get(flag, ("", ""))
+            context: Any = vars(type(getattr(torch.backends, backend))).get(name) if backend else None
+            if watched is not None and hasattr(context, "setter"):
+                context.setter = watched  # `torch.backends.cudnn.deterministic = …` holds a reference of its own
 
 
-def _watched(original: Callable[..., Any], flag: str, wanted: Any, session: Session, home: str) -> Callable[..., Any]:
-    def setter(value: Any, *args: Any, **kwargs: Any) -> Any:
-        warn_only = bool(kwargs.get("warn_only"))
-        if value != wanted or warn_only:
-            file, line = _caller(home)
-            session.undone(flag, "warn_only" if warn_only and value else value, file, line)
-        return original(value, *args, **kwargs)
-
-    setter._torchdynamo_disable = True  # type: ignore[attr-defined]
-    return setter
+def _set(flag: str, wanted: Any, home: str, original: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+    warn_only = bool(kwargs.get("warn_only"))
+    if value != wanted or warn_only:
+        file, line = _caller(home)
+        said, current = str("warn_only" if warn_only and value else value), session.current()
+        current.event("undone", flag=flag, value=said[:200], file=file[:MAX_NAME], line=line, step=current.step)
+    return original(value, *args, **kwargs)
 
 
 def _caller(home: str) -> Tuple[str, int]:
     """The nearest line of the workspace on the stack; else the nearest one outside torch."""
-    frame: Optional[FrameType] = sys._getframe(2)
-    file, line = callers.nearest(frame)
+    frame: Optional[FrameType] = sys._getframe(3)
+    file, line = source_line.nearest(frame)
     own = (home + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep)
     while frame is not None and not file:
         real = os.path.realpath(frame.f_code.co_filename)

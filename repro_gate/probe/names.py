@@ -29,28 +29,36 @@ class Names:
         self.buffers: List[Tuple[str, Dict[str, Any], str]] = []
 
     def knows(self, optimizer: Any) -> bool:
-        """Whether every parameter of the optimizer has a name."""
         return all(id(parameter) in self.by_id for group in optimizer.param_groups for parameter in group["params"])
+
+    def add(self, name: str, parameter: Any) -> None:
+        if id(parameter) not in self.by_id:
+            self.by_id[id(parameter)] = name[:MAX_NAME]
+            self.parameters.append((name[:MAX_NAME], parameter))
+
+    def add_model(self, root: Any, prefix: str) -> None:
+        for name, parameter in root.named_parameters():
+            self.add(prefix + _plain(name), parameter)
+        for path, module in root.named_modules():
+            for key, buffer in module._buffers.items():
+                if buffer is not None:
+                    self.buffers.append(((prefix + _plain(_join(path, key)))[:MAX_NAME], module._buffers, key))
 
 
 def name_tensors(torch: Any, optimizers: List[Any]) -> Names:
-    """Names for everything that the optimizers move, and for the frozen parameters and buffers of the same models."""
-    wanted = {id(parameter): index for index, parameter in enumerate(_parameters(optimizers))}
+    """Names for everything that the optimizers update, and for the frozen parameters and buffers of the same models."""
+    parameters = [parameter for optimizer in optimizers for group in optimizer.param_groups for parameter in group["params"]]
     names = Names()
-    roots = _roots(torch, wanted)
+    roots = _roots(torch, {id(parameter): index for index, parameter in enumerate(parameters)})
     taken: Dict[str, int] = {}
     for root in roots:
-        prefix = ""
-        if len(roots) > 1:
-            label = type(root).__name__
-            taken[label] = taken.get(label, 0) + 1
-            prefix = "%s%s." % (label, "" if taken[label] == 1 else "#%d" % taken[label])
-        _name_model(names, root, prefix)
+        label = type(root).__name__
+        number = taken[label] = taken.get(label, 0) + 1
+        names.add_model(root, "%s%s." % (label, "" if number == 1 else "#%d" % number) if len(roots) > 1 else "")
     for number, optimizer in enumerate(optimizers):
         for at, group in enumerate(optimizer.param_groups):
             for index, parameter in enumerate(group["params"]):
-                if id(parameter) not in names.by_id:
-                    _add(names, "%sparam_groups.%d.%d" % ("optimizer%d." % number if number else "", at, index), parameter)
+                names.add("%sparam_groups.%d.%d" % ("optimizer%d." % number if number else "", at, index), parameter)
     return names
 
 
@@ -63,51 +71,48 @@ def leaves(value: Any, name: str = "") -> Iterator[Tuple[str, Any]]:
 
 
 def _leaves(value: Any, name: str, depth: int, seen: Set[int]) -> Iterator[Tuple[str, Any]]:
-    if value is None or isinstance(value, (str, bytes, int, float, complex)) or hasattr(value, "dtype"):
-        if value is not None:
-            yield name or "value", value
+    inner: Any = ()
+    if value is None:
+        return
+    if isinstance(value, (str, bytes, int, float, complex)) or hasattr(value, "dtype"):
+        yield name or "value", value
     elif depth > _DEPTH:
         yield name, type(value).__name__  # not the value: its text may hold an address
     elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _leaves(item, _join(name, key), depth + 1, seen)
+        inner = value.items()
     elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from _leaves(item, _join(name, index), depth + 1, seen)
+        inner = enumerate(value)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from _leaves(getattr(value, field.name, None), _join(name, field.name), depth + 1, seen)
+        inner = ((field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value))
     elif isinstance(value, (set, frozenset)):
         yield name, repr(sorted(map(repr, value)))  # a set has no order of its own
     elif hasattr(value, "__dict__") and not callable(value) and id(value) not in seen:
         seen.add(id(value))
-        for key, item in vars(value).items():
-            yield from _leaves(item, _join(name, key), depth + 1, seen)
+        inner = vars(value).items()
+    for key, item in inner:
+        yield from _leaves(item, _join(name, key), depth + 1, seen)
 
 
 def _join(name: str, key: Any) -> str:
     return ("%s.%s" % (name, key) if name else str(key))[:MAX_NAME]
 
 
-def _parameters(optimizers: List[Any]) -> Iterator[Any]:
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            yield from group["params"]
+def _plain(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part not in _WRAPPED)
 
 
 def _roots(torch: Any, wanted: Dict[int, int]) -> List[Any]:
-    """Models that hold a wanted parameter, in the optimizers' order."""
+    """Models that hold a wanted parameter (identity -> its place), in the optimizers' order."""
     kind = torch.nn.Module
     modules = [item for item in gc.get_objects() if issubclass(type(item), kind) and "_modules" in item.__dict__]
     held = {id(child) for module in modules for child in module._modules.values()}
     found = []
     for module in modules:
-        if id(module) not in held:
-            places = [wanted[id(item)] for item in module.parameters() if id(item) in wanted]
-            if places:
-                found.append((min(places), -len(places), type(module).__name__, _unwrap(module)))
+        places = [wanted[id(item)] for item in module.parameters() if id(item) in wanted] if id(module) not in held else []
+        if places:
+            found.append((min(places), -len(places), type(module).__name__, _unwrap(module)))
     found.sort(key=lambda item: item[:3])
-    covered: set[int] = set()
+    covered: Set[int] = set()
     roots = []
     for _, _, _, module in found:  # two holders of one model (a wrapper kept in a list, say): the first names it
         own = {id(item) for item in module.parameters() if id(item) in wanted}
@@ -124,22 +129,3 @@ def _unwrap(module: Any) -> Any:
             break
         module = inner[0]
     return module
-
-
-def _name_model(names: Names, root: Any, prefix: str) -> None:
-    for name, parameter in root.named_parameters():
-        if id(parameter) not in names.by_id:
-            _add(names, prefix + _plain(name), parameter)
-    for path, module in root.named_modules():
-        for key, buffer in module._buffers.items():
-            if buffer is not None:
-                names.buffers.append(((prefix + _plain(_join(path, key)))[:MAX_NAME], module._buffers, key))
-
-
-def _add(names: Names, name: str, parameter: Any) -> None:
-    names.by_id[id(parameter)] = name[:MAX_NAME]
-    names.parameters.append((name[:MAX_NAME], parameter))
-
-
-def _plain(name: str) -> str:
-    return ".".join(part for part in name.split(".") if part not in _WRAPPED)

@@ -17,7 +17,6 @@ class NonFinite:
         self._found: Dict[Tuple[str, str], Tuple[Any, int, bool]] = {}  # (kind, name) -> tensor, step, whether all of it was NaN
 
     def look(self, kind: str, items: Iterable[Tuple[str, Any]], step: int) -> None:
-        """Note which of the tensors hold NaN at `step`."""
         for name, tensor in items:
             if len(self._found) < MOST and (kind, name) not in self._found and self._nan(tensor):
                 self._found[kind, name] = (tensor, step, self._nan(tensor, whole=True))
@@ -28,15 +27,13 @@ class NonFinite:
 
     def _nan(self, tensor: Any, whole: bool = False) -> bool:
         """Whether any element (`whole`: every element) is NaN. A tensor that cannot be asked (sparse, float8, on `meta`) has none."""
-        torch = self._torch
+        torch, part = self._torch, local(tensor)
         try:
             with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-                part = local(tensor)
                 if not (part.is_floating_point() or part.is_complex()) or not part.numel() or not part.untyped_storage().nbytes():
                     return False
                 if not whole and not part.is_complex() and bool(torch.isfinite(part.sum())):
                     return False  # one pass without a temporary; a sum that is not finite may be an overflow
-                found = torch.isnan(part)
-                return bool(found.all() if whole else found.any())
+                return bool(torch.isnan(part).all() if whole else torch.isnan(part).any())
         except Exception:  # a tensor subclass may refuse any operator; the training must not notice
             return False

@@ -15,7 +15,7 @@ import sys
 from typing import Any, Dict, List, Sequence, Set, Tuple
 
 from ..trace.format import MAX_NAME, MAX_OPENED
-from . import callers, session
+from . import session, source_line
 from .process import mapped_files, printable
 
 _SYSTEM = (
@@ -75,24 +75,18 @@ class Opened:
         with contextlib.suppress(Exception):
             self._look(path, reads)
 
-    def moved(self) -> None:
+    def folder_changed(self) -> None:
         """The working directory changes: relative paths mean other files from here on."""
         self._seen_relative.clear()
 
-    def mapped(self) -> None:
-        """Take in the files that are mapped into memory now (Linux): libraries and data sets that were opened without Python."""
-        for path in mapped_files():
+    def flush(self, current: "session.Session", last: bool) -> None:
+        """Write what was found since the last time; at the `last`, also files that are mapped into memory (Linux): libraries and data sets
+        that were opened without Python."""
+        for path in mapped_files() if last else ():
             self.read(path)
-
-    def flush(self, current: "session.Session") -> None:
-        """Write what was found since the last time."""
         while self._pending:
             part, self._pending = self._pending[:_EVENT], self._pending[_EVENT:]
             current.event("opened", files=[list(item) for item in part])
-
-    def finish(self) -> None:
-        """The process is about to close its trace."""
-        self.mapped()
 
     def forked(self) -> None:
         """This is a forked child: what its parent found is its parent's to write."""
@@ -119,10 +113,10 @@ class Opened:
         if not stat.S_ISREG(state.st_mode) or not os.access(real, os.R_OK):
             return
         left = self._old.get(real)
+        if left is None and state.st_ctime >= self._started:
+            self._remember(given, text)
+            return
         if left is None:
-            if state.st_ctime >= self._started:
-                self._remember(given, text)
-                return
             left = not real.startswith(self._workspace) and self._began is not None and state.st_ctime >= self._began and state.st_size > 0
         if reads:
             self._remember(given, text)
@@ -161,7 +155,7 @@ class Opened:
         self._found.add(real)
         inside = real.startswith(self._workspace)
         path = printable(real[len(self._workspace) :] if inside else real)
-        file, line = callers.nearest(sys._getframe(2))
+        file, line = source_line.nearest(sys._getframe(2))
         by = printable("%s:%d" % (file, line)) if file else ""
         if len(path) <= MAX_NAME and len(by) <= MAX_NAME:
             self._pending.append((path, inside, by, left))

@@ -33,7 +33,6 @@ def prepares_data() -> bool:
 
 
 def started_by_multiprocessing() -> bool:
-    """Whether Python's `multiprocessing` started this process."""
     process: Any = sys.modules.get("multiprocessing.process")
     return process is not None and process.parent_process() is not None
 

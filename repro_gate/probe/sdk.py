@@ -13,7 +13,8 @@ from typing import Any, List, Optional, Tuple
 
 from ..trace.format import DIGEST_BYTES, KINDS
 from ..trace.writer import Row
-from . import seeds, session
+from . import session
+from .digest import describe, digest_all
 from .names import leaves
 from .process import prepares_data
 
@@ -57,36 +58,20 @@ def step() -> None:
     if current.live and current.wants():
         current.training_begins()
         with current.own_time():
-            current.block("rng", *seeds.rng_digests())
+            current.rng()
     current.end_step()
 
 
 def digest_leaves(items: List[Tuple[str, Any]]) -> Tuple[Tuple[Row, ...], bytes]:
     """Rows and digests of leaves: torch tensors by `digest.digest_all`, arrays by their bytes, everything else by type and exact text."""
     torch = sys.modules.get("torch")
-    rows: List[Row] = []
-    digests: List[bytes] = []
-    tensors: List[Any] = []
-    places: List[int] = []
-    for name, value in items:
-        if torch is not None and isinstance(value, torch.Tensor):
-            from .digest import describe
-
-            places.append(len(rows))
-            tensors.append(value)
-            rows.append(describe(name, value))
-            digests.append(b"")
-        else:
-            row, digest = _plain(name, value)
-            rows.append(row)
-            digests.append(digest)
-    if tensors:
-        from .digest import digest_all
-
-        joined = digest_all(torch, tensors)
-        for index, place in enumerate(places):
-            digests[place] = joined[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]
-    return tuple(rows), b"".join(digests)
+    tensors = [index for index, (_, value) in enumerate(items) if torch is not None and isinstance(value, torch.Tensor)]
+    among = set(tensors)
+    found = [(describe(*item), b"") if index in among else _plain(*item) for index, item in enumerate(items)]
+    joined = digest_all(torch, [items[index][1] for index in tensors]) if tensors else b""
+    for number, index in enumerate(tensors):
+        found[index] = found[index][0], joined[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
+    return tuple(row for row, _ in found), b"".join(digest for _, digest in found)
 
 
 def hex_values(items: List[Tuple[str, Any]]) -> Optional[List[str]]:
@@ -105,13 +90,8 @@ def _plain(name: str, value: Any) -> Tuple[Row, bytes]:
         content = _objects(value.ravel().tolist()) if value.dtype == object else value.tobytes()
     else:
         row = (name, type(value).__name__[:100], ())
-        content = (
-            struct.pack("<d", value)
-            if isinstance(value, float)
-            else value
-            if isinstance(value, bytes)
-            else repr(value).encode("utf-8", "replace")
-        )
+        content = struct.pack("<d", value) if isinstance(value, float) else value
+        content = content if isinstance(content, bytes) else repr(value).encode("utf-8", "replace")
     return row, hashlib.sha256(repr(row[1:]).encode() + content).digest()[:DIGEST_BYTES]
 
 

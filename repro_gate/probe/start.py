@@ -8,12 +8,17 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import random
 import signal
 import sys
 from typing import Any, Dict
 
 from ..trace.format import CONFIG_VARIABLE
-from . import audit, callers, children, entropy, imports, opened, redirect, seeds, session
+from . import audit, children, imports, session, source_line
+from .checkout_imports import CheckoutImports
+from .entropy import Draws
+from .opened import Opened
+from .patch import wrap
 
 
 def start(inject: str) -> None:
@@ -22,30 +27,30 @@ def start(inject: str) -> None:
         config: Dict[str, Any] = json.load(file)
     _die_with(config.get("gate"))
     current = session.open_session(config)
-    seeds.seed_python(config["seed"])
-    callers.start(config.get("workspace", ""))
-    files, draws, original = opened.Opened(config), entropy.Draws(), redirect.Original(config)
-    session.OBSERVERS[:] = [files, draws, original]
+    random.seed(config["seed"])
+    source_line.start(config.get("workspace", ""))
+    files, draws, checkout = Opened(config), Draws(), CheckoutImports(config)
+    session.OBSERVERS[:] = [files, draws, checkout]
     imports.after_import("numpy", lambda module: _numpy_arrived(module, draws))
     imports.after_import("torch", lambda module: _torch_arrived(module, draws))
     draws.install()
     imports.provide_sdk()
     children.pass_on(inject)
     audit.install(config, files, draws)
-    os.register_at_fork(after_in_child=session.reopen_after_fork)
+    os.register_at_fork(after_in_child=lambda: session.current().fork())
     atexit.register(session.close_session)
-    _close_before_os_exit()
+    wrap(os, "_exit", _close_and_exit)
     current.start()
     with current.own_time():
-        original.start()
+        checkout.start()
 
 
-def _numpy_arrived(numpy: Any, draws: entropy.Draws) -> None:
-    seeds.seed_numpy(numpy, session.current().config["seed"])
-    draws.numpy_arrived(numpy)
+def _numpy_arrived(numpy: Any, draws: Draws) -> None:
+    numpy.random.seed(session.current().config["seed"] % 2**32)  # no seed reaches a `default_rng()` of the training's own
+    draws.numpy_arrived()
 
 
-def _torch_arrived(torch: Any, draws: entropy.Draws) -> None:
+def _torch_arrived(torch: Any, draws: Draws) -> None:
     from . import torch_hooks  # only where the training itself imports torch
 
     torch_hooks.install(torch, session.current())
@@ -60,12 +65,7 @@ def _die_with(gate: Any) -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
-def _close_before_os_exit() -> None:
+def _close_and_exit(leave: Any, status: int) -> None:
     """Scripts that end by `os._exit` (and forked workers, which always do) still close their trace."""
-    leave = os._exit
-
-    def _exit(status: int) -> None:
-        session.close_session()
-        leave(status)
-
-    os._exit = _exit  # type: ignore[assignment]
+    session.close_session()
+    leave(status)

@@ -1,4 +1,4 @@
-"""Facts of the training's interpreter without a run: `python probe/ask.py`, with the `python` that the training would find.
+"""Facts of the training's interpreter without a run: `python probe facts`, with the `python` that the training would find.
 
 The interpreter and what it imports belong to the training, so the answer is untrusted: it is read within limits, and whatever it leaves
 running is ended.
@@ -27,7 +27,7 @@ from repro_gate.sandbox.ownership import chown_to_training, let_group_pass
 from repro_gate.spec.model import Spec
 from repro_gate.trace.format import CONFIG_VARIABLE
 
-ASK = Path(__file__).resolve().parent.parent / "probe" / "ask.py"
+ASK = Path(__file__).resolve().parent.parent / "probe"
 ASK_SECONDS = 300.0  # importing torch from a cold network disk takes minutes
 _Text = Annotated[str, Meta(max_length=4_096)]
 _FACTS = msgspec.json.Decoder(Annotated[dict[_Text, _Text | int], Meta(max_length=200)])
@@ -47,7 +47,7 @@ def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], isolatio
             environment = prepared(spec, outer_environment, isolation, folder)
             python = training_interpreter(spec, environment)
             ended = supervise(
-                [python, str(ASK)],
+                [python, str(ASK), "facts"],
                 cwd=folder / "empty",
                 env=environment,
                 timeout=ASK_SECONDS,

@@ -20,6 +20,7 @@ from repro_gate.compare.model import Distance, Divergence
 from repro_gate.errors import Inconclusive
 from repro_gate.files import make_folder, remove_tree
 from repro_gate.probe import artifacts as program
+from repro_gate.probe.contents import MAX_LEAVES, MAX_NAME, MAX_SIZE, MAX_VALUE
 from repro_gate.runs.artifacts import Collected
 from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.interpreter import prepared, training_interpreter
@@ -122,10 +123,10 @@ def as_divergence(item: LeafDifference, step: int) -> Divergence:
 
 # The interpreter's answer: each line is one of these.
 
-_Name = Annotated[str, msgspec.Meta(max_length=program.MAX_NAME)]
-_Short = Annotated[str, msgspec.Meta(max_length=program.MAX_VALUE)]
+_Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
+_Short = Annotated[str, msgspec.Meta(max_length=MAX_VALUE)]
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32,64}$")]
-_Size = Annotated[int, msgspec.Meta(ge=0, lt=program.MAX_SIZE)]
+_Size = Annotated[int, msgspec.Meta(ge=0, lt=MAX_SIZE)]
 
 
 class _File(msgspec.Struct, frozen=True, array_like=True, tag="file"):
@@ -201,7 +202,7 @@ def _start(items: Sequence[Collected], waiting: list[int], python: Interpreter, 
     answer.unlink(missing_ok=True)
     try:
         ended = supervise(
-            [python.python, program.__file__, os.fspath(request)],
+            [python.python, os.path.dirname(program.__file__), "artifacts", os.fspath(request)],
             cwd=python.folder / "empty",
             env=python.environment,
             timeout=seconds,
@@ -239,7 +240,7 @@ def _take(said: bytes, items: Sequence[Collected], waiting: list[int], known: _A
         elif isinstance(row, _Distance):
             ratio = row.l2 / row.reference_l2 if row.l2 is not None and row.reference_l2 else None
             known.distances[known.asked, row.name] = Distance(row.max_abs, row.max_ulp, row.l2, ratio)
-        elif known.asked in known.found or (isinstance(row, _Leaf) and (row.name in leaves or len(leaves) >= program.MAX_LEAVES)):
+        elif known.asked in known.found or (isinstance(row, _Leaf) and (row.name in leaves or len(leaves) >= MAX_LEAVES)):
             return True
         elif isinstance(row, _Leaf):
             leaves[row.name] = Leaf(kind=row.kind, dtype=row.dtype, shape=row.shape, digest=row.digest, value=row.value)

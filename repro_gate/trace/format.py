@@ -1,9 +1,9 @@
 """The trace format, in one page: JSON lines, one file for each process, appended as training goes.
 
 Every line is a JSON object whose `e` names the event; `model.py` declares what each event holds. The first is `hello`, the last `end` (a
-trace that trained, was not `stopped` and has no `end` is truncated); rows are named once in a `table`, and a `block` refers to it.
-`at` counts the blocks of one (step, kind) from 0, so that blocks of two traces are paired by (step, kind, at). Step -1 is the state
-before the first optimizer step. Digests are described in `probe/digest.py`.
+trace that trained, was not `stopped` and has no `end` is truncated); rows are named once in a `table`, and a `block` refers to it. `at`
+counts the blocks of one (step, kind) from 0, so that blocks of two traces are paired by (step, kind, at). Step -1 is the state before the
+first optimizer step. Digests are described in `probe/digest.py`.
 """
 
 from __future__ import annotations
@@ -34,5 +34,5 @@ MAX_IMPORTS = 1_000  # of one process
 MAX_DISTRIBUTIONS = 5_000
 MAX_DRAWN = 1_000
 MAX_VARIABLES = 1_000
-MAX_UNMOVED = 10_000  # modules and attributes that no optimizer moves
+MAX_UNMOVED = 10_000  # modules and attributes that no optimizer updates
 MAX_UNMOVED_NAME = 300

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from . import format as fmt
+from .accept import add
 from .model import DECODER, EVENTS, Event, Hello, Trace, TraceError
 
 Opener = Callable[[Path], int]
@@ -94,7 +95,7 @@ class TraceFollower:
         try:
             if wrong or event is None:
                 raise ValueError(wrong)
-            event.add(self.trace)
+            add(self.trace, event)
         except (ValueError, IndexError, OverflowError) as error:
             raise self._wrong(f"`{name}` is malformed: {error}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Callable
@@ -145,7 +146,10 @@ def test_the_same_data_written_by_another_library_is_the_same_baseline() -> None
         (lambda data: first(data).update(recipe="md5:" + "0" * 64), r"recipe: expected `str` matching regex .*sha256"),
         (lambda data: first(data).update(outcomes=[]), r"outcomes: expected `array` of length >= 1"),
         (lambda data: first(data).update(outcomes={}), r"outcomes: expected `array`, got `object`"),
-        (lambda data: first(data)["outcomes"].append(copy.deepcopy(first(data)["outcomes"][0])), r"outcomes\.1\.seed: seed 42 stands twice"),
+        (
+            lambda data: first(data)["outcomes"].append(copy.deepcopy(first(data)["outcomes"][0])),
+            r"outcomes\.1\.seed: seed 42 stands twice",
+        ),
         (lambda data: first(data)["outcomes"][0].update(seed=-1), r"outcomes\.0\.seed: expected `int` >= 0"),
         (lambda data: first(data)["outcomes"][0].update(seed=2**32), r"outcomes\.0\.seed: expected `int` <= 4294967295"),
         (lambda data: first(data)["outcomes"][0].update(steps=True), r"outcomes\.0\.steps: expected `int`, got `bool`"),

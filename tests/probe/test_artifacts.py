@@ -1,4 +1,4 @@
-"""Claims about what a file holds: real files are told apart to the last bit, and what a stranger could write runs nothing."""
+"""Claims about what a file holds: real files are told apart to the last bit, and what untrusted code wrote runs nothing."""
 
 from __future__ import annotations
 
@@ -87,6 +87,7 @@ VALUES: dict[str, tuple[Any, Any, str]] = {
     "sparse": (torch.eye(2).to_sparse(), torch.diag(torch.tensor([1.0, 2.0])).to_sparse(), "value"),
     "numpy scalar": (np.float64(0.1), np.float64(0.2), "value"),
     "numpy array": (np.arange(6.0).reshape(2, 3), np.arange(6.0).reshape(3, 2), "shape"),
+    "ordered dict": (OrderedDict(a=1), {"a": 1}, "structure"),
     "order of keys": ({"a": 1, "b": 2}, {"b": 2, "a": 1}, ""),
     "order of a set": ({1, 2, 9}, {9, 2, 1}, ""),
     **{
@@ -391,7 +392,7 @@ def test_json_lines_and_cells_are_named(texts: dict[str, Artifact]) -> None:
     assert [*texts["c.tsv"].leaves][-1] == "row 2, column 2", texts["c.tsv"].note
     assert [name for name in texts["d.csv"].leaves if name.startswith("row 2")] == [
         "row 2, column a",
-        "row 2, column a (column 2)",
+        "row 2, column a (2)",
         "row 2, column 3",
     ]
 
@@ -410,9 +411,3 @@ def test_a_python_without_torch_compares_bytes_and_says_so(tmp_path: Path) -> No
     a, b, c = read_files(tmp_path / "a.pt", tmp_path / "a.npy", tmp_path / "a.json", PYTHONPATH=str(tmp_path))
     assert (a.format, b.format, c.format) == ("opaque", "opaque", "json")
     assert "has no torch" in a.note and "has no numpy" in b.note
-
-
-def test_ordered_dicts_are_dicts_of_another_type(tmp_path: Path) -> None:
-    torch.save(OrderedDict(a=1), tmp_path / "a.pt")
-    torch.save({"a": 1}, tmp_path / "b.pt")
-    assert [item.what for item in differences(*read_files(tmp_path / "a.pt", tmp_path / "b.pt"))] == ["structure"]

@@ -185,7 +185,7 @@ def test_a_mistake_in_here_leaves_the_training_alone(tmp_path: Path) -> None:
     script = textwrap.dedent("""
     import os, random
     import _repro_gate.probe.entropy as part
-    part.callers.inside = None
+    part.source_line.inside = None
     print(len(os.urandom(3)), random.Random(3).random() == random.Random(3).random(), random.Random() is None)
     """)
     assert trace_script(tmp_path, script).ended.tail == ("3 True False",)

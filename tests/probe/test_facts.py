@@ -1,4 +1,4 @@
-"""Claims about `probe.facts` and `probe.ask`: what a training ran on, in the same words before and during it."""
+"""Claims about `probe.facts`: what a training ran on, in the same words before and during it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from repro_gate.trace.format import CONFIG_VARIABLE
 from repro_gate.trace.model import Trace
 from tests.support.tracing import PATH, trace_script, trained
 
-ASK = Path(facts.__file__).with_name("ask.py")
+ASK = (str(Path(facts.__file__).parent), "facts")
 TRAIN = """
 import os
 import torch
-net = torch.nn.Linear(3, 1)
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
+from repro_gate import record, step
 os.environ["TORCH_SET_IN_TIME"] = "1"
 for _ in range(2):
-    net(torch.randn(4, 3)).sum().backward()
-    opt.step()
+    record("loss", torch.ones(()))
+    step()
     os.environ["TORCH_SET_LATE"] = "1"
 """
 
@@ -50,7 +49,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Trace:
 
 
 def ask(python: str, environment: dict[str, str], *options: str) -> dict[str, str]:
-    done = subprocess.run([python, *options, str(ASK)], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run([python, *options, *ASK], env=environment, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert isinstance(found, dict)
     return found
@@ -75,7 +74,7 @@ def test_ask_without_torch_says_what_holds_without_it(tmp_path: Path) -> None:
 def test_ask_with_a_torch_that_is_broken_says_so_beside_the_answer(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise OSError('libcudart.so is missing')")
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, str(ASK)], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, *ASK], env=environment, capture_output=True, text=True, check=True)
     assert sorted(json.loads(done.stdout)) == ["device", "interpreter", "python"]
     assert "OSError: libcudart.so is missing" in done.stderr
 

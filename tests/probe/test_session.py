@@ -131,12 +131,12 @@ def test_a_training_that_is_stopped_is_a_run_that_was_stopped(tmp_path: Path) ->
 
 SLOW = """
 import time
-import _repro_gate.probe.torch_hooks as hooks
+import _repro_gate.probe.torch_hooks as hooks, _repro_gate.probe.loss as loss
 original = hooks.digest_all
 def slow(*args):
     time.sleep(0.05)
     return original(*args)
-hooks.digest_all = slow
+hooks.digest_all = loss.digest_all = slow
 for _ in range(3):
     time.sleep(0.02)
     one()
@@ -198,8 +198,8 @@ BUGS = {
     "in a digest": "import _repro_gate.probe.torch_hooks as part\npart.digest_all = None\n",
     "in naming": "import _repro_gate.probe.names as part\npart.name_tensors = None\n",
     "when flags are read": "import _repro_gate.probe.flags as part\npart.read = None\n",
-    "in a generator's state": "import _repro_gate.probe.seeds as part\npart.rng_digests = None\n",
-    "when waiting for the device": "import _repro_gate.probe.session as part\npart.current().synchronize = lambda: 1 / 0\n",
+    "in a generator's state": "import _repro_gate.probe.rng as part\npart.states = None\n",
+    "when waiting for the device": "import _repro_gate.probe.facts as part\npart.synchronize = lambda torch: 1 / 0\n",
 }
 
 
@@ -219,6 +219,7 @@ def test_a_mistake_of_the_probes_is_said_and_leaves_the_training_alone(place: st
 
 
 def test_an_exception_is_a_crash_even_where_the_command_hides_it(tmp_path: Path) -> None:
-    run = trace_script(tmp_path, HEAD + "one()\nraise ValueError('boom')\n", command="python train.py || true")
+    script = "from repro_gate import record, step\nrecord('x', 1.0)\nstep()\nraise ValueError('boom')\n"
+    run = trace_script(tmp_path, script, command="python train.py || true")
     assert (run.outcome, run.reason_id) == ("crashed", "run/crashed")
     assert trained(run).end == "exception"

@@ -15,7 +15,7 @@ from tests.support.tracing import blocks, names, trace_script
 
 SHAPES = """
 import multiprocessing, sys, warnings
-import torch
+import torch, torch._dynamo
 from torch import nn
 
 class Net(nn.Module):

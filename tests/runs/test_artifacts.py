@@ -135,7 +135,7 @@ def saying(tmp_path: Path, body: str) -> str:
     """A Python that does `body` instead of reading, with the request in `request` and the path of the answer in `answer`."""
     path = tmp_path / "python"
     path.write_text(
-        f"#!{sys.executable}\nimport json, os, sys, time\nrequest = json.load(open(sys.argv[2]))\nanswer = request['answer']\n{body}\n"
+        f"#!{sys.executable}\nimport json, os, sys, time\nrequest = json.load(open(sys.argv[-1]))\nanswer = request['answer']\n{body}\n"
     )
     path.chmod(0o755)
     return str(path)

@@ -118,9 +118,12 @@ for name, arguments in json.load(open("cases.json")):
 """
 
 
-def trace_cases(tmp_path: Path, cases: Mapping[str, str | tuple[str, str]], head: str = "import torch", **options: Any) -> dict[str, Case]:
-    """Several scripts in one run, each in a fork of a process that has run `head` (importing torch takes most of a short script's time) and
-    with a trace of its own. A case is its source, or its source and its arguments; `options` are those of `trace_script`."""
+def trace_cases(
+    tmp_path: Path, cases: Mapping[str, str | tuple[str, str]], head: str = "import torch, torch._dynamo", **options: Any
+) -> dict[str, Case]:
+    """Several scripts in one run, each in a fork of a process that has run `head` (importing torch, and the compiler that its optimizers
+    import, takes most of a short script's time) and with a trace of its own. A case is its source, or its source and its arguments;
+    `options` are those of `trace_script`."""
     given = {name: (case, "") if isinstance(case, str) else case for name, case in cases.items()}
     files = {f"{name}.py": textwrap.dedent(source) for name, (source, _) in given.items()}
     files["cases.json"] = json.dumps([(name, arguments.split()) for name, (_, arguments) in given.items()])

@@ -1,6 +1,5 @@
-"""What no optimizer moves, as it is when training ends: modules outside every optimizer's model (an EMA, a best snapshot), and plain
-attributes of modules (counters, cached tensors). It is compared for a notice only, so it is looked at once, and within bounds.
-"""
+"""What no optimizer updates, as it is when training ends: modules outside every optimizer's model (an EMA, a best snapshot), and plain
+attributes of modules (counters, cached tensors). It is compared for a notice only, so it is looked at once, and within bounds."""
 
 from __future__ import annotations
 
@@ -22,11 +21,10 @@ def look(torch: Any, names: Names) -> Tuple[List[Row], int]:
 
     Modules of one class share a name. A module may be of any kind (lazy, with methods of its own that raise): it hides no other.
     """
-    kind, failed = torch.nn.Module, 0
-    modules = [item for item in gc.get_objects() if issubclass(type(item), kind)]
     made: List[Any] = []
     held: Set[int] = set()
-    for module in modules:
+    failed = 0
+    for module in [item for item in gc.get_objects() if issubclass(type(item), torch.nn.Module)]:
         try:
             fields = object.__getattribute__(module, "__dict__")
             if "_modules" in fields and len(made) < _MODULES:  # else its `__init__` has not run
@@ -47,33 +45,22 @@ def look(torch: Any, names: Names) -> Tuple[List[Row], int]:
 
 
 def _rows(torch: Any, root: Any, names: Names, budget: List[int]) -> Iterator[Row]:
-    label = type(root).__name__
+    label, usual = type(root).__name__, vars(torch.nn.Module())
     tensors = [*root.parameters(), *root.buffers()]
-    if tensors and not any(id(item) in names.by_id for item in tensors) and _affords(torch, tensors, budget):
-        digest = hashlib.sha256(digest_all(torch, tensors)).hexdigest()[:32]
-        yield "module", label[:MAX_UNMOVED_NAME], digest
-    for name, digest in _attributes(torch, root, label, names, budget):
-        yield "attribute", name[:MAX_UNMOVED_NAME], digest
-
-
-def _attributes(torch: Any, root: Any, label: str, names: Names, budget: List[int]) -> Iterator[Tuple[str, str]]:
-    usual = vars(torch.nn.Module())
+    if tensors and _readable(torch, tensors, names, budget):
+        yield "module", label[:MAX_UNMOVED_NAME], hashlib.sha256(digest_all(torch, tensors)).hexdigest()[:32]
     for path, module in root.named_modules():
         for key, value in list(vars(module).items()):
-            if key in usual or (type(value) not in (int, float) and not isinstance(value, torch.Tensor)):
-                continue
-            if isinstance(value, torch.Tensor):
-                if id(value) in names.by_id or not _affords(torch, [value], budget):
-                    continue
-                digest = digest_all(torch, [value]).hex()
-            else:
-                digest = hashlib.sha256(repr(value).encode()).hexdigest()[:32]
-            yield ".".join(part for part in (label, path, key) if part), digest
+            name = ".".join(part for part in (label, path, key) if part)[:MAX_UNMOVED_NAME]
+            if key not in usual and isinstance(value, torch.Tensor) and _readable(torch, [value], names, budget):
+                yield "attribute", name, digest_all(torch, [value]).hex()
+            elif key not in usual and type(value) in (int, float):
+                yield "attribute", name, hashlib.sha256(repr(value).encode()).hexdigest()[:32]
 
 
-def _affords(torch: Any, tensors: List[Any], budget: List[int]) -> bool:
-    """Take these tensors' bytes off the budget, where all can be read and it is large enough."""
-    if not all(in_memory(torch, item) and item.layout is torch.strided for item in tensors):
+def _readable(torch: Any, tensors: List[Any], names: Names, budget: List[int]) -> bool:
+    """Take the bytes of these tensors off the budget, where no optimizer's model holds them, all can be read and it is large enough."""
+    if any(id(item) in names.by_id or not in_memory(torch, item) or item.layout is not torch.strided for item in tensors):
         return False
     size = sum(item.numel() * item.element_size() for item in tensors)
     if size > budget[0]:

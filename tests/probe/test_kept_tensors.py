@@ -1,4 +1,4 @@
-"""Claims about `probe.keep`: the first run keeps its tensors once, the second measures how far its own are from them."""
+"""Claims about `probe.distance`: the first run keeps its tensors once, the second measures how far its own are from them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_first_run_keeps_final_parameters_and_optimizer_state_as_safetensors
     assert first["same"].trace.distances == []
 
 
-def test_a_witness_run_keeps_every_kind_of_one_step(first: Mapping[str, Case]) -> None:
+def test_a_replay_run_keeps_every_kind_of_one_step(first: Mapping[str, Case]) -> None:
     kept = {name: tensors for name, tensors in kept_files(first["same"]).items() if name.startswith("step1.")}
     assert set(kept) == {f"step1.{kind}.safetensors" for kind in ("batch", "gradient", "parameter", "optimizer", "buffer")}
     assert set(kept["step1.gradient.safetensors"]) == set(names(first["same"].trace, "gradient", 1))

@@ -13,7 +13,7 @@ from tests.support.tracing import blocks, names, trace_cases, trace_script
 
 HEAD = """
 import multiprocessing, sys
-import torch
+import torch, torch._dynamo
 from torch import nn
 
 def data(seed=0):

@@ -1,5 +1,5 @@
-"""Claims about `probe.redirect`: a package of the checkout comes from the run's workspace however it is installed, others are left alone,
-and what came from elsewhere all the same is noted."""
+"""Claims about `probe.checkout_imports`: a package of the checkout comes from the run's workspace however it is installed, others are left
+alone, and what came from elsewhere all the same is noted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ SHOW = "import odepack\nprint(odepack.__file__, odepack.HERE, odepack.RATE)\n"
 LAYOUTS = {
     "setuptools' finder": ("flat", "setuptools", "", ()),
     "setuptools' path": ("src", "setuptools", "", ()),
-    "setuptools' links": ("src", "setuptools", "", ("--config-settings", "editable_mode=strict")),
     "setuptools as it was": ("flat", "setuptools", "", ("--config-settings", "editable_mode=compat")),
     "hatchling's path": ("src", "hatchling", "", ()),
     "hatchling's finder": ("flat", "hatchling", "[tool.hatch.build]\ndev-mode-exact = true\n", ()),
@@ -65,6 +64,13 @@ def test_an_editable_package_comes_from_the_workspace(layout: str, place: Path) 
     base = place / "place" / "workspace" / ("src" if kind == "src" else "") / "odepack"
     assert run.ended.tail == (f"{base}/__init__.py {base}/deep/inner.py 0.25",)
     assert imports(run) == []
+
+
+def test_a_tree_of_links_is_left_as_it_is_and_what_comes_from_it_is_named(place: Path) -> None:
+    code = project(place / "code", "src")
+    pip_install(place / "venv" / "bin", "--config-settings", "editable_mode=strict", "-e", code)
+    run = traced(place, code, train="scripts/train.py")
+    assert {item.module for item in imports(run)} == {"odepack", "odepack.deep.inner"}
 
 
 def test_children_import_from_the_workspace_too(place: Path) -> None:
@@ -161,23 +167,9 @@ def test_a_package_that_is_only_called_like_a_folder_of_the_checkout_is_no_copy(
     assert imports(traced(place, code, COPY, train="scripts/train.py", observe=True)) == []
 
 
-@pytest.mark.parametrize("name", ["odepack", "trainer"])
-def test_a_link_to_another_clone_is_named_where_it_is_the_same_project(name: str, place: Path) -> None:
-    other = project(place / "other", "src")
-    pip_install(place / "venv" / "bin", "-e", other)
-    code = project(place / "code", "src", name=name)
-    found = sorted(imports(traced(place, code, train="scripts/train.py")), key=lambda item: item.module)
-    assert found == (
-        []
-        if name == "trainer"
-        else [
-            Imported("odepack", str(other / "src" / "odepack" / "__init__.py"), "odepack"),
-            Imported("odepack.deep.inner", str(other / "src" / "odepack" / "deep" / "inner.py"), "odepack"),
-        ]
-    )
-
-
 def test_without_an_installed_package_nothing_is_touched(tmp_path: Path) -> None:
-    source = "import sys\nprint([type(item).__name__ for item in sys.meta_path if 'redirect' in str(getattr(item, '__module__', ''))])\n"
+    source = (
+        "import sys\nprint([type(item).__name__ for item in sys.meta_path if 'checkout_imports' in str(getattr(item, '__module__', ''))])\n"
+    )
     run = trace_script(tmp_path, source, original=Original(tmp_path / "elsewhere"))
     assert run.ended.tail == ("[]",)

@@ -1,13 +1,13 @@
-"""Training that no torch optimizer steps: its steps are calls of `backward()` or of `autograd.grad`, its parameters the leaves they reach.
+"""Steps that no torch optimizer makes: calls of `backward()` or of `autograd.grad` between which the training updates parameters itself.
 
-A step goes from one call to the next, so that it holds the update that the training makes between them. A call after which no parameter was
-updated (input gradients of an evaluation, an attack on the input, one part of an accumulated batch) is none.
+A step goes from one call to the next, so that it holds the update between them. A call after which no parameter was updated (input
+gradients of an evaluation, an attack on the input, one part of an accumulated batch) is none.
 """
 
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from .digest import digest_all
 from .process import works_for_a_pool
@@ -15,12 +15,12 @@ from .process import works_for_a_pool
 BACKWARD, GRAD = "backward()", "autograd.grad"
 _NODES = 100_000  # of one graph that are looked at
 _SCANS = 20  # searches for the names of new parameters
-_WITNESSES = 16  # leaves that are looked at for a change
+_WATCHED = 16  # leaves that are looked at for a change
 _SAMPLE = 16_384  # elements of each of them that are looked at
 _BESIDE = 8  # calls of autograd.grad that are recorded in one step
 
 
-class ByHand:
+class ManualSteps:
     """The steps of one process that no optimizer makes. `hooks` is its `torch_hooks.Hooks`; `by` is what the steps are calls of."""
 
     def __init__(self, torch: Any, hooks: Any) -> None:
@@ -31,24 +31,24 @@ class ByHand:
         self.steps = 0
         self.items: List[Tuple[str, Any]] = []
         self._fresh = False  # each call is given new tensors
-        self._changed = False  # an update by hand was seen
+        self._changed = False  # an update without an optimizer was seen
         self._watched: List[Any] = []  # leaves that an update changes
         self._before = b""  # their digests at the last call
         self._searched: List[Any] = []  # what the last search for names was made for
-        self._for_a_pool: List[bool] = []  # the answer, once it was asked for
+        self._for_a_pool: Optional[bool] = None
         self._scans = self._calls = 0
         self._level = 1 << 30  # of torch.func's transforms, the lowest that took a gradient
         self._seen: Dict[int, Any] = {}  # leaves of the last look that belong to no module: weak references
         self._beside = (-1, 0)
         self._nested: Dict[int, Any] = {}
 
-    def helps(self) -> bool:
+    def in_a_pool(self) -> bool:
         """Whether gradients are taken here as a pool's task, for another process: nothing of that is recorded, and nothing is stopped."""
-        if not self._for_a_pool:
-            self._for_a_pool = [works_for_a_pool()]
-        return self._for_a_pool[0]
+        if self._for_a_pool is None:
+            self._for_a_pool = works_for_a_pool()
+        return self._for_a_pool
 
-    def asks(self, leaves: Sequence[Any], roots: Sequence[Any]) -> bool:
+    def of_the_input(self, leaves: Sequence[Any], roots: Sequence[Any]) -> bool:
         """Whether gradients are taken of what goes into a model, and of none of its parameters: a saliency map, an attack, a force."""
         kind, asked = self.torch.nn.Parameter, {id(leaf) for leaf in leaves}
         if any(isinstance(leaf, kind) for leaf in leaves):
@@ -71,13 +71,13 @@ class ByHand:
             self._fresh = self._fresh or (bool(self.items) and by == GRAD and self.items[0][1] is not leaves[0])
             self.by, self.items = by, self._named(leaves)
             if due and session.wants():
-                self.hooks._tensors("parameter", self.items)
-                self.hooks._buffers()
+                self.hooks.tensors("parameter", self.items)
+                self.hooks.buffers()
         if due:
             self.steps += 1
             session.end_step(last=not self.hooks.made)  # an optimizer that was made may yet take the steps that are wanted
 
-    def leaves(self, grads: Sequence[Any] = ()) -> None:
+    def left(self, grads: Sequence[Any] = ()) -> None:
         """The gradient was taken; `grads` where they were returned and not accumulated."""
         session = self.hooks.session
         if self.over or not self.items or not session.live:
@@ -88,8 +88,7 @@ class ByHand:
         session.recorded()  # a step is owed, which the next call closes, an optimizer, or the end
         if session.wants() and (self._changed or not self.hooks.made):
             with session.own_time():
-                values = grads or [leaf.grad for _, leaf in self.items]
-                self.hooks._tensors("gradient", [(item[0], grad) for item, grad in zip(self.items, values) if grad is not None])
+                self._gradients(grads or [leaf.grad for _, leaf in self.items])
 
     def nests(self, roots: Sequence[Any]) -> None:
         """A pass inside a pass, as reentrant checkpoints make: the graph from outside does not show the leaves that it reaches."""
@@ -104,8 +103,11 @@ class ByHand:
         if self.over and session.step >= 0 and session.wants() and self._beside[1] <= _BESIDE:
             with session.own_time():
                 self.items = self._named(inputs)
-                self.hooks._tensors("parameter", self.items)
-                self.hooks._tensors("gradient", [(item[0], grad) for item, grad in zip(self.items, grads) if grad is not None])
+                self.hooks.tensors("parameter", self.items)
+                self._gradients(grads)
+
+    def _gradients(self, grads: Sequence[Any]) -> None:
+        self.hooks.tensors("gradient", [(item[0], grad) for item, grad in zip(self.items, grads) if grad is not None])
 
     def uncompared(self, roots: Sequence[Any]) -> None:
         """Where an optimizer steps: look now and then for leaves that get gradients and that no optimizer's model holds, and name them, so
@@ -118,25 +120,26 @@ class ByHand:
             if self._sharded(found):
                 return
             unknown = [leaf for leaf in found if id(leaf) not in known]
-            mine = [leaf for leaf in unknown if isinstance(leaf, self.torch.nn.Parameter) or self._saw(leaf)]
+            seen = [reference() for reference in self._seen.values()]
+            mine = [leaf for leaf in unknown if isinstance(leaf, self.torch.nn.Parameter) or any(leaf is item for item in seen)]
             self._seen = {id(leaf): weakref.ref(leaf) for leaf in unknown}
             if mine and self._scans < _SCANS:
-                self.hooks._tensors("parameter", self._named(mine))
+                self.hooks.tensors("parameter", self._named(mine))
 
     def optimizer_steps(self) -> None:
-        """An optimizer makes the steps from here on."""
         if not self.over:
             self.over, self.items, self._nested, self._watched = True, [], {}, []
 
     def outermost(self, create_graph: bool) -> bool:
         """Whether a call of `autograd.grad` can be a step: not one that only makes a graph, nor one inside another of torch.func's."""
-        level = _level(self.torch)
+        functorch: Any = getattr(self.torch._C, "_functorch", None)
+        level = functorch.maybe_current_level() if hasattr(functorch, "maybe_current_level") else None
         if level is None:
             return not create_graph
         self._level = min(self._level, level)
         return bool(level <= self._level)
 
-    def said(self) -> str:
+    def told(self) -> str:
         """What the report says of the steps; empty where an optimizer made them all."""
         if not self.by or (self.over and not self.steps):
             return ""
@@ -147,17 +150,13 @@ class ByHand:
 
     def _sharded(self, leaves: Sequence[Any]) -> bool:
         """Whether a model is sharded (FSDP): its leaves stand in for the parameters during a pass, and lose their memory after it."""
-        moved = (item for optimizer in self.hooks.made for group in optimizer.param_groups for item in group["params"])
-        return any(hasattr(item, "_local_tensor") for item in moved) or any(getattr(leaf, "_is_flat_param", False) for leaf in leaves)
-
-    def _saw(self, leaf: Any) -> bool:
-        reference = self._seen.get(id(leaf))
-        return reference is not None and reference() is leaf
+        updated = (item for optimizer in self.hooks.made for group in optimizer.param_groups for item in group["params"])
+        return any(hasattr(item, "_local_tensor") for item in updated) or any(getattr(leaf, "_is_flat_param", False) for leaf in leaves)
 
     def _updated(self, leaves: Sequence[Any]) -> bool:
         """Whether the parameters were updated since the last call, in place or by new tensors in their stead; watches these from now on."""
         parameters = [leaf for leaf in leaves if isinstance(leaf, self.torch.nn.Parameter)]
-        watched, then = (parameters or list(leaves))[:_WITNESSES], self._watched
+        watched, then = (parameters or list(leaves))[:_WATCHED], self._watched
         changed = self._digests(then) != self._before
         self._watched, self._before = watched, self._digests(watched)
         if not changed and then and not {id(leaf) for leaf in then} & {id(leaf) for leaf in watched}:
@@ -179,7 +178,7 @@ class ByHand:
             held = {id(leaf) for leaf in new}
             self.param_groups[0]["params"] = [item for item in self._searched if id(item) not in held] + new
             self._searched = new  # not every leaf there ever was: what a training renews would stay in memory
-            hooks._name([self])
+            hooks.name([self])
             known = hooks.names.by_id
         before = self.items if len(self.items) == len(leaves) else []
         return [(known.get(id(leaf)) or (before[index][0] if before else "leaf.%d" % index), leaf) for index, leaf in enumerate(leaves)]
@@ -212,8 +211,3 @@ def _unwrapped(torch: Any, tensor: Any) -> Any:
     while hasattr(functorch, "get_unwrapped") and functorch.is_functorch_wrapped_tensor(tensor):
         tensor = functorch.get_unwrapped(tensor)
     return tensor
-
-
-def _level(torch: Any) -> Any:
-    functorch: Any = getattr(torch._C, "_functorch", None)
-    return functorch.maybe_current_level() if hasattr(functorch, "maybe_current_level") else None

@@ -1,0 +1,190 @@
+"""Makes a package of the checkout that is installed as a link to it (editable) come from the run's own workspace, which holds the code
+under test; and notes what was imported from the original checkout all the same. It must run before any line of the user's."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import Any, Dict, Iterable, List, Optional, Set
+
+from ..trace.format import MAX_IMPORTS, MAX_NAME
+from . import distributions, opened
+from .process import printable
+
+_BASES = ("", "src", "lib", "python")  # where a project keeps its packages
+
+
+class CheckoutImports:
+    """The checkout that the workspace is a copy of; an observer of the session. Without one in the configuration it redirects nothing."""
+
+    def __init__(self, config: Dict[str, Any]) -> None:
+        given = config.get("checkout") or {}
+        self._root = str(given.get("root", "")).rstrip(os.sep) + os.sep  # a mere separator: there is no checkout
+        self._workspace = os.path.realpath(config.get("workspace", "")) + os.sep
+        self._ignored = frozenset(given.get("ignored", ()))
+        self._projects = frozenset(given.get("projects", ()))
+        own = [os.path.dirname(self._workspace.rstrip(os.sep)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
+        folders = opened.with_separator([*opened.interpreter(), *own])
+        self._others = tuple(folder for folder in folders if folder.startswith(self._root))  # an environment may lie in the checkout
+        self._moved: Set[str] = set()  # folders of the workspace that stand for one of the checkout
+        self._found: Set[str] = set()
+        self._pending: List[List[str]] = []
+
+    def start(self) -> None:
+        """Turn what leads into the checkout to the workspace."""
+        if self._root == os.sep:
+            return
+        sys.path[:] = list(dict.fromkeys(self._in_workspace(entry, must_exist=True) for entry in sys.path))
+        for number, finder in enumerate(sys.meta_path):
+            name = str(getattr(finder, "__module__", ""))
+            if "editable" not in name:
+                continue
+            module = sys.modules.get(name)
+            mapping, spaces = getattr(module, "MAPPING", None), getattr(module, "NAMESPACES", None)
+            if isinstance(mapping, dict):  # setuptools' finder: package -> folder, and namespace -> folders
+                mapping.update({package: self._in_workspace(path) for package, path in mapping.items()})
+                spaces = spaces if isinstance(spaces, dict) else {}
+                spaces.update({space: [self._in_workspace(path) for path in paths] for space, paths in spaces.items()})
+            else:
+                sys.meta_path[number] = _Redirected(finder, self)
+        if self._moved:
+            sys.meta_path.append(_Ignored(self))
+
+    def redirect(self, spec: ModuleSpec) -> ModuleSpec:
+        """What another finder found, in the workspace where it is there."""
+        folders = (
+            None if spec.submodule_search_locations is None else [self._in_workspace(path) for path in spec.submodule_search_locations]
+        )
+        origin = self._in_workspace(spec.origin) if spec.origin and os.path.isabs(spec.origin) else None
+        if origin is not None and origin != spec.origin and os.path.isfile(origin):
+            return importlib.util.spec_from_file_location(spec.name, origin, submodule_search_locations=folders) or spec
+        if spec.origin is None and folders:
+            spec.submodule_search_locations = folders
+        return spec
+
+    def left_behind(self, entry: str) -> Optional[str]:
+        """The checkout's folder for one of the workspace that stands for it; None for any other."""
+        below = os.path.abspath(entry) + os.sep
+        return self._root + below[len(self._workspace) :].rstrip(os.sep) if below.startswith(tuple(self._moved)) else None
+
+    def ignores(self, path: str) -> bool:
+        parts = (self.relative(path) or "").split(os.sep)
+        return "/".join(parts) in self._ignored or any("/".join(parts[:n]) + "/" in self._ignored for n in range(1, len(parts)))
+
+    def relative(self, path: str) -> Optional[str]:
+        """The path from the checkout's root; None for what lies elsewhere, or is an installed package, the interpreter or the gate."""
+        below = os.path.realpath(path) + os.sep
+        if not below.startswith(self._root) or below.startswith(self._others) or any(part in below for part in opened.INSTALLED):
+            return None
+        return below[len(self._root) :].rstrip(os.sep)
+
+    def has_copy(self, metadata: str, name: str, files: Iterable[str]) -> bool:
+        """Whether an installed distribution is a copy of what the checkout holds: pip noted its folder as the source, or it is called as
+        the checkout's project and one of the `files` that were loaded of it lies in the workspace too. A name alone proves nothing."""
+        if self._root == os.sep or os.path.realpath(metadata).startswith(self._workspace):
+            return False
+        source = _source(metadata)
+        if source is not None and self.relative(source) is not None:
+            return True
+        return name in self._projects and any(
+            os.path.isfile(os.path.join(self._workspace, base, file)) for file in files for base in _BASES
+        )
+
+    def flush(self, current: Any, last: bool) -> None:
+        """Write, at the end, the modules that came from the checkout (an installed package may be a link, so its top is looked at too); and
+        where the run is asked for them the imported distributions, and those of them that are copies of the checkout."""
+        if last and self._root != os.sep:
+            self._look()
+        if self._pending:
+            rows, self._pending = self._pending, []
+            current.event("imports", modules=rows)
+        if last and current.introduced and current.config.get("observe"):
+            versions, copies = distributions.imported(self)
+            current.event("distributions", versions=versions)
+            if copies:
+                current.event("imports", modules=copies)
+
+    def forked(self) -> None:
+        self._pending = []
+
+    def _look(self) -> None:
+        known: Dict[str, bool] = {}  # folder -> whether it lies in the checkout
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if not isinstance(file, str) or not os.path.isabs(file) or file in self._found:
+                continue
+            if "." in name and any(part in file for part in opened.INSTALLED):
+                continue
+            folder = os.path.dirname(file)
+            if folder not in known:
+                known[folder] = self.relative(folder) is not None
+            if known[folder] and len(self._found) < MAX_IMPORTS:
+                self._found.add(file)
+                row = [printable(name), printable(os.path.realpath(file)), ""]
+                if all(len(text) <= MAX_NAME for text in row):
+                    self._pending.append(row)
+
+    def _in_workspace(self, path: str, must_exist: bool = False) -> str:
+        """The workspace's path for one of the checkout; any other as it is."""
+        relative = self.relative(path) if os.path.isabs(path) else None
+        if relative is None:
+            return path
+        own = os.path.join(self._workspace, relative) if relative else self._workspace.rstrip(os.sep)
+        if must_exist and not os.path.isdir(own):
+            return path
+        self._moved.add(own + os.sep)
+        return own
+
+
+class _Redirected:
+    def __init__(self, finder: Any, checkout: CheckoutImports) -> None:
+        self._finder, self._checkout = finder, checkout
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._finder, name)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+        spec = self._finder.find_spec(name, path, target)
+        return None if spec is None else self._checkout.redirect(spec)
+
+
+class _Ignored:
+    """The last finder: what git ignores (a compiled extension, a generated `_version.py`, the metadata of an old editable install) is in no
+    workspace, so it comes from the original checkout."""
+
+    def __init__(self, checkout: CheckoutImports) -> None:
+        self._checkout = checkout
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+        for folder in self._folders(sys.path if path is None else path):
+            spec = PathFinder.find_spec(name, [folder])
+            if spec is not None and spec.origin and self._checkout.ignores(spec.origin):
+                return spec
+        return None
+
+    def find_distributions(self, context: Any) -> Iterable[Any]:
+        from importlib.metadata import DistributionFinder, MetadataPathFinder
+
+        folders = self._folders(context.path)
+        return MetadataPathFinder.find_distributions(DistributionFinder.Context(name=context.name, path=folders)) if folders else ()
+
+    def _folders(self, entries: Iterable[Any]) -> List[str]:
+        found = (self._checkout.left_behind(entry) for entry in entries if isinstance(entry, str) and os.path.isabs(entry))
+        return [folder for folder in found if folder is not None]
+
+
+def _source(metadata: str) -> Optional[str]:
+    """The folder that pip copied a distribution from, as it notes it (PEP 610). None: that is not told, or it is a link."""
+    try:
+        with open(os.path.join(metadata, "direct_url.json"), encoding="utf-8") as file:
+            noted = json.load(file)
+        url, editable = str(noted["url"]), noted["dir_info"].get("editable")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if editable or not url.startswith("file://"):
+        return None
+    return os.fsdecode(re.sub(rb"%([0-9A-Fa-f]{2})", lambda found: bytes([int(found[1], 16)]), os.fsencode(url[len("file://") :])))

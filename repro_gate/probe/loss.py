@@ -1,0 +1,104 @@
+"""Reads the loss where the training hands it over: at `backward()`, at `autograd.grad`, and before a GradScaler scales it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, List
+
+from .digest import bare, describe, digest_all
+from .manual_steps import BACKWARD, GRAD, leaves_of, plain
+from .patch import wrap
+
+
+def watch(hooks: Any) -> None:
+    """Put `hooks` (`torch_hooks.Hooks`) between the training and autograd, once in each process."""
+    torch = hooks.torch
+    compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
+    task = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # not -1 inside a backward pass: what it calls is part of it
+
+    def backward(original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        if hasattr(tensors, "__next__"):
+            tensors = tuple(tensors)
+        if task() != -1:
+            with contextlib.suppress(Exception):
+                hooks.manual.nests(plain(torch, tensors))
+            return original(tensors, *args, **kwargs)
+        if hooks.session.live:
+            _before_backward(hooks, plain(torch, tensors))
+        elif hooks.manual.by and not hooks.manual.over:
+            hooks.session.insist()
+        result = original(tensors, *args, **kwargs)
+        hooks.manual.left()
+        return result
+
+    def grad(original: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if compiling() or task() != -1:
+            return original(outputs, inputs, *args, **kwargs)
+        if hasattr(inputs, "__next__"):  # `net.parameters()` can be read once
+            inputs = tuple(inputs)
+        return _grad(hooks, original, outputs, inputs, *args, **kwargs)
+
+    def scale(original: Any, scaler: Any, outputs: Any) -> Any:
+        scaled = original(scaler, outputs)
+        if isinstance(scaled, torch.Tensor) and scaled is not outputs:
+            scaled._repro_gate_loss = outputs.detach()
+        return scaled
+
+    for name, around in (("backward", backward), ("grad", grad)):
+        del wrap(torch.autograd, name, around)._torchdynamo_disable  # a graph that is being compiled may take gradients
+    wrap(getattr(torch.amp, "GradScaler", None), "scale", scale)
+
+
+def _before_backward(hooks: Any, roots: List[Any]) -> None:
+    manual, leaves = hooks.manual, []
+    if not manual.over:
+        if manual.in_a_pool():
+            return
+        with hooks.session.own_time():
+            leaves = list(leaves_of(roots))
+    manual.enters(BACKWARD, leaves)
+    _record(hooks, roots)
+    manual.uncompared(roots)
+
+
+def _grad(hooks: Any, original: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """`autograd.grad`, which torch.func's transforms call too: a step where nothing else is one, else recorded beside the steps."""
+    torch, session, manual = hooks.torch, hooks.session, hooks.manual
+    roots, taken = plain(torch, outputs), plain(torch, inputs)
+    create_graph = bool(args[2] if len(args) > 2 else kwargs.get("create_graph"))
+    mine = session.live and all(item.is_leaf for item in taken) and manual.outermost(create_graph)
+    if mine and not manual.over:
+        with session.own_time(), bare(torch):
+            mine = not manual.in_a_pool() and not manual.of_the_input(taken, roots)
+    steps = mine and not manual.over and manual.by != BACKWARD
+    if steps:
+        with bare(torch):
+            manual.enters(GRAD, taken)
+        _record(hooks, roots)
+    elif session.stopped and manual.by == GRAD and not manual.over:
+        session.insist()
+    result = original(outputs, inputs, *args, **kwargs)
+    if mine:
+        with bare(torch):
+            grads = plain(torch, result)
+            manual.left(grads) if steps else manual.beside(taken, grads)
+    return result
+
+
+def _record(hooks: Any, roots: List[Any]) -> None:
+    """A gradient is about to be taken of `roots`: the initial state where this is the first, generator states, the loss as the training
+    knows it (before scaling)."""
+    session = hooks.session
+    hooks.initial_state()
+    hooks.loaders.trained()
+    if session.live:
+        session.trains()
+        with session.own_time(), bare(hooks.torch):
+            scalars = [root for root in roots if root.numel() == 1 and root.is_floating_point()]
+            losses = [getattr(root, "_repro_gate_loss", root).detach() for root in scalars]
+            if session.wants():
+                session.rng()
+            if losses:
+                names = ["loss"] if len(losses) == 1 else ["loss.%d" % index for index in range(len(losses))]
+                rows = tuple((name, describe("", item)[1], ()) for name, item in zip(names, losses))
+                session.block("loss", rows, digest_all(hooks.torch, losses), [float(item).hex() for item in losses])

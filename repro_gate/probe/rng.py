@@ -1,0 +1,30 @@
+"""The states of the random number generators that frameworks draw from, as digests."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import hashlib
+import random
+import sys
+from typing import List, Tuple
+
+from ..trace.format import DIGEST_BYTES
+from ..trace.writer import Row
+
+
+def states() -> Tuple[Tuple[Row, ...], bytes]:
+    """Rows and digests (16 bytes each) of the states of all generators: python, numpy, torch and each CUDA device in use."""
+    version, words, gauss = random.getstate()
+    found: List[Tuple[Row, bytes]] = [(("python", "state", (625,)), array.array("Q", words).tobytes() + repr((version, gauss)).encode())]
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None and hasattr(numpy, "random"):
+        name, keys, position, has_gauss, cached = numpy.random.get_state(legacy=True)
+        rest = repr((str(name), int(position), int(has_gauss), float(cached).hex())).encode()
+        found.append((("numpy", "state", (624,)), keys.tobytes() + rest))
+    if torch is not None and hasattr(torch, "get_rng_state"):
+        devices = [("torch", torch.get_rng_state())]
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            devices += [("cuda:%d" % index, torch.cuda.get_rng_state(index)) for index in range(torch.cuda.device_count())]
+        found += [((device, "uint8", tuple(item.shape)), ctypes.string_at(item.data_ptr(), item.numel())) for device, item in devices]
+    return tuple(row for row, _ in found), b"".join(hashlib.sha256(state).digest()[:DIGEST_BYTES] for _, state in found)

@@ -1,0 +1,141 @@
+"""Takes one event after another into the trace of its process, and refuses what does not follow from the lines before it."""
+
+from __future__ import annotations
+
+import posixpath
+
+import msgspec
+
+from . import format as fmt
+from . import model as on
+from .model import Block, Event, Trace
+
+MAX_FIRST = 1000  # settings undone, connections and notes of one process: the first are kept
+MAX_NONFINITE = 1000
+
+
+def add(trace: Trace, event: Event) -> None:
+    """Put one event into the trace of its process. Raises ValueError or IndexError where it does not fit what came before."""
+    match event:
+        case on.Hello():
+            trace.pid, trace.key, trace.argv, trace.forked = event.pid, event.key, event.argv, event.forked
+        case on.Facts():
+            trace.facts.update(event.facts)
+            trace.key = trace.facts.get("process", trace.key)
+        case on.Table():
+            _in_order("tables", event.id, len(trace.tables), fmt.MAX_TABLES)
+            trace.tables.append((event.kind, event.rows))
+        case on.BlockLine():
+            _add_block(trace, event)
+        case on.Flags():
+            _in_order("readings", event.id, len(trace.settings), 10_000)
+            for value in event.settings.values():
+                _in_range(value, -(1 << 63), (1 << 64) - 1)
+            trace.settings.append(event.settings)
+        case on.StepMark():
+            if event.step != len(trace.steps):
+                raise ValueError(f"step {event.step} where {len(trace.steps)} was due")
+            trace.settings[event.flags]
+            trace.steps.append(event)
+        case on.Distance():
+            for row in event.rows:
+                _in_range(row.max_ulp, 0, 1 << 65)
+            trace.distances += [msgspec.structs.replace(row, step=event.step) for row in event.rows]
+        case on.Stopped() | on.End() | on.Resumed():
+            if event.steps != len(trace.steps):
+                raise ValueError(f"it counts {event.steps} steps, the trace holds {len(trace.steps)}")
+            trace.stopped = trace.stopped or isinstance(event, on.Stopped)
+            trace.end = event.reason if isinstance(event, on.End) else None
+        case _:
+            _add_seen(trace, event)
+
+
+def _add_seen(trace: Trace, event: Event) -> None:
+    match event:
+        case on.Undone() if len(trace.undone) < MAX_FIRST:
+            trace.undone.append(event)
+        case on.Network() if len(trace.network) < MAX_FIRST:
+            trace.network.append(event.address)
+        case on.Note() if len(trace.notes) < MAX_FIRST:
+            trace.notes.append((event.id, event.message))
+        case on.OpenedFiles():
+            _at_most("files", len(trace.opened) + len(event.files), fmt.MAX_OPENED)
+            for file in event.files:
+                if file.inside and (file.path in ("", ".", "..") or file.path.startswith(("/", "../"))):
+                    raise ValueError("no path below a folder")
+                _normal(file.path, file.inside)
+            trace.opened += event.files
+        case on.Imports():
+            _at_most("modules", len(trace.imports) + len(event.modules), 2 * fmt.MAX_IMPORTS)
+            for module in event.modules:
+                _normal(module.path)
+            trace.imports += event.modules
+        case on.Distributions():
+            if trace.distributions is not None:
+                raise ValueError("they are written once")
+            trace.distributions = event.versions
+        case on.Drawn():
+            _at_most("draws", len(trace.drawn) + 1, fmt.MAX_DRAWN)
+            trace.drawn.append(event)
+        case on.LoaderSeen():
+            _in_order("loaders", event.number, len(trace.loaders), fmt.MAX_LOADERS)
+            _in_range(event.base_seed, -(1 << 63), (1 << 64) - 1)
+            trace.loaders.append(event)
+        case on.Records():
+            _add_records(trace, event)
+        case on.Variables():
+            trace.variables = event.values
+        case on.Nonfinite():
+            _at_most("tensors", len(trace.nonfinite) + len(event.rows), MAX_NONFINITE)
+            trace.nonfinite += event.rows
+        case on.Unmoved():
+            trace.unmoved = list(event.rows)
+
+
+def _add_block(trace: Trace, event: on.BlockLine) -> None:
+    kind, rows = trace.tables[event.table]
+    if event.kind != kind:
+        raise ValueError("its table is of another kind")
+    if len(event.digests) != fmt.DIGEST_BYTES * len(rows):
+        raise ValueError(f"{len(event.digests)} bytes of digests for {len(rows)} rows")
+    for value in event.values:
+        float.fromhex(value)
+    last = trace.blocks[-1].step if trace.blocks else -1
+    if event.step < last:
+        raise ValueError(f"step {event.step} after step {last}")
+    if event.step > last:
+        trace.at = {}
+    if event.at != trace.at.get(kind, 0):
+        raise ValueError(f"block {event.at} of its kind where {trace.at.get(kind, 0)} was due")
+    trace.at[kind] = event.at + 1
+    trace.blocks.append(Block(step=event.step, kind=kind, at=event.at, rows=rows, digests=event.digests, values=event.values))
+
+
+def _add_records(trace: Trace, event: on.Records) -> None:
+    trace.loaders[event.loader]
+    if any(item.loader == event.loader for item in trace.records):
+        raise ValueError(f"the records of loader {event.loader} are written once")
+    if len(event.digests) % fmt.RECORD_BYTES or len(event.digests) > fmt.RECORD_BYTES * fmt.MAX_RECORDS:
+        raise ValueError(f"{len(event.digests)} bytes are no digests of at most {fmt.MAX_RECORDS} records")
+    trace.records.append(event)
+
+
+def _at_most(what: str, number: int, limit: int) -> None:
+    if number > limit:
+        raise ValueError(f"more than {limit} {what}")
+
+
+def _in_order(what: str, number: int, due: int, limit: int) -> None:
+    if number != due or due >= limit:
+        raise ValueError(f"{what} are numbered from 0 in order, {limit} at most")
+
+
+def _in_range(value: object, low: int, high: int) -> None:
+    """Bounds that msgspec does not take: they are no 64-bit integers."""
+    if isinstance(value, int) and not low <= value <= high:
+        raise ValueError(f"no whole number in {low}..{high}")
+
+
+def _normal(path: str, relative: bool = False) -> None:
+    if posixpath.normpath(path) != path or (not relative and not path.startswith("/")):
+        raise ValueError("no absolute path in its shortest form")
