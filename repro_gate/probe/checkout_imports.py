@@ -113,6 +113,7 @@ class CheckoutImports:
 
     def _look(self) -> None:
         known: Dict[str, bool] = {}  # folder -> whether it lies in the checkout
+        clones = self._clones()
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
             if not isinstance(file, str) or not os.path.isabs(file) or file in self._found:
@@ -122,11 +123,34 @@ class CheckoutImports:
             folder = os.path.dirname(file)
             if folder not in known:
                 known[folder] = self.relative(folder) is not None
-            if known[folder] and len(self._found) < MAX_IMPORTS:
+            clone = "" if known[folder] else self._clone_of(file, clones)
+            if (known[folder] or clone) and len(self._found) < MAX_IMPORTS:
                 self._found.add(file)
-                row = [printable(name), printable(os.path.realpath(file)), ""]
+                row = [printable(name), printable(os.path.realpath(file)), clone]
                 if all(len(text) <= MAX_NAME for text in row):
                     self._pending.append(row)
+
+    def _clones(self) -> Dict[str, str]:
+        """Other folders that a project called as the checkout's is installed as a link to -> the project's name."""
+        found: Dict[str, str] = {}
+        for site in sys.path if self._projects else ():
+            for name in os.listdir(site) if os.path.isdir(site) else ():
+                project = re.sub(r"[-_.]+", "-", name.partition("-")[0]).lower()
+                if name.endswith(".dist-info") and project in self._projects:
+                    source = _source(os.path.join(site, name), editable=True)
+                    if source is not None and self.relative(source) is None:
+                        found[os.path.realpath(source) + os.sep] = project
+        return found
+
+    def _clone_of(self, file: str, clones: Dict[str, str]) -> str:
+        """The project whose other clone a file belongs to, where the workspace has the same file; empty for any other file."""
+        real = os.path.realpath(file) if clones else ""
+        own = (
+            project
+            for folder, project in clones.items()
+            if real.startswith(folder) and os.path.isfile(self._workspace + real[len(folder) :])
+        )
+        return next(own, "")
 
     def _in_workspace(self, path: str, must_exist: bool = False) -> str:
         """The workspace's path for one of the checkout; any other as it is."""
@@ -177,14 +201,15 @@ class _Ignored:
         return [folder for folder in found if folder is not None]
 
 
-def _source(metadata: str) -> Optional[str]:
-    """The folder that pip copied a distribution from, as it notes it (PEP 610). None: that is not told, or it is a link."""
+def _source(metadata: str, editable: bool = False) -> Optional[str]:
+    """The folder that pip copied a distribution from, as it notes it (PEP 610), or, where `editable`, the one it is linked to. None: that
+    is not told."""
     try:
         with open(os.path.join(metadata, "direct_url.json"), encoding="utf-8") as file:
             noted = json.load(file)
-        url, editable = str(noted["url"]), noted["dir_info"].get("editable")
+        url, linked = str(noted["url"]), bool(noted["dir_info"].get("editable"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    if editable or not url.startswith("file://"):
+    if linked != editable or not url.startswith("file://"):
         return None
     return os.fsdecode(re.sub(rb"%([0-9A-Fa-f]{2})", lambda found: bytes([int(found[1], 16)]), os.fsencode(url[len("file://") :])))

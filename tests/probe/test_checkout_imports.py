@@ -167,6 +167,22 @@ def test_a_package_that_is_only_called_like_a_folder_of_the_checkout_is_no_copy(
     assert imports(traced(place, code, COPY, train="scripts/train.py", observe=True)) == []
 
 
+@pytest.mark.parametrize("name", ["trainer", "odepack"])
+def test_a_link_to_another_clone_is_named_where_it_is_the_same_project(name: str, place: Path) -> None:
+    other = project(place / "other", "src")
+    pip_install(place / "venv" / "bin", "-e", other)
+    code = project(place / "code", "src", name=name)
+    found = sorted(imports(traced(place, code, train="scripts/train.py")), key=lambda item: item.module)
+    assert found == (
+        []
+        if name == "trainer"
+        else [
+            Imported("odepack", str(other / "src" / "odepack" / "__init__.py"), "odepack"),
+            Imported("odepack.deep.inner", str(other / "src" / "odepack" / "deep" / "inner.py"), "odepack"),
+        ]
+    )
+
+
 def test_without_an_installed_package_nothing_is_touched(tmp_path: Path) -> None:
     source = (
         "import sys\nprint([type(item).__name__ for item in sys.meta_path if 'checkout_imports' in str(getattr(item, '__module__', ''))])\n"
