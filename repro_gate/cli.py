@@ -92,7 +92,7 @@ def _run(options: argparse.Namespace) -> int:
         fail_fast=options.fail_fast,
         keep_traces=options.keep_traces,
         cache=not options.no_cache,
-        isolation=choose(os.environ),
+        sandbox=choose(os.environ),
     )
     with _watch(options) as watch:
         report = run_gate(spec, chosen, watch)

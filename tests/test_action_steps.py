@@ -103,7 +103,7 @@ def test_whoever_publishes_is_given_the_token(native: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "inputs", "isolation", "given"),
+    ("event", "inputs", "sandbox", "given"),
     [
         ("pull_request", {}, "", False),
         ("merge_group", {}, "same-user", False),
@@ -114,9 +114,9 @@ def test_whoever_publishes_is_given_the_token(native: Job) -> None:
     ],
 )
 def test_on_a_pull_request_there_is_a_token_only_where_somebody_says_so(
-    event: str, inputs: dict[str, str], isolation: str, given: bool, native: Job
+    event: str, inputs: dict[str, str], sandbox: str, given: bool, native: Job
 ) -> None:
-    ended = native.run("native", "token", inputs, GITHUB_EVENT_NAME=event, REPRO_GATE_SANDBOX=isolation)
+    ended = native.run("native", "token", inputs, GITHUB_EVENT_NAME=event, REPRO_GATE_SANDBOX=sandbox)
     assert ended.returncode == 0 and ("token_on_pull_requests" in ended.stdout) is not given, ended.stdout
     native.run("native", "publish", {"token": TOKEN, **inputs})
     assert seen(native, "publish")["environment"]["INPUT_TOKEN"] == (TOKEN if given else "")

@@ -19,7 +19,7 @@ from repro_gate.errors import ENDING, end_cleanly, held, is_waiting, obeyed
 from tests.sandbox.conftest import alone, tmp_path  # noqa: F401  one at a time on this machine, in a folder that others may enter
 from tests.support.starting import WHY_NOT
 
-MOMENTS = 40  # for each level of isolation, spread over the whole of a gate run
+MOMENTS = 40  # for each level of sandbox, spread over the whole of a gate run
 CLOSED = 400  # files that are closed to the training one by one, and given back
 # The log of a training that has ended, and whose children live: within the three seconds that they are given.
 TRAIN = "echo started; for n in 1 2 3 4; do sleep 300.{mark} & setsid sleep 300.{mark} & done; sleep 0.05"

@@ -22,13 +22,13 @@ from repro_gate.machine import read_machine
 from repro_gate.runs import arms, flags
 from repro_gate.runs.environment import thread_count
 from repro_gate.runs.interpreter import interpreter_facts
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 from repro_gate.spec.model import Spec
 
 LONG_TEXT = 1_024  # characters; a longer command or value stands by its digest, so that reports and baselines stay small
 _CUDA = ("cuda", "cudnn", "nccl")
 _COUNTS = ("threads", "gpu-sm-count", "cudnn")
-_SAME_USER = Isolation()
+_SAME_USER = Sandbox()
 _CHUNK = 1 << 20
 
 
@@ -56,7 +56,7 @@ def config_hash_of_spec(
     data: Sequence[DataFinding],
     environment: Mapping[str, str],
     image: str | None = None,
-    isolation: Isolation = _SAME_USER,
+    sandbox: Sandbox = _SAME_USER,
 ) -> ConfigHash:
     """The config hash of the checkout that holds the spec, without a run: the training's interpreter is asked what it would train with.
 
@@ -71,7 +71,7 @@ def config_hash_of_spec(
                 reason_id="data/missing",
                 remedy="fetch the data first, or mend the path: what is not there has no digest",
             )
-    facts = {**interpreter_facts(spec, environment, isolation), "threads": thread_count(environment)}
+    facts = {**interpreter_facts(spec, environment, sandbox), "threads": thread_count(environment)}
     with scratch_folder() as place, obeyed():
         snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, spec.path.parent) for item in spec.data])
         return config_hash_of(spec, snapshot, data, facts, read_machine(), image)

@@ -25,7 +25,7 @@ def baseline(path: Path, given: str, watch: Watch, *, cached: bool) -> tuple[Gat
     spec = load_spec(path)
     target = spec.path.parent / FILE_NAME
     before = read_baseline(target)
-    options = Options(spec_as_given=given, locking=True, cache=cached, isolation=choose(os.environ))
+    options = Options(spec_as_given=given, locking=True, cache=cached, sandbox=choose(os.environ))
     result = gate(replace(spec, cost=CostBudget(measure=False)), options, watch)
     if result.report.verdict != "pass" or result.entry is None:
         return result, None

@@ -22,7 +22,7 @@ from repro_gate.report.model import Report
 from repro_gate.report.schema import SCHEMA_ID
 from repro_gate.runs.artifacts import in_place
 from repro_gate.runs.reading import MAX_SECONDS, Interpreter, as_divergence, read
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.secret_names import taken_out
 from repro_gate.trace.format import SUFFIX
 from repro_gate.trace.model import TraceError
@@ -130,7 +130,7 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
         secrets = taken_out(os.environ)
         environment = {name: value for name, value in os.environ.items() if name not in secrets}
         items = [item for pair in zip(*sides, strict=True) for item in pair]
-        read_in, distances = read(items, Interpreter(python, environment, Isolation(), place), MAX_SECONDS, pairs=True)
+        read_in, distances = read(items, Interpreter(python, environment, Sandbox(), place), MAX_SECONDS, pairs=True)
     found: list[Divergence] = []
     count = 0
     for number in range(1, len(items), 2):

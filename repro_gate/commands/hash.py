@@ -38,15 +38,15 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
         raise UsageError(f"{problem.where}: {problem.message}", remedy=problem.remedy)
     spec = found.spec
     data, _ = verified(spec, watch, os.environ, cached=cached)
-    isolation, image = choose(os.environ), os.environ.get(IMAGE_VARIABLE) or None
+    sandbox, image = choose(os.environ), os.environ.get(IMAGE_VARIABLE) or None
     root, folder = inspect_checkout(spec.path.parent).root, spec.path.parent
-    reach = [environments_root(os.environ, None, isolation)] if spec.env.install else []
+    reach = [environments_root(os.environ, None, sandbox)] if spec.env.install else []
     with (
-        confined(isolation, os.environ, root, resolve_data(spec.data, folder), reach, tell=watch.said),
-        installed(spec, root, os.environ, isolation, tell=watch.said) as outer,
+        confined(sandbox, os.environ, root, resolve_data(spec.data, folder), reach, tell=watch.said),
+        installed(spec, root, os.environ, sandbox, tell=watch.said) as outer,
         obeyed(),
     ):
-        return config_hash_of_spec(spec, data, outer, image, isolation)
+        return config_hash_of_spec(spec, data, outer, image, sandbox)
 
 
 def load_config_hash(path: Path) -> ConfigHash:

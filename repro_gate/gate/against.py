@@ -89,7 +89,7 @@ def _compared(other: Other, evidence: Evidence, here: Results, hashed: ConfigHas
     copy = export(evidence.root, other.commit, here.folder.path / "against")
     spec, data = _data_of(other, here.spec, copy)
     exported = replace(spec, path=copy.root / os.path.relpath(os.path.realpath(spec.path), copy.source))
-    with installed(exported, copy.root, options.environment, options.isolation, cache_root=options.cache_root, tell=watch.said) as outer:
+    with installed(exported, copy.root, options.environment, options.sandbox, cache_root=options.cache_root, tell=watch.said) as outer:
         folder = replace(here.folder, snapshot=copy, outer=outer)  # at the same paths as ours
         there = run_series(spec, folder, watch, pair(spec, spec.random_state.seeds[0], "against-"))
     _require_equal(there, other.ref)

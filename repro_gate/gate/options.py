@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,4 +27,4 @@ class Options:
     cache_root: Path | None = None  # where the environments of `env.install` are kept; None: where this user's caches lie
     locking: bool = False  # the result is to be recorded, so what was recorded before does not judge it
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    isolation: Isolation = field(default_factory=Isolation)  # who the training runs as: what `isolation.choosing.choose` said
+    sandbox: Sandbox = field(default_factory=Sandbox)  # who the training runs as: what `sandbox.choosing.choose` said

@@ -88,7 +88,7 @@ def make_report(
         seconds=round(seconds, 3),
         subject=_subject(options, evidence),
         reasons=reasons,
-        notes=(*notes, *before, *(Reason("isolation/same-user", note, SAME_USER_REMEDY) for note in options.isolation.notes)),
+        notes=(*notes, *before, *(Reason("sandbox/same-user", note, SAME_USER_REMEDY) for note in options.sandbox.notes)),
         comparisons=findings.comparisons,
         settings=_settings(first),
         non_finite=_non_finite(first),
@@ -126,7 +126,7 @@ def _subject(options: Options, evidence: Evidence) -> Subject:
         uncommitted=evidence.uncommitted,
         seeds=spec.random_state.seeds,
         versions={name: value for name, value in facts.items() if name not in ("process", "interpreter")},
-        isolation=options.isolation.level,
+        sandbox=options.sandbox.level,
     )
 
 

@@ -63,7 +63,7 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
         plans = gate_runs(spec, CONTROL_STEPS) if data_is_sound else ()
         results = run_series(spec, folder, watch, plans, fail_fast=options.fail_fast)
         if options.keep_traces is not None:
-            unkept = keep_traces(results.runs, options.keep_traces, readable=folder.isolation.own_user)
+            unkept = keep_traces(results.runs, options.keep_traces, readable=folder.sandbox.own_user)
             results = replace(results, said=(*results.said, *unkept))
         evidence = with_runs(evidence, results)
         hashed = config_hash_of_runs(evidence, results)
@@ -83,10 +83,10 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
 def _gate_folder(spec: Spec, other: Other | None, checkout: Checkout, options: Options, watch: Watch) -> Iterator[GateFolder]:
     """Where the runs take place, with what the lockfile pins installed where the spec asks for it: that runs untrusted code as well."""
     installs = spec.env.install or (other is not None and other.spec.env.install)
-    reach = [environments_root(options.environment, options.cache_root, options.isolation)] if installs else []
+    reach = [environments_root(options.environment, options.cache_root, options.sandbox)] if installs else []
     with (
-        open_gate_folder(spec, checkout, options.environment, options.isolation, reach, watch.said) as folder,
-        installed(spec, checkout.root, options.environment, options.isolation, cache_root=options.cache_root, tell=watch.said) as outer,
+        open_gate_folder(spec, checkout, options.environment, options.sandbox, reach, watch.said) as folder,
+        installed(spec, checkout.root, options.environment, options.sandbox, cache_root=options.cache_root, tell=watch.said) as outer,
     ):
         yield replace(folder, outer=outer, began=time())
 

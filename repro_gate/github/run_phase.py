@@ -70,7 +70,7 @@ def _gated(inputs: Inputs, job: Job, environment: Mapping[str, str]) -> Report:
         against=inputs.against,
         cache_root=cache,
         environment=dict(environment),
-        isolation=choose(environment),
+        sandbox=choose(environment),
     )
     with cache_folder(cache, job.workspace), obeyed(), watching(sys.stderr, terminal=False, github=True, quiet=False) as watch:
         return run_gate(spec, options, watch)

@@ -16,7 +16,7 @@ from repro_gate.errors import Inconclusive
 from repro_gate.escape import for_terminal
 from repro_gate.files import NotRegular, read_start
 from repro_gate.runs.process import supervise
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 
 ASK_SECONDS = 60.0
 _MOST_SCRIPT, _MOST_SCRIPTS = 64 * 1024, 20_000
@@ -53,7 +53,7 @@ class Base(msgspec.Struct, frozen=True):
     installed: dict[str, str | None]  # normalised name -> version
 
 
-def base_of(python: str, names: Path, outer: Mapping[str, str], isolation: Isolation) -> Base:
+def base_of(python: str, names: Path, outer: Mapping[str, str], sandbox: Sandbox) -> Base:
     """What `python` says of itself, and of the distributions that the JSON file `names` lists. Raises Inconclusive where it says nothing
     that can be used."""
     environment = {name: value for name, value in outer.items() if name in ("PATH", "LANG", "LD_LIBRARY_PATH") or name.startswith("PYENV_")}
@@ -64,7 +64,7 @@ def base_of(python: str, names: Path, outer: Mapping[str, str], isolation: Isola
             env=environment,
             timeout=ASK_SECONDS,
             tick=lambda _: None,
-            isolation=isolation,
+            sandbox=sandbox,
         )
     except OSError as error:
         raise _no_base(python, error.strerror or str(error)) from None

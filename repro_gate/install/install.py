@@ -28,7 +28,7 @@ from repro_gate.install.lockfiles import Lock, applies, read_lock, same_version
 from repro_gate.install.requirements import MAX_BYTES, LockfileError
 from repro_gate.install.uv import NoWheel, holds_credentials, install_command, pip_settings, run, uv_environment
 from repro_gate.runs.interpreter import training_interpreter
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.ownership import chown_to_training
 from repro_gate.sandbox.unreadable import barrier_to
 from repro_gate.spec.model import Spec
@@ -54,7 +54,7 @@ def installed(
     spec: Spec,
     root: Path,
     outer: Mapping[str, str],
-    isolation: Isolation,
+    sandbox: Sandbox,
     *,
     cache_root: Path | None = None,
     tell: Callable[[str], None] = lambda _: None,
@@ -71,9 +71,9 @@ def installed(
         message = "env.install: train.env.PATH would hide the environment that the lock is installed into"
         raise UsageError(message, remedy="take PATH out of train.env, or leave env.install out", reason_id="install/path")
     lock, texts = wanted(spec, root)
-    with held(), _own_folder(environments_root(outer, cache_root, isolation)) as place:
+    with held(), _own_folder(environments_root(outer, cache_root, sandbox)) as place:
         tell(f"installing what {for_terminal(spec.env.lockfile or '', 200)} pins ({len(lock.pins)})")
-        _make(place, spec, lock, texts, outer, isolation)
+        _make(place, spec, lock, texts, outer, sandbox)
         environment = {name: value for name, value in outer.items() if name != "PYTHONHOME"}
         path = os.pathsep.join([str(place / "venv" / "bin"), outer.get("PATH", os.defpath)])
         yield {**environment, "PATH": path, "VIRTUAL_ENV": str(place / "venv")}
@@ -106,21 +106,21 @@ def wanted(spec: Spec, root: Path) -> tuple[Lock, dict[str, str]]:
     return lock, {name: _FIND_LINKS.sub(rf"\1{root / os.path.dirname(name)}/\2", text) for name, text in texts.items()}
 
 
-def environments_root(environment: Mapping[str, str], cache_root: Path | None, isolation: Isolation) -> Path:
+def environments_root(environment: Mapping[str, str], cache_root: Path | None, sandbox: Sandbox) -> Path:
     """The folder that holds uv's cache and the environments in use, made where it is missing.
 
     `cache_root` is what a person named. Else it is the gate's cache below HOME; that is closed to others, so a training with a user of its
     own has its environments in /var/cache. Raises UsageError or Inconclusive where the training's user could not get there.
     """
     home = default_cache_path(environment)
-    root = cache_root or (SYSTEM_CACHE if isolation.own_user else home.parent if home is not None else None)
+    root = cache_root or (SYSTEM_CACHE if sandbox.own_user else home.parent if home is not None else None)
     if root is None:
         raise _unusable("there is no HOME and no XDG_CACHE_HOME to keep it below")
     folder = Path(os.path.abspath(root)) / "environments"
     try:
         if not root.exists():
             root.mkdir(parents=True, mode=0o700)
-            root.chmod(0o755 if isolation.own_user else 0o700)
+            root.chmod(0o755 if sandbox.own_user else 0o700)
         folder.mkdir(exist_ok=True)
         if folder.stat().st_uid == os.geteuid():
             folder.chmod(0o755)
@@ -129,9 +129,9 @@ def environments_root(environment: Mapping[str, str], cache_root: Path | None, i
         raise _unusable(f"{folder} cannot be made: {error.strerror or error}") from None
     if not stat.S_ISDIR(status.st_mode) or status.st_uid not in (os.geteuid(), 0) or status.st_mode & _OTHERS_WRITE:
         raise _unusable(f"{folder} belongs to user {status.st_uid} with mode {stat.S_IMODE(status.st_mode):04o}, so others may write to it")
-    closed = barrier_to(isolation, folder)
+    closed = barrier_to(sandbox, folder)
     if closed is not None:
-        message = f"env.install: the cache folder {root} cannot be entered by the training's user {isolation.uid}: {closed} is closed to it"
+        message = f"env.install: the cache folder {root} cannot be entered by the training's user {sandbox.uid}: {closed} is closed to it"
         remedy = f"name a cache folder that every user may enter, or run `chmod o+x {closed}`"
         raise UsageError(message, remedy=remedy, reason_id="install/cache")
     return folder
@@ -161,7 +161,7 @@ def _own_folder(root: Path) -> Iterator[Path]:
             os.close(lock)
 
 
-def _make(place: Path, spec: Spec, lock: Lock, texts: Mapping[str, str], outer: Mapping[str, str], isolation: Isolation) -> None:
+def _make(place: Path, spec: Spec, lock: Lock, texts: Mapping[str, str], outer: Mapping[str, str], sandbox: Sandbox) -> None:
     """The environment at `place / "venv"`: from wheels, else, where one has to be built and no password could be read, anew with builds."""
     settings, shared = pip_settings(outer), place.parent / "uv"
     secret = holds_credentials(uv_environment(outer, settings, place, shared))
@@ -177,18 +177,18 @@ def _make(place: Path, spec: Spec, lock: Lock, texts: Mapping[str, str], outer: 
     requirements = place / "lock" / lock.files[0]
     _write(place / "names.json", json.dumps(sorted({pin.name for pin in lock.pins})), place)
     python = training_interpreter(spec, {"PATH": os.defpath, **outer})
-    uv, base = _reachable_uv(place, isolation), base_of(python, place / "names.json", outer, isolation)
+    uv, base = _reachable_uv(place, sandbox), base_of(python, place / "names.json", outer, sandbox)
     excluded = [name for name, version in base.installed.items() if version and _pins(lock, name, version, base.python)]
     _write(place / "excluded.txt", "".join(f"{name}\n" for name in sorted(excluded)), place)
-    folder = place if isolation.own_user else Path(os.path.realpath(spec.path.parent)) / os.path.dirname(spec.env.lockfile or "")
+    folder = place if sandbox.own_user else Path(os.path.realpath(spec.path.parent)) / os.path.dirname(spec.env.lockfile or "")
     for builds in (True,) if from_source else (False, True):
-        installer, cache = _user(isolation, _BUILDER if builds else _INSTALLER), place / "cache" if builds else shared
+        installer, cache = _user(sandbox, _BUILDER if builds else _INSTALLER), place / "cache" if builds else shared
         environment = uv_environment(outer, settings, place, cache)
         for item in (place / "venv", place / "home", place / "tmp", cache):
             if item != shared:
                 remove_tree(item)
             item.mkdir(mode=0o755 if item == place / "venv" else 0o700, exist_ok=True)
-            if os.lstat(item).st_uid != (installer.uid if isolation.own_user else os.geteuid()):
+            if os.lstat(item).st_uid != (installer.uid if sandbox.own_user else os.geteuid()):
                 chown_to_training(installer, item)
         run(
             [uv, "venv", "--quiet", "--clear", "--python", base.executable, str(place / "venv")], "`uv venv`", place, environment, installer
@@ -203,11 +203,11 @@ def _make(place: Path, spec: Spec, lock: Lock, texts: Mapping[str, str], outer: 
         except NoWheel:
             if builds or secret:
                 raise
-    if not isolation.own_user:
+    if not sandbox.own_user:
         _make_read_only(place / "venv")
 
 
-def _run_install(command: list[str], what: str, folder: Path, environment: Mapping[str, str], installer: Isolation) -> None:
+def _run_install(command: list[str], what: str, folder: Path, environment: Mapping[str, str], installer: Sandbox) -> None:
     """Install, and where no index answers, from what the cache holds. Raises Inconclusive."""
     try:
         run(command, what, folder, environment, installer)
@@ -219,15 +219,15 @@ def _run_install(command: list[str], what: str, folder: Path, environment: Mappi
         raise
 
 
-def _user(isolation: Isolation, above: int) -> Isolation:
+def _user(sandbox: Sandbox, above: int) -> Sandbox:
     """A user that is neither the gate nor the training, where the two are not one."""
-    return replace(isolation, uid=isolation.uid + above, gid=(isolation.gid or isolation.uid) + above) if isolation.uid else isolation
+    return replace(sandbox, uid=sandbox.uid + above, gid=(sandbox.gid or sandbox.uid) + above) if sandbox.uid else sandbox
 
 
-def _reachable_uv(place: Path, isolation: Isolation) -> str:
+def _reachable_uv(place: Path, sandbox: Sandbox) -> str:
     """uv where the installing user can start it: as it is installed, or a copy."""
     uv = find_uv_bin()
-    if barrier_to(isolation, Path(uv)) is None:
+    if barrier_to(sandbox, Path(uv)) is None:
         return uv
     shutil.copyfile(uv, place / "uv")
     (place / "uv").chmod(0o755)

@@ -12,7 +12,7 @@ from pathlib import Path
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import for_terminal
 from repro_gate.runs.process import supervise
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 
 INSTALL_SECONDS = 1800.0
 _KEPT = frozenset(
@@ -102,10 +102,10 @@ def install_command(uv: str, python: Path, requirements: Path, excluded: Path, s
     ]
 
 
-def run(command: Sequence[str], what: str, cwd: Path, environment: Mapping[str, str], isolation: Isolation) -> None:
+def run(command: Sequence[str], what: str, cwd: Path, environment: Mapping[str, str], sandbox: Sandbox) -> None:
     """Run one command of the install to its end. Raises Inconclusive with what it said where it fails; `what` names it."""
     try:
-        ended = supervise(list(command), cwd=cwd, env=environment, timeout=INSTALL_SECONDS, tick=lambda _: None, isolation=isolation)
+        ended = supervise(list(command), cwd=cwd, env=environment, timeout=INSTALL_SECONDS, tick=lambda _: None, sandbox=sandbox)
     except OSError as error:
         raise _failed(f"{what} cannot be started: {error.strerror or error}", "see that every user may start it") from None
     if ended.timed_out:

@@ -222,7 +222,7 @@ def _setting(report: Report, form: Form) -> dict[str, object]:
         "command": subject.command,
         "commit": subject.commit or "not in git",
         **({"uncommitted changes": escape.listed(subject.uncommitted, 10)} if subject.uncommitted else {}),
-        "isolation": subject.isolation,
+        "sandbox": subject.sandbox,
     }
     facts |= {name: value for name, value in sorted(subject.versions.items()) if name not in facts}
     rows = form.rows + 15 if form.setting else 0

@@ -78,7 +78,7 @@ class Subject:
     uncommitted: Annotated[Names, about("Paths with uncommitted changes that were part of the run.")] = ()
     seeds: Annotated[tuple[int, ...], about("The seeds.", max_length=1_000)] = ()
     versions: Annotated[Mapping[str, str], about("Versions and devices, as the training reported them.")] = field(default_factory=dict)
-    isolation: Annotated[str, about("How far the training was kept from the gate: `same-user`, …")] = "same-user"
+    sandbox: Annotated[str, about("How far the training was kept from the gate: `same-user`, …")] = "same-user"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from repro_gate.compare.written import LOGS, MAX_TEXT, TEXTS, Written, ignored
 from repro_gate.sandbox.as_user import as_training_user, open_written
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 
 MAX_FILES = 10_000
 MAX_BYTES = 10 * 2**30
@@ -28,13 +28,13 @@ _MAX_DIRECTORY = 8 * 2**20  # bytes of a zip file's directory
 _CHUNK = 4 * 2**20
 
 
-def changed_files(workspace: Path, snapshot: Path, isolation: Isolation, declared: Collection[str]) -> tuple[dict[str, Written], str]:
+def changed_files(workspace: Path, snapshot: Path, sandbox: Sandbox, declared: Collection[str]) -> tuple[dict[str, Written], str]:
     """What a run made or changed below `workspace`, by path, without `declared`; and why not all of it, where that is so.
 
     A file that has the size and the time of its original in `snapshot` was not changed. To be called when nothing of the run is left.
     """
     until = time.monotonic() + MAX_SECONDS
-    with as_training_user(isolation):
+    with as_training_user(sandbox):
         listed, whole = _listed(os.fspath(workspace), until)
     found: dict[str, Written] = {}
     size, texts = 0, MAX_TEXTS
@@ -46,7 +46,7 @@ def changed_files(workspace: Path, snapshot: Path, isolation: Isolation, declare
             whole = False
             break
         with suppress(OSError):  # not readable with the training's rights, or not its own: nothing is said about it
-            item = _read(workspace / name, isolation, state.st_size, min(texts, MAX_TEXT), until)
+            item = _read(workspace / name, sandbox, state.st_size, min(texts, MAX_TEXT), until)
             if time.monotonic() < until:  # else its end may be missing
                 texts -= len(item.text or b"")
                 found[name] = item
@@ -83,11 +83,11 @@ def _unchanged(original: Path, state: os.stat_result) -> bool:
     return False
 
 
-def _read(path: Path, isolation: Isolation, size: int, most: int, until: float) -> Written:
+def _read(path: Path, sandbox: Sandbox, size: int, most: int, until: float) -> Written:
     """One file's digest, of its beginning only where the time is over. Raises OSError."""
     digest, text = hashlib.sha256(), b""
     keep = most > 0 and path.suffix.lower() in (TEXTS if size <= most else LOGS)
-    with os.fdopen(open_written(path, isolation), "rb", buffering=0) as file:
+    with os.fdopen(open_written(path, sandbox), "rb", buffering=0) as file:
         while (chunk := file.read(_CHUNK)) and time.monotonic() < until:
             digest.update(chunk)
             text = (text + chunk)[-most:] if keep else b""

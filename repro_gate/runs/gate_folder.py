@@ -23,7 +23,7 @@ from repro_gate.runs import arms
 from repro_gate.runs.environment import INJECT, training_environment
 from repro_gate.runs.launch import Original
 from repro_gate.sandbox.confinement import PACKAGE, confined
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.ownership import chown_to_training, let_group_pass
 from repro_gate.sandbox.secret_names import taken_out
 from repro_gate.sandbox.self_test import Exposure, prove
@@ -44,7 +44,7 @@ class GateFolder:
     path: Path
     snapshot: Snapshot
     outer: Mapping[str, str]  # the environment that the gate was started in
-    isolation: Isolation  # who the training runs as
+    sandbox: Sandbox  # who the training runs as
     original: Original  # what the snapshot was taken of
     began: float | None = None  # when all was ready for the first run, in seconds since 1970
 
@@ -54,7 +54,7 @@ def open_gate_folder(
     spec: Spec,
     checkout: Checkout,
     outer: Mapping[str, str],
-    isolation: Isolation,
+    sandbox: Sandbox,
     within_reach: Sequence[Path] = (),
     tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[GateFolder]:
@@ -67,17 +67,17 @@ def open_gate_folder(
     """
     folder = spec.path.parent
     data = resolve_data(spec.data, folder)
-    with fixed_folder(isolation) as path, confined(isolation, outer, checkout.root, data, [path, *within_reach], tell=tell):
+    with fixed_folder(sandbox) as path, confined(sandbox, outer, checkout.root, data, [path, *within_reach], tell=tell):
         with obeyed():
             snapshot = take_snapshot(checkout, path / "snapshot", [data_path(item, folder) for item in spec.data])
-        if isolation.own_user:
+        if sandbox.own_user:
             snapshot.root.chmod(0o700)  # it has the mode of the checkout, which is closed to the training or lies in a folder that is
         for name in ("traces", "artifacts"):
             (path / name).mkdir(mode=0o700)
-        let_group_pass(isolation, path / "traces")
-        if isolation.own_user:
-            _self_test(isolation, spec, path, checkout.root, outer, data)
-        yield GateFolder(path=path, snapshot=snapshot, outer=outer, isolation=isolation, original=original_of(spec, checkout))
+        let_group_pass(sandbox, path / "traces")
+        if sandbox.own_user:
+            _self_test(sandbox, spec, path, checkout.root, outer, data)
+        yield GateFolder(path=path, snapshot=snapshot, outer=outer, sandbox=sandbox, original=original_of(spec, checkout))
 
 
 def original_of(spec: Spec, checkout: Checkout) -> Original:
@@ -105,14 +105,14 @@ def _project_names(folder: Path, root: Path) -> Iterator[str]:
                 yield table["name"]
 
 
-def _self_test(isolation: Isolation, spec: Spec, path: Path, checkout: Path, outer: Mapping[str, str], data: tuple[Path, ...]) -> None:
+def _self_test(sandbox: Sandbox, spec: Spec, path: Path, checkout: Path, outer: Mapping[str, str], data: tuple[Path, ...]) -> None:
     """Try every known escape in a deterministic run's environment, without `train.env`, which is untrusted: it could make the program lie.
 
     `path` is the gate run's folder, its snapshot taken. Raises Inconclusive naming what is not as it must be.
     """
     scratch = path / "trial"
     scratch.mkdir(mode=0o700)
-    chown_to_training(isolation, scratch)
+    chown_to_training(sandbox, scratch)
     arm = arms.deterministic(spec.random_state.seeds[0], frozenset(), spec.train.steps)
     environment = training_environment(outer, arm, {}, scratch, spec.hardware.device)
     unreadable = [*private_folders(outer, checkout), *runner_files(outer), checkout / ".git", checkout / ".git" / "config"]
@@ -126,7 +126,7 @@ def _self_test(isolation: Isolation, spec: Spec, path: Path, checkout: Path, out
         data=data,
         start=_pythons(spec, outer),
     )
-    prove(isolation, exposure, environment, scratch)
+    prove(sandbox, exposure, environment, scratch)
     remove_tree(scratch)
 
 

@@ -22,7 +22,7 @@ from repro_gate.files import scratch_folder
 from repro_gate.runs import arms
 from repro_gate.runs.environment import INJECT, training_environment
 from repro_gate.runs.process import supervise
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.ownership import chown_to_training, let_group_pass
 from repro_gate.spec.model import Spec
 from repro_gate.trace.format import CONFIG_VARIABLE
@@ -31,20 +31,20 @@ ASK = Path(__file__).resolve().parent.parent / "probe"
 ASK_SECONDS = 300.0  # importing torch from a cold network disk takes minutes
 _Text = Annotated[str, Meta(max_length=4_096)]
 _FACTS = msgspec.json.Decoder(Annotated[dict[_Text, _Text | int], Meta(max_length=200)])
-_SAME_USER = Isolation()
+_SAME_USER = Sandbox()
 _PYTHON = re.compile(r"python[\d.]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _REMEDY = "activate the environment that you train in, so that its `python` is first on PATH and has torch"
 
 
-def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], isolation: Isolation = _SAME_USER) -> dict[str, str]:
+def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], sandbox: Sandbox = _SAME_USER) -> dict[str, str]:
     """Facts as in a trace, by name: `python`, `torch`, `device`, `threads` … Asked in the environment of a deterministic run.
 
     Raises Inconclusive where there is no interpreter, or it has no torch, or it gives no answer.
     """
     try:
         with scratch_folder() as folder:
-            environment = prepared(spec, outer_environment, isolation, folder)
+            environment = prepared(spec, outer_environment, sandbox, folder)
             python = training_interpreter(spec, environment)
             ended = supervise(
                 [python, str(ASK), "facts"],
@@ -52,7 +52,7 @@ def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], isolatio
                 env=environment,
                 timeout=ASK_SECONDS,
                 tick=lambda _: None,
-                isolation=isolation,
+                sandbox=sandbox,
             )
     except OSError as error:
         raise _unanswered(f"the training's interpreter cannot be started: {error.strerror or error}") from None
@@ -67,13 +67,13 @@ def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], isolatio
     return facts
 
 
-def prepared(spec: Spec, outer: Mapping[str, str], isolation: Isolation, folder: Path) -> dict[str, str]:
+def prepared(spec: Spec, outer: Mapping[str, str], sandbox: Sandbox, folder: Path) -> dict[str, str]:
     """Folders for a process of the training's in `folder`, and its environment: a deterministic run's, but for the probe, which has nothing
     to record here."""
     for name in ("home", "tmp", "empty"):
         (folder / name).mkdir()
-    let_group_pass(isolation, folder)
-    chown_to_training(isolation, *(folder / name for name in ("home", "tmp", "empty")))
+    let_group_pass(sandbox, folder)
+    chown_to_training(sandbox, *(folder / name for name in ("home", "tmp", "empty")))
     arm = arms.deterministic(spec.random_state.seeds[0], arms.allowed(spec), spec.train.steps)
     environment = training_environment(outer, arm, spec.train.env, folder, spec.hardware.device)
     environment.pop(CONFIG_VARIABLE)

@@ -23,7 +23,7 @@ from repro_gate.runs.watching import Tick, Watcher, failure_in
 from repro_gate.runs.workspaces import cache_variables
 from repro_gate.sandbox.as_user import as_training_user
 from repro_gate.sandbox.cleanup import Left, sweep
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.ownership import chown_to_training, seal
 from repro_gate.spec.model import Spec
 from repro_gate.trace import format as fmt
@@ -101,7 +101,7 @@ class Site:
     traces: Path
     outer: Mapping[str, str]  # the environment that the gate itself was started in
     data: tuple[Path, ...] = ()
-    isolation: Isolation = field(default_factory=Isolation)
+    sandbox: Sandbox = field(default_factory=Sandbox)
     original: Original | None = None
     began: float | None = None  # when the first run of the gate run may have begun, in seconds since 1970
 
@@ -110,33 +110,33 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     """Do one run. `tick(traces so far)` is called a few times a second; a text it returns ends the run."""
     folder = site.traces / plan.name
     folder.mkdir(parents=True)
-    sweep(site.isolation, site.data)  # of what came before the first run: `env.install` starts untrusted code as well
+    sweep(site.sandbox, site.data)  # of what came before the first run: `env.install` starts untrusted code as well
     # Before the moment from which a changed inode is the run's.
-    chown_to_training(site.isolation, site.workspace, site.run_folder / "home", site.run_folder / "tmp")
+    chown_to_training(site.sandbox, site.workspace, site.run_folder / "home", site.run_folder / "tmp")
     nonce = secrets.token_hex(16)
     _configure(spec, plan, site, folder, nonce)
     write_shims(site.run_folder, spec.train.env.get("PATH", site.outer.get("PATH", os.defpath)))
     if not _may_enter(site):
         return _not_entered(spec, plan)
-    chown_to_training(site.isolation, folder)
-    watcher = Watcher(folder, nonce, tick, site.isolation)
-    with as_training_user(site.isolation):
+    chown_to_training(site.sandbox, folder)
+    watcher = Watcher(folder, nonce, tick, site.sandbox)
+    with as_training_user(site.sandbox):
         text = _command(spec, plan, site)
     if _SIMPLE.fullmatch(text.strip()):
         text = f"exec {text.strip()}"  # no shell between gate and training: signals and the kernel's notice of the gate's death reach it
     command = ["/bin/sh", "-c", text]
     cache = cache_variables(site.run_folder / "tmp") if spec.train.compile_cache else {}
     environment = training_environment(site.outer, plan.arm, {**cache, **spec.train.env}, site.run_folder, spec.hardware.device)
-    if site.isolation.own_user:
+    if site.sandbox.own_user:
         environment |= {name: spec.train.env.get(name, _ACCOUNT) for name in ("USER", "LOGNAME")}
-    ended = supervise(command, cwd=site.cwd, env=environment, timeout=spec.train.timeout, tick=watcher.look, isolation=site.isolation)
+    ended = supervise(command, cwd=site.cwd, env=environment, timeout=spec.train.timeout, tick=watcher.look, sandbox=site.sandbox)
     watcher.look([])  # what came after the last tick
     traces, problem = _traces(folder, nonce, watcher)
     leave_out_idle(spec, traces)
     ending = ending_of(spec, traces, problem, ended, watcher)
     with held():
-        seal(site.isolation, folder, KEPT)
-        left = sweep(site.isolation, site.data)
+        seal(site.sandbox, folder, KEPT)
+        left = sweep(site.sandbox, site.data)
     return Run(
         plan=plan,
         outcome=ending.outcome,
@@ -152,7 +152,7 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
 
 def _traces(folder: Path, nonce: str, watcher: Watcher) -> tuple[list[Trace], str | None]:
     """The traces of a run that has ended, and what is wrong with them."""
-    problem = failure_in(folder, watcher.isolation) or watcher.trace_problem
+    problem = failure_in(folder, watcher.sandbox) or watcher.trace_problem
     try:
         traces = read_folder(folder, nonce, watcher.followers, watcher.opener)
     except TraceError as error:
@@ -166,7 +166,7 @@ def _may_enter(site: Site) -> bool:
     put into its folder while it is still root."""
     if not site.cwd.is_dir():
         return False
-    return not site.isolation.own_user or Path(os.path.realpath(site.cwd)).is_relative_to(os.path.realpath(site.workspace))
+    return not site.sandbox.own_user or Path(os.path.realpath(site.cwd)).is_relative_to(os.path.realpath(site.workspace))
 
 
 def _not_entered(spec: Spec, plan: Plan) -> Run:

@@ -25,7 +25,7 @@ from pathlib import Path
 import psutil
 
 from repro_gate.errors import held, is_waiting, obeyed
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.reexec import hide_memory
 from repro_gate.sandbox.start import command as started_as
 from repro_gate.sandbox.start import end_all
@@ -35,7 +35,7 @@ SCAN_EVERY = 3  # ticks between two walks through the process tree
 GRACE = 3.0  # seconds that a finished run's helpers (resource trackers, loader workers) have to leave by themselves
 TAIL_LINES, TAIL_BYTES = 200, 64 * 1024
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
-_SAME_USER = Isolation()
+_SAME_USER = Sandbox()
 _CHILD_KILLED = re.compile(  # as shells, torchrun, subprocess and the DataLoader tell that a process of theirs was killed
     r"\bexit ?(?:code|status)\s{0,4}[:=]?\s{0,4}(?:137|-9)\b|\bsignal[ :]{1,2}9\b|\bSIGKILL\b|\bkilled\b", re.IGNORECASE
 )
@@ -64,16 +64,16 @@ def supervise(
     env: Mapping[str, str],
     timeout: float,
     tick: Callable[[list[psutil.Process]], str | None],
-    isolation: Isolation = _SAME_USER,
+    sandbox: Sandbox = _SAME_USER,
 ) -> Ended:
     """Run `command` to its end. `tick(descendants)` is called a few times a second; a text it returns ends the run with that reason.
 
-    `isolation` says as whom it runs; with a user of its own, no process of that user is left when this returns. On any exception,
+    `sandbox` says as whom it runs; with a user of its own, no process of that user is left when this returns. On any exception,
     KeyboardInterrupt included, the whole tree is killed before the exception goes on; a signal that comes meanwhile waits for that.
     """
     _adopt_orphans()
     hide_memory()
-    command, env = started_as(isolation, command, env)
+    command, env = started_as(sandbox, command, env)
     before = {child.pid for child in psutil.Process().children()}
     kills, began = _kills(), time.monotonic()
     seen: dict[int, psutil.Process] = {}
@@ -89,7 +89,7 @@ def supervise(
         finally:
             seconds = time.monotonic() - began
             left = _end_tree(process, seen, before, at_once=bool(stopped or timed_out or process.poll() is None))
-            end_all(isolation)
+            end_all(sandbox)
             tail = () if output is None else output.lines()  # closes the pipe, so on an exception too
     code, (group_kills, machine_kills) = process.returncode, (_since(old, new) for old, new in zip(kills, _kills(), strict=True))
     number = -code if code < 0 else code - 128 if 128 < code < 160 else None  # a shell reports its child's signal as 128 + N

@@ -26,7 +26,7 @@ from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.interpreter import prepared, training_interpreter
 from repro_gate.runs.process import supervise
 from repro_gate.sandbox.as_user import open_written
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.ownership import chown_to_training
 from repro_gate.spec.model import Spec
 
@@ -41,7 +41,7 @@ class Interpreter:
 
     python: str
     environment: Mapping[str, str]
-    isolation: Isolation
+    sandbox: Sandbox
     folder: Path
 
 
@@ -67,8 +67,8 @@ class ArtifactReader:
         return [self._known[item.path] for item in items]
 
     def _read(self, items: Sequence[Collected]) -> list[Artifact]:
-        isolation, folder = self.folder.isolation, make_folder(self.folder.path / "reading")
-        environment = prepared(self.spec, self.folder.outer, isolation, folder)
+        sandbox, folder = self.folder.sandbox, make_folder(self.folder.path / "reading")
+        environment = prepared(self.spec, self.folder.outer, sandbox, folder)
         try:
             python = training_interpreter(self.spec, environment)
         except Inconclusive:  # the training needs none: its files are compared by their bytes
@@ -79,8 +79,8 @@ class ArtifactReader:
             item if item.note else replace(item, path=item.path.rename(files / f"{number:04d}{item.path.suffix}"))
             for number, item in enumerate(items)
         ]
-        chown_to_training(isolation, files)
-        found, _ = read(moved, Interpreter(python, environment, isolation, folder), self._seconds)
+        chown_to_training(sandbox, files)
+        found, _ = read(moved, Interpreter(python, environment, sandbox, folder), self._seconds)
         remove_tree(folder)
         return found
 
@@ -207,9 +207,9 @@ def _start(items: Sequence[Collected], waiting: list[int], python: Interpreter, 
             env=python.environment,
             timeout=seconds,
             tick=lambda _: None,
-            isolation=python.isolation,
+            sandbox=python.sandbox,
         )
-        with os.fdopen(open_written(answer, python.isolation), "rb") as file:
+        with os.fdopen(open_written(answer, python.sandbox), "rb") as file:
             said = file.read(MAX_ANSWER + 1)
     except OSError as error:
         return f"the training's Python ({python.python}) does not read it: {error.strerror or error}"

@@ -191,7 +191,7 @@ class _Series:
             plan = replace(plan, reference=self._named(plan.second_of).traces)
         run = launch(self.spec, plan, site, Progress(self.watch, live).tick)
         first = self.spec.train.compile_cache and not self.runs and os.path.lexists(cache) and not kept.exists()
-        if first and not copy_cache(cache, kept, partial(as_training_user, self.folder.isolation)):
+        if first and not copy_cache(cache, kept, partial(as_training_user, self.folder.sandbox)):
             self.said[f"the compile cache of {plan.name} was not copied: every run compiles again"] = None
         self._note_left(run)
         self._look_for_others()
@@ -207,7 +207,7 @@ class _Series:
         spec, folder, run_folder = self.spec, self.folder, self.folder.path / "run"
         remove_tree(run_folder)  # whole, so that nothing one run leaves beside its workspace reaches the next
         run_folder.mkdir()
-        let_group_pass(folder.isolation, run_folder)
+        let_group_pass(folder.sandbox, run_folder)
         workspace = fresh_workspace(folder.snapshot, run_folder, spec.data, spec.path.parent)
         cwd = Path(os.path.normpath(workspace.directory / spec.train.working_directory))
         if not cwd.is_relative_to(workspace.root):
@@ -220,7 +220,7 @@ class _Series:
             traces=folder.path / "traces",
             outer=folder.outer,
             data=resolve_data(spec.data, spec.path.parent),
-            isolation=folder.isolation,
+            sandbox=folder.sandbox,
             original=folder.original,
             began=folder.began,
         )
@@ -245,7 +245,7 @@ class _Series:
         """Take the artifacts out, and look at the other files that the run wrote."""
         globs, name, declared = self.spec.capture.artifacts, run.plan.name, set[str]()
         if globs and site.cwd.is_dir():
-            as_owner = partial(as_training_user, self.folder.isolation)
+            as_owner = partial(as_training_user, self.folder.sandbox)
             found, unmatched = collect(site.cwd, globs, self.folder.path / "artifacts" / name, as_owner)
             names = [path for item in found for path in (item.name, *(os.path.join(item.name, file) for file, _, _ in item.files))]
             declared = {os.path.normpath(os.path.join(os.path.relpath(site.cwd, site.workspace), path)) for path in names}
@@ -254,7 +254,7 @@ class _Series:
                 stopped = f" (the training was stopped after {self.spec.train.steps} steps)" if run.outcome == "stopped" else ""
                 self.artifact_notes = tuple(f"no file matches capture.artifacts {pattern!r} after a run{stopped}" for pattern in unmatched)
         if run.good:
-            files, cut = changed_files(site.workspace, self.folder.snapshot.root, self.folder.isolation, declared)
+            files, cut = changed_files(site.workspace, self.folder.snapshot.root, self.folder.sandbox, declared)
             self.left[name] = Left(files, cut, run.ended.tail)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from repro_gate.sandbox.as_user import as_training_user, open_written
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Trace, TraceError
 from repro_gate.trace.reader import TraceFollower, trace_files
@@ -30,9 +30,9 @@ Tick = Callable[[Sequence[Trace]], str | None]
 class Watcher:
     """Follows a run from outside: its traces as they grow, and processes that have torch loaded and write none."""
 
-    def __init__(self, folder: Path, nonce: str, tick: Tick, isolation: Isolation) -> None:
-        self.folder, self.nonce, self.tick, self.isolation = folder, nonce, tick, isolation
-        self.opener = partial(open_written, isolation=isolation)
+    def __init__(self, folder: Path, nonce: str, tick: Tick, sandbox: Sandbox) -> None:
+        self.folder, self.nonce, self.tick, self.sandbox = folder, nonce, tick, sandbox
+        self.opener = partial(open_written, sandbox=sandbox)
         self.followers: dict[str, TraceFollower] = {}
         self.suspects: dict[tuple[int, float], int] = {}
         self.untraced: dict[int, str] = {}
@@ -49,7 +49,7 @@ class Watcher:
         except TraceError as error:
             self.trace_problem = str(error)
             return "trace"
-        if failure_in(self.folder, self.isolation):
+        if failure_in(self.folder, self.sandbox):
             return "trace"
         self._suspect(alive)
         traces = [follower.trace for follower in self.followers.values()]
@@ -67,7 +67,7 @@ class Watcher:
                 continue
             with (
                 contextlib.suppress(psutil.Error, OSError),
-                as_training_user(self.isolation),
+                as_training_user(self.sandbox),
             ):  # root without CAP_SYS_PTRACE sees less than its user
                 if _has_torch(process.pid):
                     key = (process.pid, process.create_time())
@@ -87,10 +87,10 @@ def _has_torch(pid: int) -> bool:
     return False
 
 
-def failure_in(folder: Path, isolation: Isolation) -> str | None:
+def failure_in(folder: Path, sandbox: Sandbox) -> str | None:
     """What a probe that could not write its trace has left behind."""
     with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
-        with os.fdopen(open_written(folder / fmt.FAILURE_FILE, isolation), "rb") as file:
+        with os.fdopen(open_written(folder / fmt.FAILURE_FILE, sandbox), "rb") as file:
             text = file.read(fmt.FAILURE_BYTES).strip()
         if text:
             return "cannot be written: " + str(json.loads(text).get("error", ""))[:1000]

@@ -17,46 +17,46 @@ from pathlib import Path
 
 from repro_gate.errors import Inconclusive, held
 from repro_gate.files import NotRegular
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 
 _NOBODY = ctypes.c_uint(0xFFFFFFFF)  # an invalid user: nothing is changed, and the one in force is given
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 @contextlib.contextmanager
-def as_training_user(isolation: Isolation) -> Iterator[None]:
+def as_training_user(sandbox: Sandbox) -> Iterator[None]:
     """This thread sees files as the training's user does; nothing changes where that is the gate's own.
 
     Nothing is to be started inside: a process or a thread would inherit it. Signals wait inside. Raises Inconclusive where the kernel does
     not grant it.
     """
-    if not isolation.own_user:
+    if not sandbox.own_user:
         yield
         return
     libc = _libc()
     before_uid, before_gid = libc.setfsuid(_NOBODY), libc.setfsgid(_NOBODY)
     with held():
         try:
-            _set(libc.setfsgid, isolation.gid)
-            _set(libc.setfsuid, isolation.uid)
+            _set(libc.setfsgid, sandbox.gid)
+            _set(libc.setfsuid, sandbox.uid)
             yield
         finally:
             _set(libc.setfsuid, before_uid)
             _set(libc.setfsgid, before_gid)
 
 
-def open_written(path: Path, isolation: Isolation) -> int:
+def open_written(path: Path, sandbox: Sandbox) -> int:
     """A descriptor for reading a file that the training was to write: a regular file, no link, and with a user of its own: that user's, and
     under no other name (a hard link to somebody's file). Raises NotRegular, else OSError.
     """
-    with as_training_user(isolation):
+    with as_training_user(sandbox):
         handle = os.open(path, _FLAGS)
     state = os.fstat(handle)
     if not stat.S_ISREG(state.st_mode):
         problem = "is not a regular file"
-    elif isolation.own_user and state.st_uid != isolation.uid:
+    elif sandbox.own_user and state.st_uid != sandbox.uid:
         problem = "is not the training's own file"
-    elif isolation.own_user and state.st_nlink != 1:
+    elif sandbox.own_user and state.st_nlink != 1:
         problem = "has more than one name"
     else:
         return handle
@@ -71,13 +71,13 @@ def _set(change: ctypes._NamedFuncPointer, wanted: int | None) -> None:
         raise Inconclusive(
             f"the gate cannot look at files as user {wanted}: setfsuid was not granted",
             remedy="give the container CAP_SETUID and CAP_SETGID",
-            reason_id="isolation/own-user",
+            reason_id="sandbox/own-user",
         )
 
 
 def _libc() -> ctypes.CDLL:
     if sys.platform != "linux":
-        raise Inconclusive("a user of its own for the training needs Linux", reason_id="isolation/own-user")
+        raise Inconclusive("a user of its own for the training needs Linux", reason_id="sandbox/own-user")
     libc = ctypes.CDLL(None)
     libc.setfsuid.restype = libc.setfsgid.restype = ctypes.c_int
     return libc

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from repro_gate.errors import Inconclusive
 from repro_gate.files import remove_tree
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 
 OPEN_TO_ALL = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")  # noqa: S108  looked through, not written to
 MOST = 100_000  # entries of others that are looked at in one search
@@ -64,18 +64,18 @@ class Left:
     unsearched: tuple[str, ...] = ()
 
 
-def sweep(isolation: Isolation, keep: Iterable[Path] = ()) -> Left:
+def sweep(sandbox: Sandbox, keep: Iterable[Path] = ()) -> Left:
     """Remove what belongs to the training's user and lies where everybody may write, but for `keep` (declared data).
 
     Where gate and training are one user nothing is done: what is whose cannot be told. Raises Inconclusive for what cannot be removed.
     """
-    if not isolation.own_user or not isolation.uid:
+    if not sandbox.own_user or not sandbox.uid:
         return Left()
-    _forget_keys(isolation)
+    _forget_keys(sandbox)
     kept = {Path(os.path.realpath(path)) for path in keep}
     kept |= {above for path in kept for above in path.parents}
-    removed, unsearched = _files(isolation.uid, kept)
-    return Left((*removed, *_objects(isolation)), tuple(unsearched))
+    removed, unsearched = _files(sandbox.uid, kept)
+    return Left((*removed, *_objects(sandbox)), tuple(unsearched))
 
 
 def _files(uid: int, kept: set[Path]) -> tuple[list[str], list[str]]:
@@ -121,23 +121,23 @@ def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
             yield folder / name, os.lstat(folder / name)
 
 
-def _objects(isolation: Isolation) -> tuple[str, ...]:
+def _objects(sandbox: Sandbox) -> tuple[str, ...]:
     """Remove the System V shared memory, queues and semaphores of that user. Raises Inconclusive where one stays."""
-    found = _listed(isolation)
+    found = _listed(sandbox)
     if not found:
         return ()
-    _as_that_user(isolation, _REMOVE, *found)
-    left = _listed(isolation)
+    _as_that_user(sandbox, _REMOVE, *found)
+    left = _listed(sandbox)
     if left:
         raise Inconclusive(
             f"what a run left behind cannot be removed: {', '.join(left[:5]).replace(':', ' ')}",
             remedy="remove it by hand (`ipcs`, `ipcrm`) and run again",
-            reason_id="isolation/left-behind",
+            reason_id="sandbox/left-behind",
         )
     return tuple(item.replace(":", " ") for item in found)
 
 
-def _forget_keys(isolation: Isolation) -> None:
+def _forget_keys(sandbox: Sandbox) -> None:
     """Clear the keyrings of that user. What is started from here on has a new session keyring, or it would share one with the run before.
 
     Where the kernel or the container has no keyrings, the training has none either.
@@ -148,18 +148,18 @@ def _forget_keys(isolation: Isolation) -> None:
     call = ctypes.CDLL(None).syscall
     call.restype, call.argtypes = ctypes.c_long, [ctypes.c_long, ctypes.c_long, ctypes.c_char_p]
     if call(keyctl, _JOIN_SESSION_KEYRING, None) != -1:
-        _as_that_user(isolation, _FORGET, str(keyctl))
+        _as_that_user(sandbox, _FORGET, str(keyctl))
 
 
-def _as_that_user(isolation: Isolation, program: str, *arguments: str) -> None:
-    command = [sys.executable, "-I", "-S", "-c", _AS_USER + program, str(isolation.uid), str(isolation.gid), *arguments]
+def _as_that_user(sandbox: Sandbox, program: str, *arguments: str) -> None:
+    command = [sys.executable, "-I", "-S", "-c", _AS_USER + program, str(sandbox.uid), str(sandbox.gid), *arguments]
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(
             command, env={}, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False, start_new_session=True
         )
 
 
-def _listed(isolation: Isolation) -> list[str]:
+def _listed(sandbox: Sandbox) -> list[str]:
     """`shm:3` and the like: made by that user, or its own by now."""
     listed = []
     for kind, number in _KINDS.items():
@@ -167,6 +167,6 @@ def _listed(isolation: Isolation) -> list[str]:
             head, *lines = (_SYSTEM_V / kind).read_text(encoding="ascii", errors="replace").splitlines()
             for line in lines:
                 fields = dict(zip(head.split(), line.split(), strict=False))
-                if str(isolation.uid) in (fields.get("uid"), fields.get("cuid")):
+                if str(sandbox.uid) in (fields.get("uid"), fields.get("cuid")):
                     listed.append(f"{kind}:{fields[number]}")
     return listed

@@ -17,7 +17,7 @@ from pathlib import Path
 from repro_gate.errors import Inconclusive, held, obeyed
 from repro_gate.files import own_lock
 from repro_gate.sandbox.cleanup import sweep
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.reexec import hide_memory
 from repro_gate.sandbox.start import end_all
 from repro_gate.sandbox.unreadable import private_folders, unreadable
@@ -31,7 +31,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 @contextlib.contextmanager
 def confined(
-    isolation: Isolation,
+    sandbox: Sandbox,
     environment: Mapping[str, str],
     checkout: Path,
     data: Iterable[Path] = (),
@@ -46,21 +46,21 @@ def confined(
     environments. Signals wait inside. `tell` is given a line before another gate that trains as this user is waited for. Raises
     Inconclusive.
     """
-    if not isolation.own_user:
+    if not sandbox.own_user:
         yield
         return
     roots, data = private_folders(environment, checkout), tuple(data)
     keep = [*within_reach, PACKAGE, *interpreters(environment)]
     keep += [path for path in data if _may_stay_open(path, checkout, roots)]
-    with held(), _alone(isolation, tell), _process_state(), unreadable(isolation, roots, _apart(keep, roots)):
+    with held(), _alone(sandbox, tell), _process_state(), unreadable(sandbox, roots, _apart(keep, roots)):
         hide_memory()
-        end_all(isolation)  # what a gate that was killed has left running, and left behind
-        sweep(isolation, data)
+        end_all(sandbox)  # what a gate that was killed has left running, and left behind
+        sweep(sandbox, data)
         try:
             yield
         finally:
-            end_all(isolation)
-            sweep(isolation, data)
+            end_all(sandbox)
+            sweep(sandbox, data)
 
 
 def interpreters(environment: Mapping[str, str]) -> tuple[Path, ...]:
@@ -104,21 +104,21 @@ def _process_state() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _alone(isolation: Isolation, tell: Callable[[str], None]) -> Iterator[None]:
+def _alone(sandbox: Sandbox, tell: Callable[[str], None]) -> Iterator[None]:
     """Two gates that share a training's user would end each other's runs: the second waits.
 
     Raises Inconclusive where the first does not end, or where nothing can be locked.
     """
     deadline, told = time.monotonic() + WAIT_SECONDS, False
-    while (lock := _lock(isolation)) is None:
+    while (lock := _lock(sandbox)) is None:
         if time.monotonic() > deadline:
             raise Inconclusive(
-                f"another gate on this machine trains as user {isolation.uid}, for more than {WAIT_SECONDS / 60:g} minutes",
+                f"another gate on this machine trains as user {sandbox.uid}, for more than {WAIT_SECONDS / 60:g} minutes",
                 remedy="run one after the other, or each in its own container",
-                reason_id="isolation/not-alone",
+                reason_id="sandbox/not-alone",
             )
         if not told:
-            tell(f"waiting for another gate on this machine, which trains as user {isolation.uid} too")
+            tell(f"waiting for another gate on this machine, which trains as user {sandbox.uid} too")
             told = True
         with obeyed():
             time.sleep(_LOOK_EVERY)
@@ -128,16 +128,16 @@ def _alone(isolation: Isolation, tell: Callable[[str], None]) -> Iterator[None]:
         os.close(lock)
 
 
-def _lock(isolation: Isolation) -> int | None:
+def _lock(sandbox: Sandbox) -> int | None:
     """In /run, which is root's own, else in the temporary folder; None where another gate holds it."""
     problem = ""
     for folder in dict.fromkeys((_LOCKS, Path(tempfile.gettempdir()))):
         try:
-            return own_lock(folder / f"repro-gate-{isolation.uid}.lock")
+            return own_lock(folder / f"repro-gate-{sandbox.uid}.lock")
         except OSError as error:
             problem = f"{folder}: {error.strerror}"
     raise Inconclusive(
-        f"whether another gate trains as user {isolation.uid} cannot be known: {problem}",
+        f"whether another gate trains as user {sandbox.uid} cannot be known: {problem}",
         remedy="let the gate write to /run, or set TMPDIR to a folder that it may write to",
-        reason_id="isolation/not-alone",
+        reason_id="sandbox/not-alone",
     )

@@ -1,4 +1,4 @@
-"""The identity that a training has, as data. Made by `isolation.choose`, handed to whatever starts a process of the training's."""
+"""The sandbox that a training has, as data: the user that it runs as. `selection` makes it; whatever starts a process of the training takes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UID = GID = 64180  # in the range that systemd leaves for users without a name (
 
 
 @dataclass(frozen=True)
-class Isolation:
+class Sandbox:
     """Who the training runs as. `level` stands in the report; `notes` say what is weaker than it could be, one sentence each."""
 
     level: str = SAME_USER

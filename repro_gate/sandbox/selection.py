@@ -13,7 +13,7 @@ from pathlib import Path
 
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.escape import listed
-from repro_gate.sandbox.identity import GID, OWN_USER, SAME_USER, UID, Isolation
+from repro_gate.sandbox.identity import GID, OWN_USER, SAME_USER, UID, Sandbox
 from repro_gate.sandbox.reexec import TAKEN_OUT
 from repro_gate.sandbox.start import setpriv
 
@@ -26,7 +26,7 @@ SAME_USER_REMEDY = (
 _NEEDED = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "KILL": 5, "SETGID": 6, "SETUID": 7, "SETPCAP": 8}
 
 
-def choose(environment: Mapping[str, str], want: str = "") -> Isolation:
+def choose(environment: Mapping[str, str], want: str = "") -> Sandbox:
     """`want`, else what `REPRO_GATE_SANDBOX` says, else `same-user`.
 
     Raises UsageError for a word that is neither, Inconclusive where a user of its own was asked for and cannot be had.
@@ -34,18 +34,18 @@ def choose(environment: Mapping[str, str], want: str = "") -> Isolation:
     wanted = want or environment.get(VARIABLE, "") or SAME_USER
     if wanted not in (SAME_USER, OWN_USER):
         raise UsageError(
-            f"{VARIABLE}={wanted[:100]!r} is not an isolation level", remedy=f"`{OWN_USER}` or `{SAME_USER}`", reason_id="isolation/unknown"
+            f"{VARIABLE}={wanted[:100]!r} is not an sandbox level", remedy=f"`{OWN_USER}` or `{SAME_USER}`", reason_id="sandbox/unknown"
         )
     if wanted == SAME_USER:
-        return Isolation(notes=_weaker(environment))
+        return Sandbox(notes=_weaker(environment))
     missing = _missing()
     if missing:
         raise Inconclusive(
             f"the training cannot run as a separate user: {missing}",
             remedy=f"run the container as root with Docker's default capabilities, or accept less: {VARIABLE}={SAME_USER}",
-            reason_id="isolation/own-user",
+            reason_id="sandbox/own-user",
         )
-    return Isolation(OWN_USER, UID, GID)
+    return Sandbox(OWN_USER, UID, GID)
 
 
 def _missing() -> str:

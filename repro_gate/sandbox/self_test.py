@@ -17,7 +17,7 @@ from pathlib import Path
 
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import and_more
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.start import command, end_all
 from repro_gate.sandbox.unreadable import barrier_to
 
@@ -41,52 +41,52 @@ class Exposure:
     start: tuple[Path, ...] = ()  # interpreters of the training's
 
 
-def prove(isolation: Isolation, exposure: Exposure, environment: Mapping[str, str], cwd: Path) -> None:
+def prove(sandbox: Sandbox, exposure: Exposure, environment: Mapping[str, str], cwd: Path) -> None:
     """Try everything, in the environment and folder of a run. Nothing is done where gate and training are one user.
 
     Raises Inconclusive naming each attempt that succeeded, each thing that is out of reach, or why nothing could be tried.
     """
-    if not isolation.own_user:
+    if not sandbox.own_user:
         return
     try:
-        answer = _answer(isolation, exposure, environment, cwd)
+        answer = _answer(sandbox, exposure, environment, cwd)
     finally:
-        end_all(isolation)
+        end_all(sandbox)
     succeeded, missing = answer["succeeded"], answer["missing"]
     if succeeded:
         raise Inconclusive(
             f"sandbox self-test failed: the training user can {'; it can '.join(map(str, succeeded[:10]))}"
             + (f"; {and_more(len(succeeded) - 10)}" if len(succeeded) > 10 else ""),
             remedy="run the image as the workflow's documentation shows, without more capabilities or mounts; nothing was trained",
-            reason_id="isolation/breached",
+            reason_id="sandbox/breached",
         )
     if missing:
         path, why = map(str, missing[0])
         more = f" ({and_more(len(missing) - 1)})" if len(missing) > 1 else ""
         remedy = "put it where every user can read it; declared data belongs in the checkout or in a folder that is open to all"
-        barrier = None if Path(path) in exposure.data else _barrier(isolation, Path(path))
+        barrier = None if Path(path) in exposure.data else _barrier(sandbox, Path(path))
         if barrier is not None:
             why += f"; {barrier} is closed to other users (mode {stat.S_IMODE(os.stat(barrier).st_mode):03o}), and the gate opens nothing"
             remedy = f"move it to where every user may go (a virtual environment in /opt, say), or grant it yourself: `chmod o+x {barrier}`"
-        raise Inconclusive(f"the training user cannot use {path}: {why}{more}", remedy=remedy, reason_id="isolation/out-of-reach")
+        raise Inconclusive(f"the training user cannot use {path}: {why}{more}", remedy=remedy, reason_id="sandbox/out-of-reach")
 
 
-def _barrier(isolation: Isolation, path: Path) -> Path | None:
+def _barrier(sandbox: Sandbox, path: Path) -> Path | None:
     """The folder that keeps the training's user from `path`, or from where a link at its end leads."""
     with contextlib.suppress(OSError):
-        return barrier_to(isolation, path.parent) or barrier_to(isolation, Path(os.path.realpath(path)).parent)
+        return barrier_to(sandbox, path.parent) or barrier_to(sandbox, Path(os.path.realpath(path)).parent)
     return None
 
 
-def _answer(isolation: Isolation, exposure: Exposure, environment: Mapping[str, str], cwd: Path) -> dict[str, Sequence[Sequence[str]]]:
+def _answer(sandbox: Sandbox, exposure: Exposure, environment: Mapping[str, str], cwd: Path) -> dict[str, Sequence[Sequence[str]]]:
     """What the program says. Each interpreter is tried until one can be started by that user."""
     paths = {name: [os.fspath(item) for item in items] for name, items in vars(exposure).items()}
-    question = {"uid": isolation.uid, "gid": isolation.gid, "gate": os.getpid(), **paths}
+    question = {"uid": sandbox.uid, "gid": sandbox.gid, "gate": os.getpid(), **paths}
     why = "there is none"
     for python in _INTERPRETERS:
         if not os.path.exists(python):
             continue
-        argv, env = command(isolation, [python, "-I", "-S", os.fspath(ATTEMPTS)], environment)
+        argv, env = command(sandbox, [python, "-I", "-S", os.fspath(ATTEMPTS)], environment)
         try:
             done = subprocess.run(
                 argv,
@@ -109,5 +109,5 @@ def _answer(isolation: Isolation, exposure: Exposure, environment: Mapping[str, 
     raise Inconclusive(
         f"the sandbox self-test could not run: no Python of the system's can be started by its user ({why})",
         remedy="install the gate where every user can read it (/opt, /usr/local), or a system-wide python3",
-        reason_id="isolation/not-tried",
+        reason_id="sandbox/not-tried",
     )

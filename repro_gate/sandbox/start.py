@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 
 _SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"  # never the PATH that the gate was given: an earlier step may have written to it
 _END_WITHIN = 15.0  # seconds; a process inside a device driver's call ends only when that returns
@@ -44,16 +44,16 @@ def setpriv() -> str | None:
     return shutil.which("setpriv", path=_SYSTEM_PATH)
 
 
-def command(isolation: Isolation, argv: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """What to start, and in which environment, so that `argv` runs in `environment` as who `isolation` says. Everything that is the
+def command(sandbox: Sandbox, argv: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """What to start, and in which environment, so that `argv` runs in `environment` as who `sandbox` says. Everything that is the
     training's is started so.
 
     `setpriv` itself is still root, and `environment` is an untrusted: an LD_PRELOAD in it would be root's. So it is put in place (`env -i`)
     only behind the change of user. What is started has the caller's umask and limits. Raises Inconclusive where a tool is missing.
     """
-    if not isolation.own_user:
+    if not sandbox.own_user:
         return list(argv), dict(environment)
-    uid, gid = _ids(isolation)
+    uid, gid = _ids(sandbox)
     entered = [
         _tool("setpriv"),
         f"--reuid={uid}",
@@ -76,19 +76,19 @@ def _tool(name: str) -> str:
         raise Inconclusive(
             f"the training cannot be started as its own user: there is no `{name}` in {_SYSTEM_PATH.replace(':', ', ')}",
             remedy="install util-linux and coreutils",
-            reason_id="isolation/own-user",
+            reason_id="sandbox/own-user",
         )
     return found
 
 
-def end_all(isolation: Isolation) -> None:
+def end_all(sandbox: Sandbox) -> None:
     """Kill every process of the training's user, wherever it hangs in the process tree, and wait until none is left.
 
     Where gate and training are one user nothing is done. Raises Inconclusive where one cannot be ended.
     """
-    if not isolation.own_user:
+    if not sandbox.own_user:
         return
-    uid, gid = _ids(isolation)
+    uid, gid = _ids(sandbox)
     deadline = time.monotonic() + _END_WITHIN
     while True:
         _kill_at_once(uid, gid)
@@ -101,7 +101,7 @@ def end_all(isolation: Isolation) -> None:
             raise Inconclusive(
                 f"processes of the training's user {uid} cannot be ended: {', '.join(map(str, left[:10]))}",
                 remedy="see what they wait for (`ps -o pid,stat,wchan,args`); a hung device driver needs a restart of the machine",
-                reason_id="isolation/not-ended",
+                reason_id="sandbox/not-ended",
             )
         time.sleep(_ROUNDS_APART)
 
@@ -160,8 +160,8 @@ def _status(pid: int) -> dict[str, list[str]]:
     return {key: value.split() for key, _, value in (line.partition(":") for line in text.splitlines())}
 
 
-def _ids(isolation: Isolation) -> tuple[int, int]:
-    uid, gid = isolation.uid, isolation.gid
-    if not uid or not gid:  # neither missing nor root: both would be no isolation at all
-        raise ValueError(f"{isolation} names no user of its own")
+def _ids(sandbox: Sandbox) -> tuple[int, int]:
+    uid, gid = sandbox.uid, sandbox.gid
+    if not uid or not gid:  # neither missing nor root: both would be no sandbox at all
+        raise ValueError(f"{sandbox} names no user of its own")
     return uid, gid

@@ -15,15 +15,15 @@ from pathlib import Path
 
 from repro_gate.errors import Inconclusive, held
 from repro_gate.files import make_folder, own_lock, remove_tree
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.ownership import let_group_pass
 
 SLOTS = 32
-_SAME_USER = Isolation()
+_SAME_USER = Sandbox()
 
 
 @contextlib.contextmanager
-def fixed_folder(isolation: Isolation = _SAME_USER) -> Iterator[Path]:
+def fixed_folder(sandbox: Sandbox = _SAME_USER) -> Iterator[Path]:
     """A folder of mode 0700 that nobody else uses; removed at the end whatever happens. Raises OSError where none can be made.
 
     A training with a user of its own may pass through it to what it is given there, and sees nothing else of it. Signals wait inside.
@@ -37,7 +37,7 @@ def fixed_folder(isolation: Isolation = _SAME_USER) -> Iterator[Path]:
         if folder is None:
             folder = Path(tempfile.mkdtemp(prefix="repro-gate-", dir=base))
         try:
-            let_group_pass(isolation, folder)
+            let_group_pass(sandbox, folder)
             yield folder
         finally:
             remove_tree(folder)

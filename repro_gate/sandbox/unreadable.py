@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive, held
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.start import processes_of
 
 GITHUB = Path("/github")  # where the runner mounts its folders into a container action
@@ -68,35 +68,35 @@ def private_folders(environment: Mapping[str, str], checkout: Path) -> tuple[Pat
 
 
 @contextlib.contextmanager
-def unreadable(isolation: Isolation, roots: Iterable[Path], keep_open: Iterable[Path] = ()) -> Iterator[None]:
+def unreadable(sandbox: Sandbox, roots: Iterable[Path], keep_open: Iterable[Path] = ()) -> Iterator[None]:
     """Restrict `roots` to their owners; restore every mode at the end, whatever happens, unless the user still has processes.
 
     `keep_open` stays reachable where it lies inside a root, and is itself left as it is, but for `.git` folders in it. Where gate and
     training are one user nothing is done. Signals wait inside. Raises Inconclusive naming what cannot be restricted, and at the end what
     cannot be restored.
     """
-    if not isolation.own_user:
+    if not sandbox.own_user:
         yield
         return
     real = sorted({Path(os.path.realpath(root)) for root in roots}, key=lambda path: len(path.parts))
     outermost = [path for path in real if not any(other in path.parents for other in real)]
     keep = [Path(os.path.realpath(path)) for path in keep_open]
-    restrictions = _Restrictions(isolation)
+    restrictions = _Restrictions(sandbox)
     with held():
         try:
             for root in outermost:
                 restrictions.restrict(root, keep)
             yield
         finally:
-            if not processes_of(isolation.uid or 0):  # whatever could not be ended would read what is opened here
+            if not processes_of(sandbox.uid or 0):  # whatever could not be ended would read what is opened here
                 restrictions.restore()
 
 
 class _Restrictions:
     """The modes that were changed so far, in order."""
 
-    def __init__(self, isolation: Isolation) -> None:
-        self._isolation = isolation
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
         self._changed: list[_Changed] = []
 
     def restrict(self, path: Path, keep: list[Path]) -> None:
@@ -133,7 +133,7 @@ class _Restrictions:
             raise Inconclusive(
                 f"permissions cannot be restored: {'; '.join(failed[:5])}",
                 remedy="set these modes by hand (`chmod`)",
-                reason_id="isolation/not-restored",
+                reason_id="sandbox/not-restored",
             )
 
     def _take(self, path: Path, leave: int) -> None:
@@ -143,7 +143,7 @@ class _Restrictions:
                 state = os.fstat(handle)
                 if stat.S_ISLNK(state.st_mode):
                     return
-                if state.st_uid == self._isolation.uid:
+                if state.st_uid == self._sandbox.uid:
                     raise _not_restricted(path, "it belongs to the training's user")
                 mode = stat.S_IMODE(state.st_mode)
                 wanted = mode & ~(_OTHERS & ~leave)
@@ -173,13 +173,13 @@ class _Restrictions:
                 self._take(Path(folder, ".git"), 0)
 
 
-def barrier_to(isolation: Isolation, path: Path) -> Path | None:
+def barrier_to(sandbox: Sandbox, path: Path) -> Path | None:
     """The first folder on the way to `path`, itself included, that the training's user may not enter. Raises OSError."""
-    if not isolation.own_user:
+    if not sandbox.own_user:
         return None
     for folder in reversed([path, *path.parents]):
         status = os.stat(folder)
-        bit = stat.S_IXUSR if status.st_uid == isolation.uid else stat.S_IXGRP if status.st_gid == isolation.gid else stat.S_IXOTH
+        bit = stat.S_IXUSR if status.st_uid == sandbox.uid else stat.S_IXGRP if status.st_gid == sandbox.gid else stat.S_IXOTH
         if stat.S_ISDIR(status.st_mode) and not status.st_mode & bit:
             return folder
     return None
@@ -207,5 +207,5 @@ def _not_restricted(path: Path, why: str) -> Inconclusive:
     return Inconclusive(
         f"{path} cannot be made unreadable for the training user: {why}",
         remedy="put declared data in a folder of its own, and mount the runner's folders from a file system that keeps modes",
-        reason_id="isolation/not-closed",
+        reason_id="sandbox/not-closed",
     )

@@ -314,7 +314,7 @@ def test_absolute_data_inside_the_checkout_is_no_code(checkout: Path) -> None:
 
 
 def test_hash_gives_the_config_hash_that_a_run_gives(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "interpreter_facts", lambda spec, environment, isolation: FACTS)
+    monkeypatch.setattr(inputs, "interpreter_facts", lambda spec, environment, sandbox: FACTS)
     monkeypatch.setattr(inputs, "read_machine", lambda: MACHINE)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
@@ -326,7 +326,7 @@ def test_hash_gives_the_config_hash_that_a_run_gives(checkout: Path, tmp_path: P
 
 
 def test_there_is_no_config_hash_without_the_data(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "interpreter_facts", lambda spec, environment, isolation: FACTS)
+    monkeypatch.setattr(inputs, "interpreter_facts", lambda spec, environment, sandbox: FACTS)
     (checkout / "data/train.bin").unlink()
     spec = load_spec(checkout / "repro.yml", ())
     with pytest.raises(Inconclusive, match=r"data/train\.bin") as caught:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from repro_gate.checkout.contents import tracked_files
@@ -258,7 +259,7 @@ def opening(*files: Opened, **changes: Any) -> tuple[object, ...]:
     ],
 )
 def test_source_and_settings_that_no_clone_has_are_named(file: Opened, line: str | None, repo: Path) -> None:
-    file = replace(file, path=file.path.replace("ROOT", str(repo.resolve())))
+    file = msgspec.structs.replace(file, path=file.path.replace("ROOT", str(repo.resolve())))
     line = line and line.replace("ROOT", str(repo.resolve()))
     found = of(repo, runs=opening(Opened("train.py", True), file))
     found = replace(found, spec=replace(found.spec, data=(DataItem("data/train.csv"), DataItem("data/parts"))))
@@ -277,7 +278,7 @@ def test_source_and_settings_that_no_clone_has_are_named(file: Opened, line: str
     ],
 )
 def test_the_remedy_is_for_what_is_wrong_with_the_files(file: Opened, remedy: str, repo: Path) -> None:
-    file = replace(file, path=file.path.replace("ROOT", str(repo.resolve())))
+    file = msgspec.structs.replace(file, path=file.path.replace("ROOT", str(repo.resolve())))
     assert opened_files(of(repo, runs=opening(file))).remedy == remedy
     assert remedy in opened_files(of(repo, runs=opening(file, Opened("/etc/y.sh", False), Opened("z.sh", True)))).remedy
 

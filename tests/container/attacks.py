@@ -1,6 +1,6 @@
 """What a hostile training tries: every attempt of this file is made inside a real run of the gate, in the real image, by `train.py`.
 
-Committed into the checkout that `test_isolation` gates, and started again as root in a container of its own, where each must succeed: an
+Committed into the checkout that `test_sandbox` gates, and started again as root in a container of its own, where each must succeed: an
 attempt that could not would prove nothing. Standard library only. What came of each goes, as one line of JSON, to the file named on the
 command line. No attempt may do harm where it succeeds: files are opened and not changed, what is made is removed at once.
 """

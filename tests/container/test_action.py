@@ -98,7 +98,7 @@ def test_the_report_is_there_to_be_uploaded(which: str, request: pytest.FixtureR
         assert ended.outputs[name] == f"{REPORT}/report.{kind}"
         assert (ended.layout.workspace / ended.outputs[name]).stat().st_size > 0
     assert ended.report["verdict"] == ended.outputs["verdict"]
-    assert ended.report["subject"]["isolation"] == "own-user"
+    assert ended.report["subject"]["sandbox"] == "own-user"
     assert ended.report["config_hash"]["config_hash"] == ended.outputs["config_hash"]
 
 

@@ -135,7 +135,7 @@ def test_the_training_has_no_network_and_the_finding_is_posted_all_the_same(stag
     assert stage.github.requests == []
     workspace = stage.job.folder / "workspace"
     report = json.loads((workspace / "repro-gate-report/report.json").read_text())
-    assert (report["verdict"], report["subject"]["isolation"]) == ("pass", "own-user"), log
+    assert (report["verdict"], report["subject"]["sandbox"]) == ("pass", "own-user"), log
     code, log = stage.step("publish")
     assert code == 0, log
     (comment,) = stage.github.comments(PULL)

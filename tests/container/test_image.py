@@ -108,7 +108,7 @@ def test_torch_is_the_locked_one_and_compiled(facts: dict[str, Any]) -> None:
     assert (cuda, prefix, compiled) == ("none", "/opt/venv", "True")
 
 
-def test_nvidias_runtime_is_asked_for_and_isolation_is_on(facts: dict[str, Any]) -> None:
+def test_nvidias_runtime_is_asked_for_and_sandbox_is_on(facts: dict[str, Any]) -> None:
     environment = facts["environment"]
     assert environment["NVIDIA_VISIBLE_DEVICES"] == "all"
     assert environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"

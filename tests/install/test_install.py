@@ -18,13 +18,13 @@ import pytest
 from repro_gate.checks.env import installed as env_installed
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.install.install import installed
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 from repro_gate.spec.model import Env, Spec
 from tests.support.built_traces import evidence
 from tests.support.tracing import trace_script
 from tests.support.wheels import archive, checkout, outer, wheel
 
-SAME = Isolation()
+SAME = Sandbox()
 BUILDS = {
     "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
     '[project]\nname = "built"\nversion = "1.0"\n',

@@ -16,14 +16,14 @@ from repro_gate.errors import Inconclusive
 from repro_gate.files import remove_tree
 from repro_gate.install.install import environments_root, installed
 from repro_gate.sandbox.confinement import confined
-from repro_gate.sandbox.identity import OWN_USER, Isolation
+from repro_gate.sandbox.identity import OWN_USER, Sandbox
 from repro_gate.sandbox.start import command
 from tests.support.starting import APPEND, LIST, READ, SAME, attempt, needs_own_user, python
 from tests.support.wheels import archive, checkout, outer, wheel
 
 pytestmark = needs_own_user
 # A user for this process alone: whoever else tests with the usual one meanwhile would end what runs here.
-OWN = Isolation(OWN_USER, 64400 + os.getpid() % 1000, 64400 + os.getpid() % 1000)
+OWN = Sandbox(OWN_USER, 64400 + os.getpid() % 1000, 64400 + os.getpid() % 1000)
 
 # A build backend inside the source archive itself: it needs nothing from an index, and says what it could do while it ran.
 BACKEND = """

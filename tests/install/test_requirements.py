@@ -8,7 +8,7 @@ import pytest
 
 from repro_gate.errors import UsageError
 from repro_gate.install.install import installed, wanted
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 from tests.support.wheels import checkout, outer
 
 HASH = "--hash=sha256:" + "0" * 64
@@ -82,7 +82,7 @@ def test_source_archives_are_refused_where_an_address_carries_a_password(tmp_pat
     given = {**outer(tmp_path), "PIP_EXTRA_INDEX_URL": "https://me:secret@example.org/simple"}
     with (
         pytest.raises(UsageError, match="asks for source archives") as caught,
-        installed(spec, tmp_path / "c", given, Isolation(), cache_root=tmp_path / "cache"),
+        installed(spec, tmp_path / "c", given, Sandbox(), cache_root=tmp_path / "cache"),
     ):
         pass
     assert "secret" not in caught.value.message

@@ -17,9 +17,9 @@ from repro_gate.runs import changed_files as module
 from repro_gate.runs.changed_files import changed_files
 from repro_gate.runs.process import TAIL_BYTES, TAIL_LINES
 from repro_gate.runs.reading import MAX_SECONDS
-from repro_gate.sandbox.identity import GID, OWN_USER, UID, Isolation
+from repro_gate.sandbox.identity import GID, OWN_USER, UID, Sandbox
 
-SAME = Isolation()
+SAME = Sandbox()
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_where_training_is_another_user_only_its_own_files_are_read(snapshot: Pa
     (root / "secret.bin").chmod(0o600)
     os.link(root / "named.bin", snapshot.parent / "other-name")
     (root / "shadow").symlink_to("/etc/shadow")
-    found, cut = changed_files(root, snapshot, Isolation(OWN_USER, UID, GID), ())
+    found, cut = changed_files(root, snapshot, Sandbox(OWN_USER, UID, GID), ())
     assert list(found) == ["own.bin"] and not cut
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from repro_gate.files import remove_tree
 
-_LOCK = Path(tempfile.gettempdir(), f"repro-gate-isolation-tests-{os.getuid()}.lock")
+_LOCK = Path(tempfile.gettempdir(), f"repro-gate-sandbox-tests-{os.getuid()}.lock")
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def alone() -> Iterator[None]:
 @pytest.fixture
 def tmp_path(alone: None) -> Iterator[Path]:
     """A folder of mode 0755 whose path others may pass."""
-    folder = Path(tempfile.mkdtemp(prefix="isolation-test-")).resolve()
+    folder = Path(tempfile.mkdtemp(prefix="sandbox-test-")).resolve()
     folder.chmod(0o755)
     yield folder
     remove_tree(folder)

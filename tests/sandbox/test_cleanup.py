@@ -1,4 +1,4 @@
-"""Claims about `isolation.leftovers`: what a run leaves in places that everybody may write to is gone before the next one begins, and
+"""Claims about `sandbox.leftovers`: what a run leaves in places that everybody may write to is gone before the next one begins, and
 nothing of anybody else's goes with it."""
 
 from __future__ import annotations

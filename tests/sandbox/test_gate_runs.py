@@ -118,7 +118,7 @@ def test_the_verdict_is_that_of_one_user_with_artifacts_and_data_inside_and_outs
     before = tree(checkout)
     own, same = gate(checkout, "own-user"), gate(checkout, "same-user")
     assert (own["verdict"], same["verdict"]) == ("pass", "pass"), (own, same)
-    assert (own["subject"]["isolation"], same["subject"]["isolation"]) == ("own-user", "same-user")
+    assert (own["subject"]["sandbox"], same["subject"]["sandbox"]) == ("own-user", "same-user")
     assert own["fingerprint"] == same["fingerprint"] and own["config_hash"]["recipe"] == same["config_hash"]["recipe"]
     assert [run["artifacts"] for run in own["runs"]] == [run["artifacts"] for run in same["runs"]] == [1, 1, 0]
     statuses = [{item["id"]: item["status"] for item in report["checklist"]} for report in (own, same)]

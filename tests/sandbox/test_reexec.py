@@ -1,4 +1,4 @@
-"""Claims about `isolation.restart`: a gate that shares its user with the training starts itself anew without secrets, once, and only where
+"""Claims about `sandbox.restart`: a gate that shares its user with the training starts itself anew without secrets, once, and only where
 there are any."""
 
 from __future__ import annotations

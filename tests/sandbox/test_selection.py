@@ -1,4 +1,4 @@
-"""Claims about `isolation.choosing`: a user of its own is had or refused, never quietly less; on a laptop nobody is nagged."""
+"""Claims about `sandbox.choosing`: a user of its own is had or refused, never quietly less; on a laptop nobody is nagged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_is_asked_for_goes_before_what_the_environment_says() -> None:
 
 
 def test_an_unknown_word_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="'root' is not an isolation"):
+    with pytest.raises(UsageError, match="'root' is not an sandbox"):
         choose({"REPRO_GATE_SANDBOX": "root"})
 
 

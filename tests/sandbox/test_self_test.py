@@ -40,7 +40,7 @@ def private_file(folder: Path, name: str, mode: int) -> Path:
 def breached(exposure: Exposure, scratch: Path, **more: str) -> str:
     with pytest.raises(Inconclusive) as raised:
         prove(OWN, exposure, {"PATH": SYSTEM, **more}, scratch)
-    assert raised.value.reason_id == "isolation/breached"
+    assert raised.value.reason_id == "sandbox/breached"
     return raised.value.message
 
 
@@ -97,7 +97,7 @@ def test_data_and_interpreters_that_are_out_of_reach_are_named(scratch: Path, tm
     ):
         with pytest.raises(Inconclusive, match=r"training user cannot use .*Permission denied") as raised:
             prove(OWN, exposure, {"PATH": SYSTEM}, scratch)
-        assert raised.value.reason_id == "isolation/out-of-reach"
+        assert raised.value.reason_id == "sandbox/out-of-reach"
 
 
 def test_the_folder_that_keeps_an_interpreter_out_of_reach_is_named_with_the_remedy(scratch: Path, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_the_same_attempts_succeed_where_nobody_keeps_them_apart(tmp_path: Path)
 
 def test_a_gate_that_forgot_to_change_the_user_is_found_out(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        self_test, "command", lambda isolation, argv, environment: command(replace(isolation, level="same-user"), argv, environment)
+        self_test, "command", lambda sandbox, argv, environment: command(replace(sandbox, level="same-user"), argv, environment)
     )
     assert "user can be user" in breached(Exposure(), scratch)
 

@@ -1,4 +1,4 @@
-"""Claims about `isolation.start`: what a training with a user of its own is, cannot do, and that nothing of that user outlives a run."""
+"""Claims about `sandbox.start`: what a training with a user of its own is, cannot do, and that nothing of that user outlives a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.runs.process import supervise
-from repro_gate.sandbox.identity import UID, Isolation
+from repro_gate.sandbox.identity import UID, Sandbox
 from repro_gate.sandbox.start import command, end_all, processes_of
 from tests.support.starting import APPEND, BECOME, CONNECT, MOUNT, OWN, READ, SAME, SIGNAL, SYSTEM, TRACE, attempt, needs_own_user, python
 
@@ -43,7 +43,7 @@ def test_one_user_for_both_changes_nothing_about_a_command() -> None:
 
 def test_a_user_of_its_own_is_never_root() -> None:
     with pytest.raises(ValueError, match="no user of its own"):
-        command(Isolation("own-user", 0, 0), ["true"], {})
+        command(Sandbox("own-user", 0, 0), ["true"], {})
 
 
 def test_it_is_that_user_without_groups_capabilities_or_a_way_to_more() -> None:
@@ -150,7 +150,7 @@ while time.monotonic() < end:
 
 
 def test_one_that_forks_without_end_is_caught(tmp_path: Path) -> None:
-    ended = supervise([python(), "-I", "-S", "-c", FORKS], cwd=Path("/"), env={}, timeout=0.5, tick=lambda alive: None, isolation=OWN)
+    ended = supervise([python(), "-I", "-S", "-c", FORKS], cwd=Path("/"), env={}, timeout=0.5, tick=lambda alive: None, sandbox=OWN)
     assert processes_of(UID) == [], ended
     time.sleep(0.1)
     assert processes_of(UID) == []
@@ -164,7 +164,7 @@ def test_a_supervised_command_runs_as_that_user_and_leaves_none_of_it(tmp_path: 
         env={"MARK": "m"},
         timeout=60,
         tick=lambda alive: "enough" if len(alive) > 5 else None,
-        isolation=OWN,
+        sandbox=OWN,
     )
     assert ended.exit_code == 0 and ended.tail == (f"{UID} m",) and ended.left_running == 1
     assert processes_of(UID) == []

@@ -12,7 +12,7 @@ from repro_gate.compare.artifacts import Artifact, LeafDifference, compare_artif
 from repro_gate.compare.model import Distance
 from repro_gate.runs.artifacts import in_place
 from repro_gate.runs.reading import Interpreter, read
-from repro_gate.sandbox.identity import Isolation
+from repro_gate.sandbox.identity import Sandbox
 
 
 def read_files(*paths: Path, python: str = sys.executable, seconds: float = 120, **more: str) -> list[Artifact]:
@@ -38,4 +38,4 @@ def _read(
         for name in ("empty", "tmp"):
             (place / name).mkdir()
         items = [item for path in paths for item in in_place(path)]
-        return read(items, Interpreter(python, {**os.environ, **more}, Isolation(), place), seconds, pairs=pairs)
+        return read(items, Interpreter(python, {**os.environ, **more}, Sandbox(), place), seconds, pairs=pairs)

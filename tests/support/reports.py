@@ -296,7 +296,7 @@ def hostile(text: str = HOSTILE) -> Report:
         cost=replace(COST, suspicious=text),
         tool_version=text,
         started=text,
-        subject=Subject(spec=text, command=text, commit=None, uncommitted=(text,), seeds=(42,), versions={text: text}, isolation=text),
+        subject=Subject(spec=text, command=text, commit=None, uncommitted=(text,), seeds=(42,), versions={text: text}, sandbox=text),
         checklist=tuple(
             CheckResult(id=text, category=category, status="fail", message=text, evidence=(text,), remedy=text)
             for category in ("code", "data")

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from repro_gate.errors import Inconclusive
-from repro_gate.sandbox.identity import GID, OWN_USER, UID, Isolation
+from repro_gate.sandbox.identity import GID, OWN_USER, UID, Sandbox
 from repro_gate.sandbox.selection import choose
 from repro_gate.sandbox.start import command
 
-OWN = Isolation(OWN_USER, UID, GID)
-SAME = Isolation()
+OWN = Sandbox(OWN_USER, UID, GID)
+SAME = Sandbox()
 SYSTEM = "/usr/bin:/bin"
 
 
@@ -44,10 +44,10 @@ WHY_NOT = _why_not()
 needs_own_user = pytest.mark.skipif(bool(WHY_NOT), reason=f"no user of its own here: {WHY_NOT}")
 
 
-def attempt(isolation: Isolation, source: str, *arguments: str | Path | int, env: Mapping[str, str] | None = None) -> str:
-    """What `source` prints, run as `isolation` says; the last line of its error where it ends badly."""
+def attempt(sandbox: Sandbox, source: str, *arguments: str | Path | int, env: Mapping[str, str] | None = None) -> str:
+    """What `source` prints, run as `sandbox` says; the last line of its error where it ends badly."""
     argv, environment = command(
-        isolation, [python(), "-I", "-S", "-c", source, *map(str, arguments)], {"PATH": SYSTEM} if env is None else env
+        sandbox, [python(), "-I", "-S", "-c", source, *map(str, arguments)], {"PATH": SYSTEM} if env is None else env
     )
     done = subprocess.run(argv, env=environment, cwd="/", capture_output=True, text=True, timeout=60, check=False)
     return done.stdout.strip() if done.returncode == 0 else done.stderr.strip().splitlines()[-1]

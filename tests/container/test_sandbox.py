@@ -97,7 +97,7 @@ def test_each_attack_met_what_it_attacks(attacked: Attacked) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_but_the_isolation_is_in_the_way(name: str, unconfined: dict[str, str]) -> None:
+def test_nothing_but_the_sandbox_is_in_the_way(name: str, unconfined: dict[str, str]) -> None:
     assert unconfined[name].startswith("SUCCEEDED"), unconfined[name]
 
 
@@ -108,7 +108,7 @@ def test_the_attacker_was_gated_like_anybody(attacked: Attacked) -> None:
 
 
 def test_the_report_says_that_training_was_another_user(attacked: Attacked) -> None:
-    assert attacked.ended.report["subject"]["isolation"] == "own-user"
+    assert attacked.ended.report["subject"]["sandbox"] == "own-user"
 
 
 def test_the_token_is_nowhere_in_what_the_action_leaves(attacked: Attacked) -> None:
