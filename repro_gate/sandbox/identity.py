@@ -1,4 +1,4 @@
-"""The sandbox of a training, as data: the user that it runs as. `selection` makes it; whatever starts a process of the training takes it."""
+"""The sandbox of a training, as data: the user that it runs as. Made by `selection`, taken by whatever starts a process of the training."""
 
 from __future__ import annotations
 
