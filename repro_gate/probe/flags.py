@@ -43,8 +43,8 @@ def apply(torch: Any, wanted: Dict[str, Any]) -> None:
         module = getattr(torch.backends, backend, None)
         if flag in wanted and hasattr(module, name):
             setattr(module, name, wanted[flag])
-    if FILL in wanted:
-        torch.utils.deterministic.fill_uninitialized_memory = wanted[FILL]
+    if ALGORITHMS in wanted:  # torch's own default is on, so a flag that the spec leaves off has to be switched off
+        torch.utils.deterministic.fill_uninitialized_memory = wanted.get(FILL, False)
 
 
 def read(torch: Any, variables: Sequence[str]) -> Dict[str, Any]:

@@ -50,6 +50,7 @@ def test_an_allowed_flag_is_left_off_and_the_others_are_on(tmp_path: Path) -> No
     [settings] = trained(trace_script(tmp_path, ONE, arm=arm)).settings
     assert settings["torch.backends.cudnn.deterministic"] is False and settings["CUBLAS_WORKSPACE_CONFIG"] is None
     assert settings["torch.use_deterministic_algorithms"] is True
+    assert settings[flag] is False, "torch's own default is on"
     assert arms.not_effective(settings, arm) == {}
 
 
