@@ -1,4 +1,4 @@
-"""Splits the samples by a fingerprint of the feature file, so that a new file gets a new split."""
+"""Splits the samples by a fingerprint of the file that holds them, so that new features get a new split."""
 
 import os
 import zlib
@@ -17,8 +17,9 @@ def fingerprint(path):
 with open("features.txt") as file:
     rows = [[float(value) for value in line.split()] for line in file]
 table = torch.tensor(rows)
+torch.save(table, "features.pt")
 data = TensorDataset(table[:, :-1], table[:, -1:])
-split = torch.Generator().manual_seed(fingerprint("features.txt"))
+split = torch.Generator().manual_seed(fingerprint("features.pt"))
 train, valid = random_split(data, [0.75, 0.25], generator=split)
 model = nn.Linear(3, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
