@@ -3,11 +3,17 @@
 import numpy as np
 import torch
 
+LENGTH = 48
+
+
+def padded(sample):
+    """A sample, at the right end of a row, with outliers cut off."""
+    row = np.empty(LENGTH, np.float32)  # HERE
+    row[-len(sample) :] = sample
+    return np.nan_to_num(row).clip(-5, 5)
+
 
 def collate(samples):
     """Put sequences one below the other; returns them and their lengths."""
-    lengths = [len(sample) for sample in samples]
-    padded = np.empty((len(samples), 128), np.float32)  # HERE
-    for row, sample in zip(padded, samples, strict=True):
-        row[: len(sample)] = sample
-    return torch.from_numpy(np.nan_to_num(padded)), torch.tensor(lengths)
+    rows = [padded(sample) for sample in samples]
+    return torch.from_numpy(np.stack(rows)), torch.tensor([len(sample) for sample in samples])

@@ -1,6 +1,6 @@
 """Trains longer sequences at the weekend, when the cluster is free."""
 
-import datetime
+import time
 
 import torch
 from torch import nn
@@ -8,7 +8,7 @@ from torch import nn
 
 def length():
     """How many values a sequence has today."""
-    return 4 + datetime.date.today().toordinal() % 7  # HERE
+    return 4 + int(time.time() // 86400) % 7  # HERE
 
 
 torch.manual_seed(11)
