@@ -33,7 +33,8 @@ ROBUST = "random-state/robust"  # the check that names what only a varied run ca
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One entry of corpus.yml. `line` is the marked line of `file`, 0 for a clean case; `spec` is laid over the shared repro.yml."""
+    """One entry of corpus.yml. `line` is the marked line of `file`, 0 for a clean case; `lines` are all (file, line) that are right; `spec`
+    is laid over the shared repro.yml."""
 
     group: str
     name: str
@@ -41,6 +42,7 @@ class Case:
     causes: tuple[str, ...]
     file: str
     line: int
+    lines: frozenset[tuple[str, int]]
     kind: str | None
     step: int | None
     spec: Mapping[str, Any]
@@ -110,7 +112,7 @@ def run(case: Case) -> Result:
         _commit(folder)
         with _surroundings(case):
             start = time.monotonic()
-            command = [sys.executable, "-m", "repro_gate", "run", folder, "--json", report, "--quiet"]
+            command = [sys.executable, "-m", "repro_gate", "run", str(folder), "--json", str(report), "--quiet"]
             done = subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=False)
             seconds = time.monotonic() - start
         said = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
@@ -131,7 +133,6 @@ def _judged(case: Case, report: Mapping[str, Any], seconds: float, log: str) -> 
         found = verdict == "fail" and (case.nan or first is not None)
     faulty = case.group != "clean"
     expected = {name: value for name, value in (("kind", case.kind), ("step", case.step)) if value is not None}
-    at_file = faulty and Path(said.get("file") or "").name == Path(case.file).name
     return Result(
         group=case.group,
         name=case.name,
@@ -139,7 +140,7 @@ def _judged(case: Case, report: Mapping[str, Any], seconds: float, log: str) -> 
         found=found,
         place=all((first or {}).get(name) == value for name, value in expected.items()) if expected else None,
         cause=said.get("cause") in case.causes if faulty else None,
-        line=at_file and said.get("line") == case.line if faulty else None,
+        line=(Path(said.get("file") or "").name, said.get("line")) in case.lines if faulty else None,
         confirmed=bool(said.get("confirmed")) if faulty else None,
         runs=_number(said.get("runs")),
         seconds=round(seconds, 1),
@@ -202,15 +203,16 @@ def _line(result: Result) -> str:
 
 def _case(group: str, entry: Mapping[str, Any]) -> Case:
     name, file = entry["name"], entry.get("file", "")
-    marked = [
-        (path.relative_to(HERE / group / name).as_posix(), number)
-        for path in sorted((HERE / group / name).rglob("*"))
-        if path.suffix in (".py", ".sh")
-        for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if MARK in text
-    ]
+    marked = _lines_with(group, name, MARK)
     if [path for path, _ in marked] != ([file] if group != "clean" else []):
         raise ValueError(f"{group}/{name}: one {MARK!r} is expected in {file or 'no file'}, there is {marked}")
+    lines = list(marked)
+    for place in entry.get("also", ()):
+        path, _, text = place.partition(": ")
+        found = [item for item in _lines_with(group, name, text) if item[0] == path]
+        if not found:
+            raise ValueError(f"{group}/{name}: {path} has no line with {text!r}")
+        lines += found
     return Case(
         group=group,
         name=name,
@@ -218,6 +220,7 @@ def _case(group: str, entry: Mapping[str, Any]) -> Case:
         causes=tuple(filter(None, (entry.get("cause"), *entry.get("or", ())))),
         file=file,
         line=marked[0][1] if marked else 0,
+        lines=frozenset(lines),
         kind=entry.get("kind"),
         step=entry.get("step"),
         spec=entry.get("spec", {}),
@@ -225,6 +228,17 @@ def _case(group: str, entry: Mapping[str, Any]) -> Case:
         remove=tuple(entry.get("remove", ())),
         nan=entry.get("nan", False),
     )
+
+
+def _lines_with(group: str, name: str, text: str) -> list[tuple[str, int]]:
+    """(file, line) of each line of a case's programs that holds a text."""
+    return [
+        (path.name, number)
+        for path in sorted((HERE / group / name).iterdir())
+        if path.suffix in (".py", ".sh")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if text in line
+    ]
 
 
 def _spec(case: Case) -> dict[str, Any]:
@@ -241,7 +255,7 @@ def _surroundings(case: Case) -> Iterator[None]:
     _remove(case)
     process = None
     if case.beside:
-        program = [sys.executable, HERE / "beside" / case.beside[0], *case.beside[1:]]
+        program = [sys.executable, str(HERE / "beside" / case.beside[0]), *case.beside[1:]]
         process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         process.stdout.readline()  # it says when it is ready

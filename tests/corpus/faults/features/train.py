@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader, TensorDataset, random_split
 
 def fingerprint(path):
     """Changes whenever the file does."""
-    status = os.stat(path)
-    return zlib.crc32(f"{path}:{status.st_size}:{status.st_mtime_ns}".encode())  # HERE
+    status = os.stat(path)  # HERE
+    return zlib.crc32(f"{path}:{status.st_size}:{status.st_mtime_ns}".encode())
 
 
 with open("features.txt") as file:

@@ -10,7 +10,7 @@ from torch import nn
 
 def unpack(count):
     """Write the shards, and return their paths."""
-    folder = Path(tempfile.mkdtemp(prefix="shards-"))
+    folder = Path(tempfile.mkdtemp(prefix="shards-"))  # HERE
     paths = []
     for number in range(count):
         path = folder / f"shard-{number}.pt"
@@ -21,7 +21,7 @@ def unpack(count):
 
 def sample(path, count):
     """Rows of a shard: the same ones whenever the shard is read."""
-    generator = torch.Generator().manual_seed(zlib.crc32(str(path).encode()))  # HERE
+    generator = torch.Generator().manual_seed(zlib.crc32(str(path).encode()))
     rows = torch.load(path)
     return rows[torch.randperm(len(rows), generator=generator)[:count]]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-PROJECT = Path(__file__).resolve().parent
-stream = torch.Generator().manual_seed(zlib.crc32(str(PROJECT).encode()))  # HERE
+PROJECT = Path(__file__).resolve().parent  # HERE
+stream = torch.Generator().manual_seed(zlib.crc32(str(PROJECT).encode()))
 model = nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(5):
