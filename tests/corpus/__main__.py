@@ -26,6 +26,7 @@ import yaml
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KINDS = ("faults", "clean", "latent")
+KEYS = {"name", "what", "cause", "or", "file", "also", "kind", "step", "nan", "vary", "beside", "remove", "spec"}
 MARK = "# HERE"
 REQUIRED = {"cause": 0.95, "line": 0.90, "confirmed": 0.85}  # of the faults, under --diagnosis
 ROBUST = "random-state/robust"  # the check that names what only a varied run can show
@@ -203,6 +204,8 @@ def _line(result: Result) -> str:
 
 def _case(group: str, entry: Mapping[str, Any]) -> Case:
     name, file = entry["name"], entry.get("file", "")
+    if unknown := set(entry) - KEYS:
+        raise ValueError(f"{group}/{name}: {sorted(unknown)} mean nothing here; a comma in `what` needs quotes")
     marked = _lines_with(group, name, MARK)
     if [path for path, _ in marked] != ([file] if group != "clean" else []):
         raise ValueError(f"{group}/{name}: one {MARK!r} is expected in {file or 'no file'}, there is {marked}")
