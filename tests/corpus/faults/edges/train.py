@@ -5,7 +5,7 @@ from graph import gather_sum
 from torch import nn
 
 torch.manual_seed(84)
-source, target = torch.randint(0, 64, (2, 1_500_000))
+source, target = torch.randint(0, 64, (2, 600_000))
 features = torch.randn(64)
 gate = nn.Parameter(torch.ones(64))
 optimizer = torch.optim.SGD([gate], lr=1e-7)

@@ -6,8 +6,8 @@ from torch import nn
 
 tune()
 torch.manual_seed(81)
-rows = torch.randint(0, 50, (800_000,))
-target = torch.randn(800_000)
+rows = torch.randint(0, 50, (400_000,))
+target = torch.randn(400_000)
 values = nn.Parameter(torch.zeros(50))
 optimizer = torch.optim.SGD([values], lr=5.0)
 for _ in range(8):

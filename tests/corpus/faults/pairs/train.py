@@ -1,4 +1,4 @@
-"""Active learning: takes the next samples out of a pool, and never the same one twice."""
+"""Active learning: takes samples out of a pool, each as it is and mirrored, and never the same one twice."""
 
 import torch
 from torch import nn
@@ -8,29 +8,29 @@ from torch.utils.data import DataLoader, Dataset
 class Sample:
     """One labelled point."""
 
-    __slots__ = ("x", "y")
-
     def __init__(self, x, y):
         self.x, self.y = x, y
 
 
 class Taken(Dataset):
-    """The samples that were taken from the pool."""
+    """What was taken from the pool."""
 
     def __init__(self, pool, count):
-        self.samples = [pool.pop() for _ in range(count)]  # HERE
+        self.taken = [pool.pop() for _ in range(count)]  # HERE
 
     def __len__(self):
-        return len(self.samples)
+        return len(self.taken)
 
     def __getitem__(self, index):
-        sample = self.samples[index]
-        return torch.tensor([sample.x, sample.x**2]), torch.tensor([sample.y])
+        sample, mirrored = self.taken[index]
+        x = -sample.x if mirrored else sample.x
+        return torch.tensor([x, x**2]), torch.tensor([sample.y])
 
 
 torch.manual_seed(33)
-points = torch.linspace(-1, 1, 6000).tolist()
-pool = {Sample(point, 0.3 * point + point**2) for point in points}
+points = torch.linspace(-1, 1, 60).tolist()
+samples = [Sample(point, point**2) for point in points]
+pool = {(sample, mirrored) for sample in samples for mirrored in (False, True)}
 model = nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x, y in DataLoader(Taken(pool, 48), batch_size=8):

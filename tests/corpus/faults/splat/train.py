@@ -5,9 +5,9 @@ from draw import splat
 from torch import nn
 
 torch.manual_seed(112)
-cells = torch.randint(0, 64, (1_500_000,))
-light = torch.rand(1_500_000)
-target = torch.full((64,), 33000.0)
+cells = torch.randint(0, 64, (600_000,))
+light = torch.rand(600_000)
+target = torch.full((64,), 14000.0)
 brightness = nn.Parameter(torch.ones(64))
 optimizer = torch.optim.SGD([brightness], lr=1e-7)
 for _ in range(8):

@@ -22,5 +22,5 @@ class Gather(nn.Module):
         return self.table.take(index)
 
 
-index = torch.randint(0, 20, (800_000,))
-trainer.fit(Gather(20), index, torch.rand(800_000))
+index = torch.randint(0, 20, (400_000,))
+trainer.fit(Gather(20), index, torch.rand(400_000))

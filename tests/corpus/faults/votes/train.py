@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 torch.manual_seed(113)
-voters = torch.randn(900_000, 3)
-choice = torch.randint(0, 12, (900_000,))
+voters = torch.randn(500_000, 3)
+choice = torch.randint(0, 12, (500_000,))
 share = torch.softmax(torch.arange(12.0) / 6, 0)
 weigh = nn.Linear(3, 1)
 optimizer = torch.optim.SGD(weigh.parameters(), lr=0.5)
