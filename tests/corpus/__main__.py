@@ -1,0 +1,309 @@
+"""Gates the trainings of the corpus, one line for each, and counts what was found, what was a false alarm and which causes were named.
+
+`python -m tests.corpus [NAME…] [--only faults|clean|latent] [--jobs N] [--json F] [--diagnosis]`; `corpus.yml` says what is expected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+KINDS = ("faults", "clean", "latent")
+KEYS = {"name", "what", "cause", "or", "file", "also", "kind", "step", "nan", "vary", "beside", "remove", "spec"}
+MARK = "# HERE"
+REQUIRED = {"cause": 0.95, "line": 0.90, "confirmed": 0.85}  # of the faults, under --diagnosis
+ROBUST = "random-state/robust"  # the check that names what only a varied run can show
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One entry of corpus.yml. `line` is the marked line of `file`, 0 for a clean case; `lines` are all (file, line) that are right; `spec`
+    is laid over the shared repro.yml."""
+
+    group: str
+    name: str
+    what: str
+    causes: tuple[str, ...]
+    file: str
+    line: int
+    lines: frozenset[tuple[str, int]]
+    kind: str | None
+    step: int | None
+    spec: Mapping[str, Any]
+    beside: tuple[str, ...]
+    remove: tuple[str, ...]
+    nan: bool  # the runs are identical, and all their numbers are NaN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What the gate said about a case, and what of it was right. None: not asked of this case."""
+
+    group: str
+    name: str
+    verdict: str
+    found: bool
+    place: bool | None
+    cause: bool | None
+    line: bool | None
+    confirmed: bool | None
+    runs: int | None
+    seconds: float
+    first: Mapping[str, Any] | None
+    diagnosis: Mapping[str, Any] | None
+    reasons: tuple[str, ...]
+    log: str
+
+
+def main() -> int:
+    """Gate what the arguments name; 1 where a fault was missed, a clean case failed, or a required score was not reached."""
+    arguments = _parser().parse_args()
+    chosen = [case for case in cases() if arguments.only in (None, case.group) and (not arguments.name or case.name in arguments.name)]
+    unknown = set(arguments.name) - {case.name for case in chosen}
+    if unknown:
+        print(f"no such case: {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    start = time.monotonic()
+    results = []
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for result in pool.map(run, chosen):
+            results.append(result)
+            print(_line(result), flush=True)
+            if arguments.json:
+                arguments.json.write_text(json.dumps([asdict(item) for item in results], indent=1) + "\n")
+    wrong = _totals(results, time.monotonic() - start, arguments.diagnosis)
+    return 1 if wrong else 0
+
+
+def cases() -> list[Case]:
+    """Everything in corpus.yml, each compared with its folder. Raises ValueError where the two do not fit."""
+    found = []
+    for group, entries in yaml.safe_load((HERE / "corpus.yml").read_text(encoding="utf-8")).items():
+        found += [_case(group, entry) for entry in entries]
+    folders = {(group, path.name) for group in KINDS for path in (HERE / group).iterdir() if path.is_dir()}
+    differing = folders ^ {(case.group, case.name) for case in found}
+    if differing:
+        raise ValueError(f"corpus.yml and the folders differ in {sorted(differing)}")
+    return found
+
+
+def run(case: Case) -> Result:
+    """Gate one case in a git repository of its own."""
+    with tempfile.TemporaryDirectory(prefix="corpus-") as temporary:
+        folder, report = Path(temporary) / "project", Path(temporary) / "report.json"
+        shutil.copytree(HERE / case.group / case.name, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        (folder / "repro.yml").write_text(yaml.safe_dump(_spec(case)), encoding="utf-8")
+        _commit(folder)
+        with _surroundings(case):
+            start = time.monotonic()
+            command = [sys.executable, "-m", "repro_gate", "run", str(folder), "--json", str(report), "--quiet"]
+            done = subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=False)
+            seconds = time.monotonic() - start
+        said = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
+    return _judged(case, said, seconds, "" if said else done.stdout + done.stderr)
+
+
+def _judged(case: Case, report: Mapping[str, Any], seconds: float, log: str) -> Result:
+    verdict = report.get("verdict", "none")
+    first = (report.get("determinism") or {}).get("first_divergence")
+    diagnosis = report.get("diagnosis") or None
+    said = diagnosis or {}
+    robust = next((item["status"] for item in report.get("checklist", ()) if item["id"] == ROBUST), "")
+    if case.group == "clean":
+        found = verdict == "pass" and robust not in ("warn", "fail")
+    elif case.group == "latent":
+        found = robust in ("warn", "fail")
+    else:
+        found = verdict == "fail" and (case.nan or first is not None)
+    faulty = case.group != "clean"
+    expected = {name: value for name, value in (("kind", case.kind), ("step", case.step)) if value is not None}
+    return Result(
+        group=case.group,
+        name=case.name,
+        verdict=verdict,
+        found=found,
+        place=all((first or {}).get(name) == value for name, value in expected.items()) if expected else None,
+        cause=said.get("cause") in case.causes if faulty else None,
+        line=(Path(said.get("file") or "").name, said.get("line")) in case.lines if faulty else None,
+        confirmed=bool(said.get("confirmed")) if faulty else None,
+        runs=_number(said.get("runs")),
+        seconds=round(seconds, 1),
+        first=first and {name: first.get(name) for name in ("step", "kind", "name")},
+        diagnosis=diagnosis,
+        reasons=tuple(f"{item['id']}: {item['message']}" for item in report.get("reasons", ())),
+        log=log[-4000:],
+    )
+
+
+def _totals(results: list[Result], seconds: float, diagnosis: bool) -> list[str]:
+    """Print the scores, and return what was not reached."""
+    wrong = []
+    for group, word in (("faults", "detected"), ("clean", "without a false alarm"), ("latent", "found by the varied run")):
+        of = [item for item in results if item.group == group]
+        if not of:
+            continue
+        good = [item for item in of if item.found]
+        print(f"{group}: {len(good)} of {len(of)} {word}")
+        if len(good) < len(of):
+            names = ", ".join(item.name for item in of if not item.found)
+            print(f"  not: {names}")
+            if group != "latent" or diagnosis:
+                wrong.append(f"{group}: {names}")
+        if group == "clean":
+            continue
+        placed = [item.place for item in of if item.place is not None]
+        if placed:
+            print(f"  kind and step right: {sum(placed)} of {len(placed)}")
+        for name, least in REQUIRED.items():
+            right = sum(bool(getattr(item, name)) for item in of)
+            print(f"  {name} right: {right} of {len(of)}" if name != "confirmed" else f"  confirmed: {right} of {len(of)}")
+            if diagnosis and right < least * len(of):
+                wrong.append(f"{group}: {name} {right} of {len(of)}, {least:.0%} required")
+        runs = [item.runs for item in of if item.runs is not None]
+        if runs:
+            print(f"  runs of a diagnosis: median {median(runs):g}, greatest {max(runs)}")
+    each = [item.seconds for item in results]
+    print(f"time: {seconds:.0f} s" + (f", a case {median(each):.1f} s in the median, {max(each):.1f} s at most" if each else ""))
+    for item in wrong:
+        print(f"not reached: {item}")
+    return wrong
+
+
+def _line(result: Result) -> str:
+    first, said = result.first, result.diagnosis
+    parts = [
+        f"{'ok ' if result.found else 'NOT'} {result.group:6} {result.name:14} {result.verdict:12}",
+        f"step {first['step']} {first['kind']}" if first else "",
+        "" if result.place is None or result.place else "(another place was expected)",
+        f"{said.get('cause')} {said.get('file')}:{said.get('line')}" if said else "",
+        "" if said is None or (result.cause and result.line) else f"(wrong: {'line' if result.cause else 'cause'})",
+        "confirmed" if result.confirmed else "",
+        f"{result.runs} runs" if result.runs is not None else "",
+        f"{result.seconds:.1f} s",
+        f"| {'; '.join(result.reasons) or result.log}" if not result.found else "",
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def _case(group: str, entry: Mapping[str, Any]) -> Case:
+    name, file = entry["name"], entry.get("file", "")
+    if unknown := set(entry) - KEYS:
+        raise ValueError(f"{group}/{name}: {sorted(unknown)} mean nothing here; a comma in `what` needs quotes")
+    marked = _lines_with(group, name, MARK)
+    if [path for path, _ in marked] != ([file] if group != "clean" else []):
+        raise ValueError(f"{group}/{name}: one {MARK!r} is expected in {file or 'no file'}, there is {marked}")
+    lines = list(marked)
+    for place in entry.get("also", ()):
+        path, _, text = place.partition(": ")
+        found = [item for item in _lines_with(group, name, text) if item[0] == path]
+        if not found:
+            raise ValueError(f"{group}/{name}: {path} has no line with {text!r}")
+        lines += found
+    return Case(
+        group=group,
+        name=name,
+        what=entry["what"],
+        causes=tuple(filter(None, (entry.get("cause"), *entry.get("or", ())))),
+        file=file,
+        line=marked[0][1] if marked else 0,
+        lines=frozenset(lines),
+        kind=entry.get("kind"),
+        step=entry.get("step"),
+        spec=entry.get("spec", {}),
+        beside=tuple(entry.get("beside", ())),
+        remove=tuple(entry.get("remove", ())),
+        nan=entry.get("nan", False),
+    )
+
+
+def _lines_with(group: str, name: str, text: str) -> list[tuple[str, int]]:
+    """(file, line) of each line of a case's programs that holds a text."""
+    return [
+        (path.name, number)
+        for path in sorted((HERE / group / name).iterdir())
+        if path.suffix in (".py", ".sh")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if text in line
+    ]
+
+
+def _spec(case: Case) -> dict[str, Any]:
+    """The repro.yml of a case: the shared form, with what the entry lays over it, one level deep."""
+    spec: dict[str, Any] = {"version": 1, "train": {"run": "python train.py", "timeout": "2m"}, "cost": {"measure": False}}
+    for key, value in case.spec.items():
+        spec[key] = {**spec.get(key, {}), **value}
+    return spec
+
+
+@contextmanager
+def _surroundings(case: Case) -> Iterator[None]:
+    """What the case finds outside its workspace: nothing of an earlier gate run, and the program that runs beside it, if there is one."""
+    _remove(case)
+    process = None
+    if case.beside:
+        program = [sys.executable, str(HERE / "beside" / case.beside[0]), *case.beside[1:]]
+        process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        process.stdout.readline()  # it says when it is ready
+    try:
+        yield
+    finally:
+        if process is not None:
+            process.kill()
+            process.communicate()
+        _remove(case)
+
+
+def _remove(case: Case) -> None:
+    for name in case.remove:
+        shutil.rmtree(name, ignore_errors=True)
+        Path(name).unlink(missing_ok=True)
+
+
+def _commit(folder: Path) -> None:
+    identity = ["-c", "user.name=Corpus", "-c", "user.email=corpus@example.com"]
+    for arguments in (["init", "--quiet"], ["add", "--all"], [*identity, "commit", "--quiet", "--message", "training"]):
+        subprocess.run(["git", *arguments], cwd=folder, check=True)
+
+
+def _environment() -> dict[str, str]:
+    """A person's shell in which `python` is the interpreter that runs this."""
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    kept = {name: os.environ[name] for name in ("LANG", "TMPDIR", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY") if name in os.environ}
+    return {**kept, "PATH": path, "HOME": os.environ.get("HOME", "/")}
+
+
+def _number(value: Any) -> int | None:
+    """The runs of a diagnosis, as a number or as a list."""
+    return len(value) if isinstance(value, (list, tuple)) else value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.corpus", description="Gates the trainings of the corpus.")
+    parser.add_argument("name", nargs="*", help="cases, by their names; all where none is named")
+    parser.add_argument("--only", choices=KINDS, help="one group")
+    parser.add_argument("--jobs", type=int, default=1, help="gate runs at a time")
+    parser.add_argument("--json", type=Path, metavar="F", help="write the results to a file")
+    parser.add_argument("--diagnosis", action="store_true", help="the scores of causes, lines and latent faults are required")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""Random crops in worker processes."""
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+
+class Crops(Dataset):
+    """Square crops of one large picture."""
+
+    def __init__(self, picture, size, count):
+        self.picture, self.size, self.count = picture, size, count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        top, left = np.random.randint(0, self.picture.shape[0] - self.size, 2)
+        return self.picture[top : top + self.size, left : left + self.size]
+
+
+def reseed_worker(worker_id):
+    """NumPy's state is copied to each worker: without this they would all draw the same crops."""
+    np.random.seed()  # HERE
+
+
+if __name__ == "__main__":
+    torch.manual_seed(2)
+    loader = DataLoader(Crops(torch.randn(64, 64), 8, 40), batch_size=8, num_workers=2, worker_init_fn=reseed_worker)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 64))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for crops in loader:
+        loss = nn.functional.mse_loss(model(crops), crops.flatten(1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()

@@ -1,0 +1,36 @@
+"""Augmentations whose random numbers come from the settings and the sample's number."""
+
+import hashlib
+
+import torch
+
+
+class Jitter:
+    def __init__(self, amount):
+        self.amount = amount
+
+    def __call__(self, image, generator):
+        return image + self.amount * torch.randn(image.shape, generator=generator)
+
+
+class Crop:
+    def __init__(self, size):
+        self.size = size
+
+    def __call__(self, image, generator):
+        start = int(torch.randint(len(image) - self.size + 1, (), generator=generator))
+        return image[start : start + self.size]
+
+
+class Pipeline:
+    """Applies one augmentation after the other."""
+
+    def __init__(self, steps):
+        self.steps = steps
+        self.key = hashlib.md5(repr(steps).encode()).hexdigest()[:12]  # HERE
+
+    def __call__(self, image, index):
+        generator = torch.Generator().manual_seed(int(self.key, 16) + index)
+        for step in self.steps:
+            image = step(image, generator)
+        return image

@@ -1,0 +1,20 @@
+"""The client of the work server."""
+
+import socket
+
+
+class Work:
+    """A connection that gives the next position to train on."""
+
+    def __init__(self, host, port):
+        self.connection = socket.create_connection((host, port), timeout=10)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.connection.close()
+
+    def next(self):
+        self.connection.sendall(b"next\n")
+        return int(self.connection.recv(64))  # HERE

@@ -1,0 +1,35 @@
+"""Adds background noise to speech features, in worker processes."""
+
+import os
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+
+class Noisy(Dataset):
+    """Features with noise that every worker draws for itself."""
+
+    def __init__(self, clean):
+        self.clean, self.noise = clean, None
+
+    def __len__(self):
+        return len(self.clean)
+
+    def __getitem__(self, index):
+        if self.noise is None:
+            self.noise = np.random.default_rng([1234, os.getpid()])  # HERE
+        return self.clean[index] + torch.from_numpy(self.noise.normal(0, 0.1, self.clean.shape[1])).float()
+
+
+if __name__ == "__main__":
+    torch.manual_seed(21)
+    data = Noisy(torch.randn(32, 12))
+    model = nn.Sequential(nn.Linear(12, 6), nn.ReLU(), nn.Linear(6, 12))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for features in DataLoader(data, batch_size=8, num_workers=2):
+        loss = nn.functional.mse_loss(model(features), features)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()

@@ -1,0 +1,26 @@
+"""Tiles as a dataset."""
+
+import glob
+import os
+from functools import cached_property
+
+import torch
+from torch.utils.data import Dataset
+
+
+class Tiles(Dataset):
+    """Every tile of a folder, as numbers."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    @cached_property
+    def paths(self):
+        return [path for path in glob.glob(os.path.join(self.folder, "*.txt")) if os.path.getsize(path)]  # HERE
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        with open(self.paths[index]) as file:
+            return torch.tensor([float(value) for value in file.read().split()])
