@@ -18,6 +18,7 @@ from repro_gate.checks.opened import unsound
 from repro_gate.errors import obeyed
 from repro_gate.gate.against import Other, compare_with_ref, other_ref
 from repro_gate.gate.base_policy import effective_policy
+from repro_gate.gate.diagnose import diagnosis_of
 from repro_gate.gate.evidence import config_hash_of_runs, entry_of_runs, gather, with_runs
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import Facts, Problem, explains, look, notes, preflight, require
@@ -65,6 +66,8 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
         if options.keep_traces is not None:
             unkept = keep_traces(results.runs, options.keep_traces, readable=folder.sandbox.own_user)
             results = replace(results, said=(*results.said, *unkept))
+        diagnosis = diagnosis_of(spec, folder, results, watch)
+        import sys; print("DIAGNOSIS", diagnosis, file=sys.stderr)
         evidence = with_runs(evidence, results)
         hashed = config_hash_of_runs(evidence, results)
         # Else nobody asks for the entry, and artifacts need not be read.

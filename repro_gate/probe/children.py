@@ -14,6 +14,7 @@ from typing import Any, Mapping
 
 from ..trace.format import CONFIG_VARIABLE
 from . import session
+from .factors.hashing import hash_seed, listening
 from .patch import wrap
 
 
@@ -23,14 +24,14 @@ def pass_on(inject: str) -> None:
     def restore(environment: Mapping[Any, Any]) -> Mapping[str, str]:
         restored = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
         entries = [entry for entry in restored.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != inject]
-        return {**restored, "PYTHONPATH": os.pathsep.join([inject, *entries]), CONFIG_VARIABLE: config}
+        return {**restored, **hash_seed(restored), "PYTHONPATH": os.pathsep.join([inject, *entries]), CONFIG_VARIABLE: config}
 
     def fork_exec(original: Any, *args: Any) -> Any:
         """`fork_exec(args, executables, close_fds, fds, cwd, env, …)`: `env` is None (inherit: this process may have changed its own) or a
         list of b"NAME=value"."""
         if len(args) > 5:
             pairs = os.environb if args[5] is None else dict(item.partition(b"=")[::2] for item in args[5])
-            args = (*args[:5], [os.fsencode("%s=%s" % pair) for pair in restore(pairs).items()], *args[6:])
+            args = (listening(args[0]), *args[1:5], [os.fsencode("%s=%s" % pair) for pair in restore(pairs).items()], *args[6:])
         return original(*args)
 
     def with_mapping(original: Any, *args: Any, **kwargs: Any) -> Any:

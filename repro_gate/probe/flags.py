@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 from ..trace.format import MAX_NAME
-from . import session, source_line
+from . import factors, session, source_line
 from .patch import wrap
 
 ALGORITHMS = "torch.use_deterministic_algorithms"
@@ -86,6 +86,9 @@ def _set(flag: str, wanted: Any, home: str, original: Any, value: Any, *args: An
         file, line = _caller(home)
         said, current = str("warn_only" if warn_only and value else value), session.current()
         current.event("undone", flag=flag, value=said[:200], file=file[:MAX_NAME], line=line, step=current.step)
+        uses = factors.uses()
+        if uses is not None and uses.pinned("flags", (file, line)):
+            return original(wanted, *args)
     return original(value, *args, **kwargs)
 
 

@@ -9,9 +9,9 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from typing import Any, Callable, Dict, Optional, Set
+from typing import Any, Callable, Dict, List, Optional, Set
 
-_WAITING: Dict[str, Callable[[Any], None]] = {}
+_WAITING: Dict[str, List[Callable[[Any], None]]] = {}
 _LOOKING: Set[str] = set()  # modules that this finder is asking the others about
 
 
@@ -33,8 +33,9 @@ class _Finder:
 
         def exec_module(module: Any) -> None:
             run(module)
-            callback = _WAITING.pop(name, None)  # only now: a look-up (`find_spec`) need not be followed by an import, an import may fail
-            if callback is not None:
+            for callback in _WAITING.pop(
+                name, ()
+            ):  # only now: a look-up (`find_spec`) need not be followed by an import, an import may fail
                 callback(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
@@ -53,13 +54,13 @@ class _Sdk:
 
 
 def after_import(name: str, callback: Callable[[Any], None]) -> None:
-    """Call `callback(module)` right after the top-level module `name` was imported; now, if it was already."""
+    """Call `callback(module)` right after the module `name` was imported; now, if it was already."""
     if name in sys.modules:
         callback(sys.modules[name])
         return
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
-    _WAITING[name] = callback
+    _WAITING.setdefault(name, []).append(callback)
 
 
 def provide_sdk() -> None:

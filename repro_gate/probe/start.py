@@ -14,7 +14,7 @@ import sys
 from typing import Any, Dict
 
 from ..trace.format import CONFIG_VARIABLE
-from . import audit, children, imports, session, source_line
+from . import audit, children, factors, imports, session, source_line
 from .checkout_imports import CheckoutImports
 from .entropy import Draws
 from .opened import Opened
@@ -30,7 +30,8 @@ def start(inject: str) -> None:
     random.seed(config["seed"])
     source_line.start(config.get("workspace", ""))
     files, draws, checkout = Opened(config), Draws(), CheckoutImports(config)
-    session.OBSERVERS[:] = [files, draws, checkout]
+    uses = factors.start(config.get("factors") or {})
+    session.OBSERVERS[:] = [files, draws, checkout, *([uses] if uses.active else [])]
     imports.after_import("numpy", lambda module: _numpy_arrived(module, draws))
     imports.after_import("torch", lambda module: _torch_arrived(module, draws))
     draws.install()
@@ -55,6 +56,7 @@ def _torch_arrived(torch: Any, draws: Draws) -> None:
 
     torch_hooks.install(torch, session.current())
     draws.torch_arrived(torch)
+    factors.torch_arrived(torch)
 
 
 def _die_with(gate: Any) -> None:

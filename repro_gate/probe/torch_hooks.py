@@ -19,6 +19,7 @@ from .digest import UNREAD, bare, describe, digest_all
 from .loaders import Loaders
 from .manual_steps import ManualSteps
 from .nonfinite import NonFinite
+from .operators import Operators
 from .patch import wrap
 from .session import Session
 
@@ -61,11 +62,14 @@ class Hooks:
         self.manual = ManualSteps(self.torch, self)
         self.loaders = Loaders(self.torch, session)
         self._nonfinite = NonFinite(self.torch)
+        self._operators = Operators(self.torch, session.config["operators"]) if session.config.get("operators") else None
         self._captured = False
         self._used: Dict[int, Tuple[Any, int]] = {}  # optimizers that stepped lately, held so that their state can be kept at the end
         self._pending: List[Tuple[Tuple[Row, ...], bytes]] = []  # batches handed out before training began
         self._rows: Dict[Any, Tuple[Row, ...]] = {}
         self._waiting: List[Any] = []  # handles of hooks on the first forward, and of those that learn the order of gradients
+        if self._operators is not None:
+            self._operators.at(session.step)
 
     def optimizer_made(self, original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(optimizer, *args, **kwargs)
@@ -171,7 +175,11 @@ class Hooks:
             if session.step == 1:
                 with session.own_time():
                     self._look_for_nan()
-        session.end_step()
+        try:
+            session.end_step()
+        finally:
+            if self._operators is not None:
+                self._operators.at(session.step)
 
     def tensors(self, kind: str, items: Sequence[Tuple[str, Any]], label: str = "") -> None:
         """One block of tensors. Rows are made once for each list of names: a change of dtype or shape shows in the digest."""

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import secrets
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -35,12 +36,16 @@ KEPT = ".safetensors"  # what `probe/distance.py` leaves for the second run of a
 _ACCOUNT = "training"  # what a training with a user of its own is told that it is called
 _SIMPLE = re.compile(r"(?:python[\d.]*|torchrun|accelerate|bash|sh|[\w.-]*/[\w./-]+) [^;&|<>()`\n#]*")
 
+# personality(ADDR_NO_RANDOMIZE) for the whole process tree; a container that refuses it leaves the layout random.
+_FIXED_ADDRESSES = "import ctypes, os, sys; ctypes.CDLL(None).personality(0x0040000); os.execvp(sys.argv[1], sys.argv[1:])"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What to run: `name` is the run's own (`deterministic-2`), `second_of` that of the first run of its pair and `reference` its traces,
     `keep_step` a step whose tensors are kept (a replay), `keep_final` whether the final state is kept or measured, `observe` whether
-    imported distributions and the records of DataLoaders are noted too (once is enough, and it takes time)."""
+    imported distributions and the records of DataLoaders are noted too (once is enough, and it takes time). `probe` is more of the probe's
+    configuration, `environment` more variables, and `fixed_addresses` turns address randomisation off: a diagnosis holds factors fixed."""
 
     name: str
     arm: Arm
@@ -49,6 +54,9 @@ class Plan:
     second_of: str = ""
     reference: tuple[Trace, ...] = ()
     observe: bool = False
+    probe: Mapping[str, object] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    fixed_addresses: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,9 +134,12 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
         text = f"exec {text.strip()}"  # no shell between gate and training: signals and the kernel's notice of the gate's death reach it
     command = ["/bin/sh", "-c", text]
     cache = cache_variables(site.run_folder / "tmp") if spec.train.compile_cache else {}
-    environment = training_environment(site.outer, plan.arm, {**cache, **spec.train.env}, site.run_folder, spec.hardware.device)
+    own = {**cache, **spec.train.env, **plan.environment}
+    environment = training_environment(site.outer, plan.arm, own, site.run_folder, spec.hardware.device)
     if site.sandbox.own_user:
         environment |= {name: spec.train.env.get(name, _ACCOUNT) for name in ("USER", "LOGNAME")}
+    if plan.fixed_addresses:
+        command = [sys.executable, "-I", "-c", _FIXED_ADDRESSES, *command]
     ended = supervise(command, cwd=site.cwd, env=environment, timeout=spec.train.timeout, tick=watcher.look, sandbox=site.sandbox)
     watcher.look([])  # what came after the last tick
     traces, problem = _traces(folder, nonce, watcher)
@@ -197,6 +208,7 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
         "began": site.began,
         "observe": plan.observe,
         "keep": {"final": plan.keep_final, "step": plan.keep_step, "reference": _reference(plan.reference)},
+        **plan.probe,
     }
     (site.run_folder / "probe.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / fmt.FAILURE_FILE).write_bytes(b" " * fmt.FAILURE_BYTES)

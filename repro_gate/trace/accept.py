@@ -77,6 +77,12 @@ def _add_seen(trace: Trace, event: Event) -> None:
         case on.Drawn():
             _at_most("draws", len(trace.drawn) + 1, fmt.MAX_DRAWN)
             trace.drawn.append(event)
+        case on.Used():
+            _at_most("uses", len(trace.uses) + 1, fmt.MAX_USES)
+            trace.uses.append(event)
+        case on.OperatorLine():
+            _at_most("operators", len(trace.operators) + 1, fmt.MAX_OPERATORS)
+            trace.operators.append(event)
         case on.LoaderSeen():
             _in_order("loaders", event.number, len(trace.loaders), fmt.MAX_LOADERS)
             _in_range(event.base_seed, -(1 << 63), (1 << 64) - 1)

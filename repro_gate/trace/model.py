@@ -101,6 +101,8 @@ class Trace:
     imports: list[Imported] = field(default_factory=list)
     distributions: dict[str, str] | None = None  # imported distributions, name -> version; None where the run was not asked for them
     drawn: list[Drawn] = field(default_factory=list)
+    uses: list[Used] = field(default_factory=list)  # of factors, where the run was watched
+    operators: list[OperatorLine] = field(default_factory=list)  # of one step, where the run was asked for them
     loaders: list[LoaderSeen] = field(default_factory=list)
     records: list[Records] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)  # that torch or CUDA read, as they stood at the first step
@@ -201,6 +203,35 @@ class Drawn(Event, frozen=True):
     source: Short
     file: Name
     line: Line
+
+
+class Used(Event, frozen=True):
+    """What one line got from one factor during one step: how often, and a digest of the answers. `call` is the call as it is written."""
+
+    step: Step
+    factor: Annotated[str, Meta(max_length=32)]
+    source: Short
+    file: Name
+    line: Line
+    call: Short
+    count: Count
+    digest: Short
+
+
+class OperatorLine(Event, frozen=True, tag="operator"):
+    """One operator that torch dispatched: digests of its tensors, and the line that it is due to. `simple`: a view or element-wise.
+    `distinct`: how many outputs replays on the same inputs gave, by how they were run (0: it raised)."""
+
+    op: Short
+    count: Count
+    phase: Literal["forward", "backward", "optimizer"]
+    node: Short
+    file: Name
+    line: Line
+    inputs: Annotated[tuple[Annotated[str, Meta(max_length=32)], ...], Meta(max_length=100)]
+    outputs: Annotated[tuple[Annotated[str, Meta(max_length=32)], ...], Meta(max_length=100)]
+    simple: bool
+    distinct: Union[Annotated[dict[Short, Count], Meta(max_length=10)], None] = None
 
 
 class LoaderSeen(Event, frozen=True, tag="loader"):

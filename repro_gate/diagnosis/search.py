@@ -1,0 +1,68 @@
+"""The search for a cause: it asks for pairs of runs and is told what they showed; it starts none itself.
+
+A set of units is *sufficient* where two runs agree with all of it pinned, up to the step at which they diverged. The search looks for a
+smallest sufficient set: what a library draws for its own names is told apart because it is not in it. Bisection is Zeller's and
+Hildebrandt's ddmin ("Simplifying and Isolating Failure-Inducing Input", 2002), with sufficiency as the test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from repro_gate.compare.model import Divergence
+from repro_gate.diagnosis.model import Pair, Setting, Unit
+
+
+class Exhausted(Exception):
+    """The runs or the time that a diagnosis may take are used up."""
+
+
+class Experiments:
+    """Pairs of runs, done when asked for and remembered. `left` is how many more may be done; a pair is two runs."""
+
+    def __init__(self, run: Callable[[Setting], Pair], pairs: int) -> None:
+        self._run, self.left = run, pairs
+        self._known: dict[Setting, Pair] = {}
+        self.done = 0
+
+    def pair(self, setting: Setting, again: bool = False) -> Pair:
+        """The pair of runs with this setting. Raises Exhausted where no more may be done."""
+        if again or setting not in self._known:
+            if self.left < 1:
+                raise Exhausted
+            self.left -= 1
+            self.done += 1
+            self._known[setting] = self._run(setting)
+        return self._known[setting]
+
+
+def agrees(pair: Pair, until: Divergence) -> bool:
+    """Whether a pinned pair agrees where the watched one diverged: it agrees throughout, or diverges only at a later step."""
+    return not pair.failed and (pair.first is None or pair.first.step > until.step)
+
+
+def smallest(units: Sequence[Unit], sufficient: Callable[[frozenset[Unit]], bool]) -> tuple[Unit, ...]:
+    """A smallest set of `units` that is sufficient, given that all of them are: no unit of it can be left out.
+
+    The likeliest stand first in `units` and are tried alone before halves are.
+    """
+    for unit in units[:2]:
+        if len(units) > 1 and sufficient(frozenset({unit})):
+            return (unit,)
+    current, parts = list(units), 2
+    while len(current) >= 2:
+        size = -(-len(current) // parts)
+        chunks = [current[at : at + size] for at in range(0, len(current), size)]
+        for chunk in chunks:
+            rest = [unit for unit in current if unit not in chunk]
+            if len(chunks) > 1 and sufficient(frozenset(chunk)):
+                current, parts = chunk, 2
+                break
+            if len(chunks) > 2 and sufficient(frozenset(rest)):
+                current, parts = rest, max(parts - 1, 2)
+                break
+        else:
+            if parts >= len(current):
+                break
+            parts = min(parts * 2, len(current))
+    return tuple(current)

@@ -1,0 +1,60 @@
+"""Which uses of which factors differed between two watched runs before they diverged, likeliest first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from repro_gate.diagnosis.model import Unit, Use
+from repro_gate.factors import BY_NAME, FACTORS
+
+_RANK = {factor.name: index for index, factor in enumerate(FACTORS)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspect:
+    """A line whose answers differed. `use` is its first differing one, `other` the second run's at that place (None: it made none)."""
+
+    unit: Unit
+    use: Use
+    other: Use | None
+
+
+def suspects(first: Sequence[Use], second: Sequence[Use], until: int) -> list[Suspect]:
+    """The lines whose answers differed at or before step `until`: the training's own lines first, then by factor and time."""
+    found: dict[Unit, Suspect] = {}
+    twins = _by_place(second)
+    for key, use in _by_place(first).items():
+        twin = twins.pop(key, None)
+        if use.step <= until and (twin is None or (twin.count, twin.digest) != (use.count, use.digest)):
+            _keep(found, Suspect(unit=_unit(use), use=use, other=twin))
+    for use in twins.values():
+        if use.step <= until:
+            _keep(found, Suspect(unit=_unit(use), use=use, other=None))
+    return sorted(
+        found.values(),
+        key=lambda item: (item.use.site == ("", 0), _RANK.get(item.unit.factor, 99), item.use.step, item.unit.site or ("", 0)),
+    )
+
+
+def _by_place(uses: Sequence[Use]) -> dict[tuple[object, ...], Use]:
+    """By process, line, source, step. Two uses in one place are one: their digests are joined."""
+    merged: dict[tuple[object, ...], Use] = {}
+    seen: defaultdict[tuple[object, ...], int] = defaultdict(int)
+    for use in uses:
+        key = (use.process, use.factor, use.source, use.site, use.step)
+        seen[key] += 1
+        numbered = (*key, seen[key])
+        merged[numbered] = use
+    return merged
+
+
+def _unit(use: Use) -> Unit:
+    return Unit(use.factor, use.site if BY_NAME[use.factor].by_line else None)
+
+
+def _keep(found: dict[Unit, Suspect], suspect: Suspect) -> None:
+    known = found.get(suspect.unit)
+    if known is None or suspect.use.step < known.use.step:
+        found[suspect.unit] = suspect

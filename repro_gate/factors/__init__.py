@@ -1,0 +1,124 @@
+"""The factors: what lies outside the declared inputs and may differ between two runs, and what a person is told about each.
+
+A factor can be watched, pinned or varied. How that is done inside the training's process is the probe's (`probe/factors/`, one file
+each); what the gate does from outside it (environment, address layout) stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Site = tuple[str, int]  # file of the workspace and line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Factor:
+    """One factor. `did` completes "`CALL` in FILE:LINE …" for a person; `remedy` says what to write instead.
+
+    `by_line`: the probe can pin single lines; else the whole run is pinned. `pinned` are environment variables that pin it, `first` and
+    `second` those that make the two runs of a varied pair differ; `fixed_addresses`: it is pinned by turning address randomisation off.
+    """
+
+    name: str
+    cause: str
+    did: str
+    held: str
+    remedy: str
+    by_line: bool = True
+    in_process: bool = True
+    pinned: Mapping[str, str] = field(default_factory=dict)
+    second: Mapping[str, str] = field(default_factory=dict)
+    fixed_addresses: bool = False
+
+
+# Determinism flags that the training switches off itself.
+FLAGS = Factor(
+    name="flags",
+    cause="determinism-disabled",
+    did="switched a determinism flag off",
+    held="with the flag kept on",
+    remedy="leave the flag alone, or allow it under determinism.allow with a reason",
+)
+
+# Random bytes of the operating system, which no seed decides.
+ENTROPY = Factor(
+    name="entropy",
+    cause="unseeded-rng",
+    did="drew from the operating system",
+    held="with that draw held fixed",
+    remedy="give the generator a seed of its own: `default_rng(seed)`, `random.Random(seed)`, `generator.manual_seed(seed)`",
+)
+
+# The time of day, durations and the times of files.
+CLOCK = Factor(
+    name="clock",
+    cause="wall-clock",
+    did="read the clock",
+    held="with that time held fixed",
+    remedy="keep time out of the numbers: count steps, and make seeds, schedules and budgets of what is declared",
+)
+
+# The order in which a file system lists a directory.
+LISTING = Factor(
+    name="listing",
+    cause="file-order",
+    did="took the order in which the file system lists a directory",
+    held="with that listing sorted",
+    remedy="sort what `listdir`, `scandir`, `glob` and `walk` give before you use it",
+)
+
+# Process and thread numbers, host and user names, names of temporary files.
+IDENTITY = Factor(
+    name="identity",
+    cause="process-identity",
+    did="asked who the process is",
+    held="with that answer held fixed",
+    remedy="make seeds and names of the rank or of a number that the configuration declares, not of the process, host or path",
+)
+
+# The hash seed of strings in child processes that drop `PYTHONHASHSEED`, or ignore it (`python -I`, `-E`).
+HASHING = Factor(
+    name="hashing",
+    cause="hash-order",
+    did="started a Python whose string hashes are random",
+    held="with the hash seed of children held fixed",
+    remedy="sort what comes out of a set, or hand PYTHONHASHSEED on to the child",
+)
+
+# Where objects lie in memory: `id()`, the default `hash()` and `repr()`, and the order of sets and dictionaries keyed by objects.
+ADDRESSES = Factor(
+    name="addresses",
+    cause="process-identity",
+    did="used the address of an object",
+    held="with the address layout held fixed",
+    remedy="order and key objects by a name or number of theirs; give classes in sets a `__hash__` made of their values",
+    fixed_addresses=True,
+)
+
+# The order in which threads and worker processes run and finish.
+THREADS = Factor(
+    name="threads",
+    cause="thread-race",
+    did="started threads whose order decides",
+    held="with threads taking turns",
+    remedy="collect results by their index, not as they finish; guard shared state with a lock; let one thread write",
+    by_line=False,
+)
+
+# What memory holds before it is written: `torch.empty`, `np.empty`.
+MEMORY = Factor(
+    name="memory",
+    cause="uninitialized-memory",
+    did="read memory that nothing had written",
+    held="with fresh memory filled by a fixed pattern",
+    remedy="use zeros(), or write every element before the first read",
+    by_line=False,
+    in_process=False,
+    pinned={"MALLOC_PERTURB_": "85"},
+    second={"MALLOC_PERTURB_": "170"},
+)
+
+# In the order in which they are tried: what explains most divergences, and is pinned at the least risk, comes first.
+FACTORS = (FLAGS, ENTROPY, CLOCK, LISTING, IDENTITY, HASHING, ADDRESSES, THREADS, MEMORY)
+BY_NAME = {factor.name: factor for factor in FACTORS}

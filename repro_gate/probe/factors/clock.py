@@ -1,0 +1,156 @@
+"""The clock: the time of day and durations, as Python reads them.
+
+Pinned, all clocks of a process advance by a millisecond with each reading, and by what was slept: a loop that waits for a time still ends.
+What the standard library reads for its own timeouts stays real. Varied, the time of day is a day and an hour ahead.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import os
+import sys
+import threading
+import time
+from types import FrameType
+from typing import Any, Dict, Optional
+
+from . import Uses, outside
+from .patching import replace, replace_in_type
+
+NAME = "clock"
+_BEGIN = 1_700_000_000_000_000_000  # ns since 1970: where the pinned time of day begins
+_TICK = 1_000_000  # ns that each pinned reading takes
+_AHEAD = 90_000_000_000_000  # ns by which the varied time of day is ahead: 25 hours
+_OF_DAY = ("time",)
+_SINCE_START = ("monotonic", "perf_counter", "process_time", "thread_time")
+_TIMEOUTS = ("threading", "queue", "selectors", "subprocess", "concurrent", "multiprocessing", "asyncio", "socket", "socketserver", "sched")
+_LIBRARY = os.path.dirname(os.path.realpath(threading.__file__)) + os.sep
+
+
+class Clock:
+    """The pinned time of one process, in ns since its first reading."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def read(self) -> int:
+        """The time, a tick later than at the last reading."""
+        self.now += _TICK
+        return self.now
+
+
+def install(uses: Uses) -> None:
+    """Wrap the clocks of `time` and `datetime`, and the times of files."""
+    clock = Clock()
+    for name in (*_OF_DAY, *_SINCE_START):
+        begin = _BEGIN if name in _OF_DAY else 0
+        ahead = _AHEAD if name in _OF_DAY else 0
+        replace(time, name, functools.partial(_read, uses, clock, "time." + name, begin, ahead, 1e-9))
+        replace(time, name + "_ns", functools.partial(_read, uses, clock, "time.%s_ns" % name, begin, ahead, 1))
+    for name in ("localtime", "gmtime", "ctime", "strftime", "asctime"):
+        replace(time, name, functools.partial(_broken_down, uses, clock, "time." + name, name == "strftime"))
+    replace(time, "sleep", functools.partial(_sleep, clock))
+    for name in ("now", "utcnow", "today"):
+        replace_in_type(dt.datetime, name, functools.partial(_datetime, uses, clock, name))
+    replace_in_type(dt.date, "today", functools.partial(_datetime, uses, clock, "today"))
+    for name in ("getmtime", "getctime", "getatime"):
+        replace(os.path, name, functools.partial(_file_time, uses, name))
+    for name in ("stat", "lstat"):
+        replace(os, name, functools.partial(_stat, uses, name))
+
+
+def _read(uses: Uses, clock: Clock, source: str, begin: int, ahead: int, unit: Any, original: Any) -> Any:
+    frame = sys._getframe(2)
+    if _timeout(frame):
+        return original()
+    pinned = functools.partial(_pinned_time, clock, begin, unit)
+    return uses.ask(NAME, source, original, pinned, (lambda: original() + type(unit)(ahead * unit)) if ahead else None, frame)
+
+
+def _pinned_time(clock: Clock, begin: int, unit: Any, _stream: Any) -> Any:
+    return (begin + clock.read()) * unit
+
+
+def _broken_down(uses: Uses, clock: Clock, source: str, formats: bool, original: Any, *args: Any) -> Any:
+    """`time.strftime(format)` and its like read the clock where they are not given a time."""
+    if len(args) > formats and args[formats] is not None:
+        return original(*args)
+    local = _ORIGINAL_LOCALTIME if formats or source == "time.asctime" else None
+
+    def at(seconds: float) -> Any:
+        return original(*args[:formats], local(seconds) if local else seconds)
+
+    def varied() -> Any:
+        return at(_ORIGINAL_TIME() + _AHEAD * 1e-9)
+
+    return uses.ask(NAME, source, lambda: original(*args), lambda _: at((_BEGIN + clock.read()) * 1e-9), varied, sys._getframe(2))
+
+
+def _datetime(uses: Uses, clock: Clock, name: str, original: Any, owner: Any, *args: Any, **kwargs: Any) -> Any:
+    if not issubclass(owner, dt.datetime):  # date.today() asks time.time()
+
+        def at(seconds: float) -> Any:
+            return owner.fromtimestamp(seconds)
+    elif name == "utcnow":
+
+        def at(seconds: float) -> Any:
+            return owner.utcfromtimestamp(seconds)
+    else:
+
+        def at(seconds: float) -> Any:
+            return owner.fromtimestamp(seconds, *args, **kwargs)
+
+    return uses.ask(
+        NAME,
+        "%s.%s" % (owner.__name__, name),
+        lambda: original(*args, **kwargs),
+        lambda _: at((_BEGIN + clock.read()) * 1e-9),
+        lambda: at(_ORIGINAL_TIME() + _AHEAD * 1e-9),
+        sys._getframe(2),
+    )
+
+
+def _sleep(clock: Clock, original: Any, seconds: Any) -> Any:
+    if isinstance(seconds, (int, float)) and 0 < seconds < 1e9:
+        clock.now += int(seconds * 1e9)
+    return original(seconds)
+
+
+def _file_time(uses: Uses, name: str, original: Any, path: Any) -> Any:
+    return uses.ask(NAME, "os.path." + name, lambda: original(path), lambda _: _BEGIN * 1e-9, None, sys._getframe(2))
+
+
+def _stat(uses: Uses, name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+    """`os.stat` called by the workspace, or for it by `pathlib`: what it says about times is the clock's."""
+    frame: Optional[FrameType] = sys._getframe(2)
+    if frame is not None and frame.f_globals.get("__name__", "").startswith("pathlib"):
+        frame = frame.f_back
+    if outside(frame):
+        return original(*args, **kwargs)
+    found = original(*args, **kwargs)
+    times = (found.st_mtime_ns, found.st_ctime_ns, found.st_atime_ns)
+    pinned = uses.ask(NAME, "os." + name, lambda: times, lambda _: None, None, frame)
+    return found if pinned is not None else _without_times(found)
+
+
+def _without_times(found: os.stat_result) -> os.stat_result:
+    fixed: Dict[str, Any] = {}
+    for name in ("st_mtime", "st_ctime", "st_atime"):
+        fixed[name], fixed[name + "_ns"] = _BEGIN * 1e-9, _BEGIN
+    for name in dir(found):
+        if name.startswith("st_") and name not in fixed:
+            fixed[name] = getattr(found, name)
+    seconds = _BEGIN // 1_000_000_000
+    return os.stat_result((*tuple(found)[:7], seconds, seconds, seconds), fixed)
+
+
+def _timeout(frame: Optional[FrameType]) -> bool:
+    """Whether the standard library reads the clock to know how long it has waited."""
+    if frame is None:
+        return True
+    module = str(frame.f_globals.get("__name__", ""))
+    return module.split(".")[0] in _TIMEOUTS
+
+
+_ORIGINAL_TIME, _ORIGINAL_LOCALTIME = time.time, time.localtime

@@ -1,0 +1,61 @@
+"""The order in which a directory is listed: it is the file system's, and no two need agree.
+
+Pinned, names come sorted; varied, in the reverse of the order in which they were given.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import Any, Iterator, List
+
+from . import Uses
+from .patching import replace
+
+NAME = "listing"
+
+
+def install(uses: Uses) -> None:
+    """Wrap the two calls that everything goes through: `glob`, `os.walk`, `pathlib` and torchvision's folders too."""
+    native = (sys.modules[os.name],)
+    replace(os, "listdir", functools.partial(_listdir, uses), also=native)
+    replace(os, "scandir", functools.partial(_scandir, uses), also=native)
+
+
+def _listdir(uses: Uses, original: Any, *args: Any, **kwargs: Any) -> Any:
+    names: List[Any] = original(*args, **kwargs)
+    return uses.ask(NAME, "os.listdir", lambda: names, lambda _: sorted(names), lambda: names[::-1], sys._getframe(2))
+
+
+def _scandir(uses: Uses, original: Any, *args: Any, **kwargs: Any) -> Any:
+    with original(*args, **kwargs) as found:
+        entries = list(found)
+
+    def by_name(_: Any) -> List[Any]:
+        return sorted(entries, key=lambda entry: entry.name)
+
+    return _Entries(uses.ask(NAME, "os.scandir", lambda: entries, by_name, lambda: entries[::-1], sys._getframe(2)))
+
+
+class _Entries:
+    """What `os.scandir` gives: an iterator that can be closed."""
+
+    def __init__(self, entries: List[Any]) -> None:
+        self._entries = iter(entries)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._entries)
+
+    def __enter__(self) -> "_Entries":
+        return self
+
+    def __exit__(self, *unused: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is left open: the folder was read whole."""
+        self._entries = iter(())

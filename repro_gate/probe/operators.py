@@ -1,0 +1,198 @@
+"""Records each operator that torch dispatches in one step: digests of what went in and came out, and the line of the workspace it is of.
+
+Two runs compared by these records show the operator that got the same bits in and gave other bits out. A replay runs one operator again
+on its own inputs, and counts the distinct outputs: with one thread and with all, with and without the deterministic flag.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from ..trace.format import MAX_NAME
+from ..trace.format import MAX_OPERATORS as _MOST
+from . import session, source_line
+from .digest import digest_all
+
+_EMPTY = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted", "resize_")
+_ASIDE = (
+    "profiler.",
+    "prim.device",
+    "c10d_functional.wait_tensor",
+    "aten.detach",
+    "aten.alias",
+    "aten._local_scalar_dense",
+    "aten.lift_fresh",
+)
+
+
+class Operators:
+    """What `torch_hooks` asks to begin and end a record. `step` is the step that is recorded (-1: all before the first).
+
+    `again` names the one to replay: (operator, which time it was dispatched in the step, how often to replay it); None for none.
+    """
+
+    def __init__(self, torch: Any, config: Dict[str, Any]) -> None:
+        self.torch = torch
+        self.step = int(config["step"])
+        again = config.get("replay")
+        self.again: Optional[Tuple[str, int, int]] = None if again is None else (str(again[0]), int(again[1]), int(again[2]))
+        self._lines: Dict[int, Tuple[str, int]] = {}  # sequence number of a backward node -> the line of its forward
+        self._counts: Dict[str, int] = {}
+        self._mode: Any = None
+        self._number = 0
+
+    def at(self, step: int) -> None:
+        """The step in progress: records of what leads to the first step count as its own."""
+        if step == self.step or (step < 0 and self.step == 0):
+            self.begin()
+        elif step > self.step:
+            self.end()
+
+    def begin(self) -> None:
+        """Record from here on."""
+        if self._mode is None:
+            stance = getattr(getattr(self.torch, "compiler", None), "set_stance", None)
+            if stance is not None:
+                stance("force_eager")  # a compiled graph dispatches nothing
+            self._mode = _mode(self._dispatched)
+            self._mode.__enter__()
+
+    def end(self) -> None:
+        """Record no more."""
+        if self._mode is not None:
+            mode, self._mode = self._mode, None
+            mode.__exit__(None, None, None)
+
+    def _dispatched(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        name, current = str(function), session.current()
+        if name.startswith(_ASIDE) or current.step > self.step or not current.live:
+            return function(*args, **kwargs)
+        phase, node, site = self._whose()
+        with current.own_time():
+            inputs = self._digests((args, kwargs))
+            state = self._generator(function, kwargs)
+        count = self._counts[name] = self._counts.get(name, 0) + 1
+        distinct = None
+        if self.again is not None and self.again[:2] == (name, count):
+            with current.own_time():
+                distinct = self._replay(function, args, kwargs, self.again[2])
+        result = function(*args, **kwargs)
+        if self._number < _MOST:
+            with current.own_time():
+                changed = self._digests((args, kwargs)) if function._schema.is_mutable else []
+                simple = self.torch.Tag.pointwise in function.tags or _is_view(function)
+                self._write(name, count, phase, node, site, inputs + state, self._digests(result) + changed, simple, distinct)
+        return result
+
+    def _whose(self) -> Tuple[str, str, Tuple[str, int]]:
+        """(phase, backward node, line): a backward operator belongs to the line of its forward."""
+        node = self.torch._C._current_autograd_node()
+        if node is not None:
+            return "backward", node.name(), self._lines.get(node._sequence_nr(), ("", 0))
+        frame: Any = sys._getframe(3)
+        site, phase = source_line.nearest(frame), "forward"
+        while frame is not None and phase == "forward":
+            if frame.f_code.co_name in ("step", "_optimizer_step_code") and "/optim/" in frame.f_code.co_filename:
+                phase = "optimizer"
+            frame = frame.f_back
+        number = getattr(self.torch._C._autograd, "_get_sequence_nr", lambda: 0)() - 1
+        if phase == "forward" and len(self._lines) < _MOST:
+            self._lines.setdefault(number, site)
+        return phase, "", site
+
+    def _digests(self, value: Any) -> List[str]:
+        from torch.utils._pytree import tree_leaves
+
+        tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, self.torch.Tensor)]
+        digests = digest_all(self.torch, tensors)
+        return [digests[at : at + 8].hex() for at in range(0, len(digests), 16)]
+
+    def _generator(self, function: Any, kwargs: Dict[str, Any]) -> List[str]:
+        """A digest of the generator that a random operator draws from: it is an input too."""
+        if self.torch.Tag.nondeterministic_seeded not in function.tags:
+            return []
+        generator = kwargs.get("generator") or self.torch.default_generator
+        return self._digests(generator.get_state())
+
+    def _replay(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], times: int) -> Dict[str, int]:
+        """How many distinct outputs `times` executions on copies of the same inputs gave, for each way to run it; 0: it raised."""
+        torch = self.torch
+        enabled, warn = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+        threads, found = torch.get_num_threads(), {}
+        try:
+            for name, on, count in (
+                ("as-trained", enabled, threads),
+                ("one-thread", enabled, 1),
+                ("deterministic", True, threads),
+                ("default", False, threads),
+            ):
+                torch.set_num_threads(count)
+                torch.use_deterministic_algorithms(on, warn_only=warn and on)
+                found[name] = self._distinct(function, args, kwargs, times)
+        finally:
+            torch.set_num_threads(threads)
+            torch.use_deterministic_algorithms(enabled, warn_only=warn)
+        return found
+
+    def _distinct(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], times: int) -> int:
+        from torch.utils._pytree import tree_map
+
+        def copied(leaf: Any) -> Any:
+            return leaf.clone() if isinstance(leaf, self.torch.Tensor) else leaf
+
+        seen = set()
+        try:
+            for _ in range(times):
+                own_args, own_kwargs = tree_map(copied, (args, kwargs))
+                result = function(*own_args, **own_kwargs)
+                seen.add(tuple(self._digests((result, own_args) if function._schema.is_mutable else result)))
+        except Exception:
+            return 0
+        return len(seen)
+
+    def _write(
+        self,
+        name: str,
+        count: int,
+        phase: str,
+        node: str,
+        site: Tuple[str, int],
+        inputs: List[str],
+        outputs: List[str],
+        simple: bool,
+        distinct: Optional[Dict[str, int]],
+    ) -> None:
+        self._number += 1
+        kept = name.split(".")[1] if "." in name else name
+        session.current().event(
+            "operator",
+            op=name[:200],
+            count=count,
+            phase=phase,
+            node=node[:200],
+            file=site[0][:MAX_NAME],
+            line=site[1],
+            inputs=inputs[:100],
+            outputs=[] if kept in _EMPTY else outputs[:100],
+            simple=simple,
+            **({"distinct": distinct} if distinct is not None else {}),
+        )
+
+
+def _is_view(function: Any) -> bool:
+    """Whether what comes out is an input's memory, and nothing is written."""
+    returns = function._schema.returns
+    return not function._schema.is_mutable and bool(returns) and all(item.alias_info is not None for item in returns)
+
+
+def _mode(dispatched: Callable[..., Any]) -> Any:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Recording(TorchDispatchMode):  # type: ignore[misc]
+        """Hands every operator to the record, and the record's own to torch."""
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return dispatched(function, args, kwargs or {})
+
+    return Recording()
