@@ -54,7 +54,7 @@ def engine() -> Engine | str:
     client = (*_own_mounts(), "podman", *place)
     return Engine(
         "podman",
-        ("buildah", *place, "bud", "--layers", "--sandbox", "chroot", "--network", "host", *limits),
+        ("buildah", *place, "bud", "--layers", "--isolation", "chroot", "--network", "host", *limits),
         client,
         (*client, "run", *limits, "--ulimit", "nproc=1024:1024", "--cgroups=disabled", *_AS_DOCKER),
     )
