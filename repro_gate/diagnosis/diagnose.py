@@ -1,4 +1,8 @@
-"""The diagnosis of one divergence: from the first divergent quantity to a cause, its line, and the runs that prove it."""
+"""The diagnosis of one divergence: from the first divergent quantity to a cause, its line, and the runs that prove it.
+
+Watch a pair; pin what differed, the likeliest first, until the divergence is gone; where it only moves to a later place, keep what moved it
+and go on from there. Operators are asked where the factors say nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from repro_gate.compare.model import Divergence
-from repro_gate.diagnosis.model import Diagnosis, OperatorCall, Pair, Setting, Unit
-from repro_gate.diagnosis.operators import Culprit, culprit
-from repro_gate.diagnosis.search import Exhausted, Experiments, agrees, smallest
-from repro_gate.diagnosis.suspects import Suspect, suspects
-from repro_gate.factors import BY_NAME, FACTORS, Factor, Site
+from repro_gate.diagnosis.model import Diagnosis, Pair, Rate, Setting, Unit
+from repro_gate.diagnosis.operators import culprit, told_operator
+from repro_gate.diagnosis.search import Exhausted, Experiments, gone, smallest
+from repro_gate.diagnosis.suspects import Suspect, first_difference, started, suspects
+from repro_gate.factors import BY_NAME, FACTORS, Site
 
 REPLAYS = 30
 _WATCHED = 3  # pairs that are watched before a divergence counts as one that does not come back
+_CAUSES = 4  # that are needed together, at most
+_NUMERIC = ("loss", "gradient", "parameter", "optimizer", "buffer")  # what operators made
+_NOWHERE: Site = ("", 0)
 
 
 @dataclass(frozen=True)
@@ -25,172 +32,192 @@ class Undone:
     site: Site
 
 
-def diagnose(first: Divergence, undone: Sequence[Undone], experiments: Experiments) -> Diagnosis:
-    """Why two runs diverged first at `first`. Never raises Exhausted: what was found by then is returned."""
-    story = _Story(first)
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What is to be explained. `steps`: where pinned pairs are cut off, None: where the spec says."""
+
+    first: Divergence
+    undone: Sequence[Undone] = ()
+    steps: int | None = None
+
+
+def diagnose(case: Case, experiments: Experiments) -> Diagnosis:
+    """Why two runs diverged first at `case.first`. Never raises Exhausted: what was found by then is returned."""
+    search = _Search(case, experiments)
     try:
-        return _diagnose(first, undone, experiments, story)
+        search.run()
     except Exhausted:
-        story.evidence.append("the runs or the time that a diagnosis may take were used up before a cause was shown")
-        return story.unknown()
+        search.evidence.append("the runs or the time that a diagnosis may take were used up")
+    return search.told()
 
 
-class _Story:
-    """What was seen and ruled out on the way."""
+class _Search:
+    """What was seen, found and ruled out so far."""
 
-    def __init__(self, first: Divergence) -> None:
-        self.first = first
+    def __init__(self, case: Case, experiments: Experiments) -> None:
+        self.case, self.experiments = case, experiments
+        self.until = case.first  # the divergence that is to go
+        self.seen = Pair()  # the pair that showed it
+        self.pinned: frozenset[Unit] = frozenset()
+        self.found: list[Diagnosis] = []
         self.evidence: list[str] = []
         self.ruled_out: list[str] = []
+        self.rate = Rate(diverged=1, pairs=1)
 
-    def unknown(self) -> Diagnosis:
-        """No cause could be shown."""
+    def run(self) -> None:
+        """Find causes until the runs agree, or nothing more explains them."""
+        self._watch()
+        while self.seen.first is not None and len(self.found) < _CAUSES:
+            if not self._one_cause():
+                return
+
+    def told(self) -> Diagnosis:
+        """What was found: the first cause, with those that are needed besides."""
+        whole = self.seen.first is None and self.found
+        common = {"ruled_out": tuple(self.ruled_out), "rate": self.rate}
+        if not self.found:
+            message = "no factor or operator that the gate can hold fixed explains it"
+            return Diagnosis(cause="unknown", message=message, evidence=tuple(self.evidence), **common)
+        first, *others = self.found
+        if whole and self.pinned:
+            reached = f"up to step {self.seen.steps - 1}" if self.seen.steps else "throughout"
+            held = " and ".join(dict.fromkeys(BY_NAME[unit.factor].held for unit in sorted(self.pinned)))
+            self.evidence.append(f"confirmed: {held}, two runs are bitwise identical {reached}")
+        return replace(first, also=tuple(others), evidence=(*self.evidence, *first.evidence), **common)
+
+    def _watch(self) -> None:
+        """A pair that diverges, with every use of a factor noted."""
+        for tried in range(_WATCHED):
+            pair = self.experiments.pair(Setting(steps=_cut(self.until)), again=tried > 0)
+            back = pair.first is not None and not pair.failed
+            self.rate = Rate(diverged=self.rate.diverged + back, pairs=self.rate.pairs + 1)
+            if back and pair.first is not None:
+                self.until, self.seen = pair.first, pair
+                return
+        self.evidence.append(f"it did not come back in {_WATCHED} more pairs: a rare race, or load on the machine")
+
+    def _one_cause(self) -> bool:
+        """Find what makes the divergence in progress go, and hold it from here on."""
+        found = [item for item in suspects(*self.seen.uses, until=_until(self.until)) if item.unit not in self.pinned]
+        flags = [Unit("flags", item.site) for item in self.case.undone]
+        direct = [item.unit for item in found if item.use.direct and item.unit.site]
+        others = [item.unit for item in found if not item.use.direct and item.unit.site]
+        numeric = self.until.kind in _NUMERIC
+        if not (flags or direct) and numeric and self._operator():
+            return True
+        rest = [Unit(factor.name) for factor in FACTORS if factor.name != "flags"]
+        likely = {item.unit.factor for item in found}
+        rest.sort(key=lambda unit: unit.factor not in likely)
+        groups = (
+            (flags + direct, "what the training's own lines asked for"),
+            (others, "what libraries asked for on behalf of its lines"),
+            (rest, "every factor as a whole"),
+        )
+        for candidates, name in groups:
+            units = tuple(unit for unit in dict.fromkeys(candidates) if unit not in self.pinned)
+            if units and self._try(units):
+                self._hold(units, found)
+                return True
+            if units:
+                self.ruled_out.append(f"{name}, held fixed, does not change it")
+        return bool((flags or direct) and numeric and self._operator())
+
+    def _try(self, units: Sequence[Unit]) -> bool:
+        """Whether the likeliest unit alone, or all together, make the divergence go."""
+        return self._sufficient(frozenset(units[:1])) or (len(units) > 1 and self._sufficient(frozenset(units)))
+
+    def _sufficient(self, units: frozenset[Unit]) -> bool:
+        return gone(self._pinned(self.pinned | units), self.until)
+
+    def _pinned(self, units: frozenset[Unit]) -> Pair:
+        return self.experiments.pair(Setting(steps=self.case.steps, pinned=units))
+
+    def _hold(self, units: Sequence[Unit], found: Sequence[Suspect]) -> None:
+        """Reduce what was sufficient to the smallest set, tell of it, and go on with it held."""
+        top = units[:1]
+        chosen = tuple(top) if self._sufficient(frozenset(top)) else smallest(units, self._sufficient)
+        moved = self._pinned(self.pinned | frozenset(chosen))
+        for unit in chosen:
+            self.found.append(self._cause(unit, found))
+        self.pinned |= frozenset(chosen)
+        if moved.first is not None:
+            self.evidence.append(f"then the runs diverge only at step {moved.first.step}, in {moved.first.name}")
+            self.until = moved.first
+        self.seen = moved
+
+    def _cause(self, unit: Unit, found: Sequence[Suspect]) -> Diagnosis:
+        factor = BY_NAME[unit.factor]
+        suspect = next((item for item in found if item.unit == unit), None)
+        flag = next((item for item in self.case.undone if item.site == unit.site), None) if unit.factor == "flags" else None
+        site = unit.site or (suspect.use.site if suspect is not None else _NOWHERE)
+        call = flag.flag if flag is not None else "" if suspect is None else suspect.use.call or suspect.use.source
+        if not site[0]:
+            site, call = self._place(unit)
+        where = f" in {site[0]}:{site[1]}" if site[0] else ""
         return Diagnosis(
-            cause="unknown",
-            message="no factor or operator that the gate can hold fixed explains it",
-            evidence=tuple(self.evidence),
-            ruled_out=tuple(self.ruled_out),
+            cause=factor.cause,
+            factor=factor.name,
+            call=call,
+            file=site[0],
+            line=site[1],
+            confirmed=True,
+            message=f"{call or 'the training'}{where} {factor.did}",
+            evidence=() if suspect is None else (_answers(suspect),),
+            remedy=factor.remedy,
         )
 
+    def _place(self, unit: Unit) -> tuple[Site, str]:
+        """The line that a factor reached, where no use of it names one: the first line whose values differ with every other factor held."""
+        uses = started(self.seen.uses[0], unit.factor)
+        if uses:
+            return uses[0].site, uses[0].call or uses[0].source
+        others = frozenset(Unit(item.name) for item in FACTORS if item.name not in (unit.factor, "flags"))
+        try:
+            pair = self.experiments.pair(
+                Setting(steps=_cut(self.until), pinned=self.pinned | others, lines=True, step=max(self.until.step, 0))
+            )
+        except Exhausted:
+            return _NOWHERE, ""
+        line = first_difference(*pair.lines)
+        return (line.site, line.text) if line is not None else (_NOWHERE, "")
 
-def _diagnose(first: Divergence, undone: Sequence[Undone], experiments: Experiments, story: _Story) -> Diagnosis:
-    steps = max(first.step, 0) + 1
-    watched = _watched(steps, experiments, story)
-    if watched.first is None:
-        return story.unknown()
-    until = watched.first
-    found = suspects(*watched.uses, until=until.step)
-    flags = [Unit("flags", item.site) for item in undone]
-    own = [item.unit for item in found if item.use.site != ("", 0)]
-    rest = [Unit(factor.name) for factor in FACTORS if factor.name != "flags"]
-
-    def sufficient(units: frozenset[Unit]) -> bool:
-        return agrees(experiments.pair(Setting(steps=steps, pinned=units)), until)
-
-    operators_first = not own and not flags and until.kind in ("loss", "gradient")
-    if operators_first:
-        shown = _operator(until, steps, experiments, story)
-        if shown is not None:
-            return shown
-    for candidates, name in ((flags + own, "every line that got another answer"), (rest, "every factor as a whole")):
-        units = list(dict.fromkeys(candidates))
-        if not units:
-            continue
-        alone = units[0] if len(units) <= 3 else None
-        if alone is not None and sufficient(frozenset({alone})):
-            return _cause((alone,), found, undone, story)
-        if len(units) > 1 and sufficient(frozenset(units)):
-            return _cause(smallest(units, sufficient), found, undone, story)
-        story.ruled_out.append(f"{name}, held fixed, changes nothing")
-    shown = None if operators_first else _operator(until, steps, experiments, story)
-    return shown or story.unknown()
-
-
-def _watched(steps: int, experiments: Experiments, story: _Story) -> Pair:
-    pair = Pair()
-    for tried in range(1, _WATCHED + 1):
-        pair = experiments.pair(Setting(steps=steps, watch=True), again=tried > 1)
-        if pair.first is not None and not pair.failed:
-            if tried > 1:
-                story.evidence.append(f"it shows in some pairs only: the gate's own and 1 of {tried} more")
-            return pair
-    story.evidence.append(f"it did not come back in {_WATCHED} more pairs: a rare race, or load on the machine")
-    return pair
+    def _operator(self) -> bool:
+        """Look for an operator that got the same bits and gave others; where there is one, replay it on its own inputs."""
+        step = self.until.step
+        pair = self.experiments.pair(Setting(steps=_cut(self.until), pinned=self.pinned, operators=True, step=step))
+        shown = culprit(*pair.operators)
+        if shown is None:
+            self.ruled_out.append(f"{len(pair.operators[0]):,} operators of step {max(step, 0)} agree, or are not there in both runs")
+            return False
+        if shown.operator is None:
+            self.evidence.append(shown.between)
+            return False
+        record = shown.operator
+        replay = Setting(steps=_cut(self.until), pinned=self.pinned, operators=True, step=step, replay=(record.name, record.count))
+        try:
+            again = self.experiments.pair(replay).operators
+        except Exhausted:
+            again = ((), ())
+        distinct = next((item.distinct for run in again for item in run if item.distinct), {})
+        self.found.append(told_operator(shown, record, distinct, REPLAYS))
+        self.seen = replace(self.seen, first=None)
+        return True
 
 
-def _cause(units: Sequence[Unit], found: Sequence[Suspect], undone: Sequence[Undone], story: _Story) -> Diagnosis:
-    """The diagnosis of one unit or several: the first is the cause, the others are needed too."""
-    told = [_told(unit, found, undone, story) for unit in units]
-    return replace(told[0], also=tuple(told[1:]))
+def _cut(until: Divergence) -> int | None:
+    """How many steps a run makes that ends right after the divergence."""
+    return None if until.kind == "artifact" else max(until.step, 0) + 1
 
 
-def _told(unit: Unit, found: Sequence[Suspect], undone: Sequence[Undone], story: _Story) -> Diagnosis:
-    factor = BY_NAME[unit.factor]
-    suspect = next((item for item in found if item.unit == unit), None) or next(
-        (item for item in found if item.unit.factor == unit.factor), None
-    )
-    flag = next((item for item in undone if item.site == unit.site), None) if unit.factor == "flags" else None
-    site = unit.site or (suspect.use.site if suspect is not None else ("", 0))
-    call = flag.flag if flag is not None else "" if suspect is None else suspect.use.call or suspect.use.source
-    seen = [] if suspect is None else [_answers(suspect)]
-    return Diagnosis(
-        cause=factor.cause,
-        factor=factor.name,
-        call=call,
-        file=site[0],
-        line=site[1],
-        confirmed=True,
-        message=_sentence(factor, call, site),
-        evidence=(
-            *story.evidence,
-            *seen,
-            f"confirmed: {factor.held}, two runs are bitwise identical up to step {max(story.first.step, 0)}",
-        ),
-        remedy=factor.remedy,
-        ruled_out=tuple(story.ruled_out),
-    )
-
-
-def _sentence(factor: Factor, call: str, site: Site) -> str:
-    where = f" in {site[0]}:{site[1]}" if site[0] else ""
-    return f"{call or 'the training'}{where} {factor.did}"
+def _until(item: Divergence) -> int:
+    return 1 << 62 if item.kind == "artifact" else item.step
 
 
 def _answers(suspect: Suspect) -> str:
     use, other = suspect.use, suspect.other
+    before = "before the first step" if use.step < 0 else f"in step {use.step}"
     if other is None:
-        return f"{use.source} was called in step {use.step} of one run only"
+        return f"{use.source} was called {before} of one run only"
     if other.count != use.count:
-        return f"{use.source} was called {use.count} times in step {use.step} of one run and {other.count} times in the other's"
-    return f"{use.source} gave other answers in the two runs, in step {use.step} first"
-
-
-def _operator(until: Divergence, steps: int, experiments: Experiments, story: _Story) -> Diagnosis | None:
-    """The operator that got the same bits and gave others, replayed on its own inputs; None where no record says so."""
-    pair = experiments.pair(Setting(steps=steps, operators=True))
-    shown = culprit(*pair.operators)
-    if shown is None:
-        story.ruled_out.append(f"{len(pair.operators[0])} operators of step {max(until.step, 0)} agree")
-        return None
-    if shown.operator is None:
-        story.evidence.append(_between(shown))
-        return None
-    record = shown.operator
-    replayed = experiments.pair(Setting(steps=steps, operators=True, replay=(record.name, record.count)))
-    distinct = next((item.distinct for item in replayed.operators[0] if item.distinct is not None), None) or {}
-    return Diagnosis(
-        cause="nondeterministic-op",
-        op=record.name,
-        file=record.site[0],
-        line=record.site[1],
-        call=record.name,
-        confirmed=distinct.get("as-trained", 0) > 1,
-        message=_operator_sentence(record),
-        evidence=(*story.evidence, f"{shown.equal_before} operators before it agree in both runs", *_replays(distinct)),
-        remedy="use its deterministic form (torch.use_deterministic_algorithms), or an operator that adds in a fixed order",
-        ruled_out=tuple(story.ruled_out),
-    )
-
-
-def _operator_sentence(record: OperatorCall) -> str:
-    where = f", the {record.phase} of {record.site[0]}:{record.site[1]}," if record.site[0] else ""
-    return f"{record.name}{where} got the same bits in both runs and gave other bits"
-
-
-def _replays(distinct: dict[str, int] | object) -> list[str]:
-    if not isinstance(distinct, dict) or not distinct:
-        return []
-    ways = {
-        "as-trained": "as it was called",
-        "one-thread": "with one thread",
-        "deterministic": "with the flag on",
-        "default": "with the flag off",
-    }
-    told = [f"{ways.get(name, name)} {count or 'it raises'}" for name, count in distinct.items()]
-    return [f"distinct outputs of {REPLAYS} replays on its own inputs: {', '.join(told)}"]
-
-
-def _between(shown: Culprit) -> str:
-    after = shown.after.name if shown.after is not None else "the beginning of the step"
-    before = shown.before.name if shown.before is not None else "its end"
-    return f"something that torch does not dispatch wrote between {after} and {before}"
+        return f"{use.source} was called {use.count:,} times {before} of one run and {other.count:,} times in the other"
+    return f"{use.source} gave other answers in the two runs, {before} first"

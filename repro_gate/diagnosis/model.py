@@ -33,6 +33,17 @@ class Use:
     direct: bool = True
 
 
+@dataclass(frozen=True)
+class Line:
+    """One execution of a line of the workspace: a digest of the values that it touched, and what is written there."""
+
+    process: str
+    step: int
+    site: Site
+    digest: str
+    text: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class OperatorCall:
     """One operator that torch dispatched: digests of its tensors, in order. `count`: which time in the step, from 1.
@@ -54,24 +65,36 @@ class OperatorCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """How a pair of runs is done. `steps` is where both are cut off."""
+    """How a pair of runs is done. `steps` is where both are cut off (None: where the spec says), `step` the one whose operators, or up to
+    which lines of the workspace, are recorded."""
 
-    steps: int
-    watch: bool = False
+    steps: int | None
     pinned: frozenset[Unit] = frozenset()
     operators: bool = False
+    lines: bool = False
     replay: tuple[str, int] | None = None
+    step: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """What a pair of runs showed: where it diverged (None: it did not), and what was watched in each run. `failed` says why it could not be
-    compared."""
+    """What a pair of runs showed: where it diverged (None: it did not), and what was watched in each run. `steps` is how many they made,
+    `failed` says why it could not be compared."""
 
     first: Divergence | None = None
+    steps: int = 0
     uses: tuple[tuple[Use, ...], tuple[Use, ...]] = ((), ())
+    lines: tuple[tuple[Line, ...], tuple[Line, ...]] = ((), ())
     operators: tuple[tuple[OperatorCall, ...], tuple[OperatorCall, ...]] = ((), ())
     failed: str = ""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How many pairs of runs with nothing pinned diverged, the gate's own included."""
+
+    diverged: int
+    pairs: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,5 +113,6 @@ class Diagnosis:
     remedy: str = ""
     ruled_out: tuple[str, ...] = ()
     also: tuple[Diagnosis, ...] = field(default=())
+    rate: Rate | None = None
     runs: int = 0
     seconds: float = 0.0

@@ -7,22 +7,27 @@ nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from repro_gate.diagnosis.model import OperatorCall
+from repro_gate.diagnosis.model import Diagnosis, OperatorCall
 
 _COLLECTIVES = ("c10d.", "_c10d_functional.", "c10d_functional.")  # in flight: what a record holds may not be there yet
+_WAYS = {
+    "as-trained": "as it was called",
+    "one-thread": "with one thread",
+    "deterministic": "with the flag on",
+    "default": "with the flag off",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Culprit:
-    """What the records say. `operator` is None where something that torch does not dispatch wrote between `after` and `before`."""
+    """What the records say. `operator` is None where something that torch does not dispatch wrote: `between` says where."""
 
     operator: OperatorCall | None
     equal_before: int
-    after: OperatorCall | None = None
-    before: OperatorCall | None = None
+    between: str = ""
 
 
 def culprit(first: Sequence[OperatorCall], second: Sequence[OperatorCall]) -> Culprit | None:
@@ -33,13 +38,34 @@ def culprit(first: Sequence[OperatorCall], second: Sequence[OperatorCall]) -> Cu
         twin = twins.get(key)
         if twin is None or record.name.startswith(_COLLECTIVES):
             continue
-        if record.inputs != twin.inputs:
-            return Culprit(operator=None, equal_before=equal, after=previous, before=record)
+        if record.inputs != twin.inputs or (record.outputs != twin.outputs and record.simple):
+            after = "the beginning of the step" if previous is None else previous.name
+            between = f"something that torch does not dispatch wrote between {after} and {record.name}; {equal:,} operators before it agree"
+            return Culprit(operator=None, equal_before=equal, between=between)
         if record.outputs != twin.outputs:
-            behind = record.simple
-            return Culprit(operator=None if behind else record, equal_before=equal, after=previous, before=record if behind else None)
+            return Culprit(operator=record, equal_before=equal)
         equal, previous = equal + 1, record
     return None
+
+
+def told_operator(shown: Culprit, record: OperatorCall, distinct: Mapping[str, int], replays: int) -> Diagnosis:
+    """The diagnosis of an operator; `distinct` says how many outputs its replays gave, by how they were run (0: it raised)."""
+    where = f", the {record.phase} of {record.site[0]}:{record.site[1]}," if record.site[0] else ""
+    replayed = ", ".join(f"{_WAYS.get(name, name)} {count or 'it raises'}" for name, count in distinct.items())
+    evidence = [f"{shown.equal_before:,} operators before it agree in both runs"]
+    if replayed:
+        evidence.append(f"distinct outputs of {replays} replays on its own inputs: {replayed}")
+    return Diagnosis(
+        cause="nondeterministic-op",
+        op=record.name,
+        file=record.site[0],
+        line=record.site[1],
+        call=record.name,
+        confirmed=distinct.get("as-trained", 0) > 1,
+        message=f"{record.name}{where} got the same bits in both runs and gave other bits",
+        evidence=tuple(evidence),
+        remedy="use its deterministic form (torch.use_deterministic_algorithms), or an operator that adds in a fixed order",
+    )
 
 
 def _keyed(records: Sequence[OperatorCall]) -> list[tuple[tuple[object, ...], OperatorCall]]:

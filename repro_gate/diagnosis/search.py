@@ -1,6 +1,6 @@
 """The search for a cause: it asks for pairs of runs and is told what they showed; it starts none itself.
 
-A set of units is *sufficient* where two runs agree with all of it pinned, up to the step at which they diverged. The search looks for a
+A set of units is *sufficient* where two runs no longer diverge, with all of it pinned, at the place where they did. The search looks for a
 smallest sufficient set: what a library draws for its own names is told apart because it is not in it. Bisection is Zeller's and
 Hildebrandt's ddmin ("Simplifying and Isolating Failure-Inducing Input", 2002), with sufficiency as the test.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from repro_gate.compare.model import Divergence
+from repro_gate.compare.model import KINDS, Divergence
 from repro_gate.diagnosis.model import Pair, Setting, Unit
 
 
@@ -23,7 +23,6 @@ class Experiments:
     def __init__(self, run: Callable[[Setting], Pair], pairs: int) -> None:
         self._run, self.left = run, pairs
         self._known: dict[Setting, Pair] = {}
-        self.done = 0
 
     def pair(self, setting: Setting, again: bool = False) -> Pair:
         """The pair of runs with this setting. Raises Exhausted where no more may be done."""
@@ -31,14 +30,21 @@ class Experiments:
             if self.left < 1:
                 raise Exhausted
             self.left -= 1
-            self.done += 1
             self._known[setting] = self._run(setting)
         return self._known[setting]
 
 
-def agrees(pair: Pair, until: Divergence) -> bool:
-    """Whether a pinned pair agrees where the watched one diverged: it agrees throughout, or diverges only at a later step."""
-    return not pair.failed and (pair.first is None or pair.first.step > until.step)
+def gone(pair: Pair, until: Divergence) -> bool:
+    """Whether the divergence is not there any more in a pinned pair: it agrees as far as that step, or diverges only later."""
+    if pair.failed:
+        return False
+    if pair.first is None:
+        return pair.steps > until.step or until.kind == "artifact"
+    return _place(pair.first) > _place(until)
+
+
+def _place(item: Divergence) -> tuple[int, int]:
+    return item.step, KINDS.index(item.kind)
 
 
 def smallest(units: Sequence[Unit], sufficient: Callable[[frozenset[Unit]], bool]) -> tuple[Unit, ...]:

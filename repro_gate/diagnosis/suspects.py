@@ -1,12 +1,12 @@
-"""Which uses of which factors differed between two watched runs before they diverged, likeliest first."""
+"""Which uses of which factors differed between two watched runs before they diverged, likeliest first; and the first line that did."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from repro_gate.diagnosis.model import Unit, Use
+from repro_gate.diagnosis.model import Line, Unit, Use
 from repro_gate.factors import BY_NAME, FACTORS
 
 _RANK = {factor.name: index for index, factor in enumerate(FACTORS)}
@@ -14,7 +14,7 @@ _RANK = {factor.name: index for index, factor in enumerate(FACTORS)}
 
 @dataclass(frozen=True, kw_only=True)
 class Suspect:
-    """A line whose answers differed. `use` is its first differing one, `other` the second run's at that place (None: it made none)."""
+    """A line whose answers differed. `use` is its first differing one, `other` the other run's at that place (None: it made none)."""
 
     unit: Unit
     use: Use
@@ -22,7 +22,7 @@ class Suspect:
 
 
 def suspects(first: Sequence[Use], second: Sequence[Use], until: int) -> list[Suspect]:
-    """The lines whose answers differed at or before step `until`: the training's own lines first, then by factor and time."""
+    """The lines whose answers differed at or before step `until`: calls by the training's own code first, then by factor and time."""
     found: dict[Unit, Suspect] = {}
     twins = _by_place(second)
     for key, use in _by_place(first).items():
@@ -34,27 +34,48 @@ def suspects(first: Sequence[Use], second: Sequence[Use], until: int) -> list[Su
             _keep(found, Suspect(unit=_unit(use), use=use, other=None))
     return sorted(
         found.values(),
-        key=lambda item: (item.use.site == ("", 0), _RANK.get(item.unit.factor, 99), item.use.step, item.unit.site or ("", 0)),
+        key=lambda item: (not item.use.site[0], not item.use.direct, _RANK[item.unit.factor], item.use.step, item.use.site),
     )
 
 
+def started(uses: Sequence[Use], factor: str) -> list[Use]:
+    """The lines that used a factor at all, whatever came back: calls by the training's own code first, the nearest in time first."""
+    own = [use for use in uses if use.factor == factor and use.site[0]]
+    return sorted(own, key=lambda use: (not use.direct, -use.step))
+
+
+def first_difference(first: Sequence[Line], second: Sequence[Line]) -> Line | None:
+    """The line after which two runs held different values for the first time, or took different ways; None where none was seen.
+
+    Each process is compared with its twin by position: up to the first difference both ran the same lines. A process that trains comes
+    before its workers.
+    """
+    for process in sorted({item.process for item in first}, key=lambda name: (name != "main", name)):
+        a, b = ([item for item in lines if item.process == process] for lines in (first, second))
+        for index, (one, other) in enumerate(zip(a, b, strict=False)):
+            if one.site != other.site:
+                return a[max(index - 1, 0)]  # the line before went two ways
+            if one.digest != other.digest:
+                return one
+    return None
+
+
 def _by_place(uses: Sequence[Use]) -> dict[tuple[object, ...], Use]:
-    """By process, line, source, step. Two uses in one place are one: their digests are joined."""
-    merged: dict[tuple[object, ...], Use] = {}
-    seen: defaultdict[tuple[object, ...], int] = defaultdict(int)
+    """By process, factor, source, line and step."""
+    found: dict[tuple[object, ...], Use] = {}
+    seen: Counter[tuple[object, ...]] = Counter()
     for use in uses:
         key = (use.process, use.factor, use.source, use.site, use.step)
         seen[key] += 1
-        numbered = (*key, seen[key])
-        merged[numbered] = use
-    return merged
+        found[*key, seen[key]] = use
+    return found
 
 
 def _unit(use: Use) -> Unit:
-    return Unit(use.factor, use.site if BY_NAME[use.factor].by_line else None)
+    return Unit(use.factor, use.site if BY_NAME[use.factor].by_line and use.site[0] else None)
 
 
 def _keep(found: dict[Unit, Suspect], suspect: Suspect) -> None:
     known = found.get(suspect.unit)
-    if known is None or suspect.use.step < known.use.step:
+    if known is None or (suspect.use.step, not suspect.use.direct) < (known.use.step, not known.use.direct):
         found[suspect.unit] = suspect

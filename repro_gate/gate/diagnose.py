@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from time import monotonic
 
-from repro_gate.diagnosis.diagnose import REPLAYS, Undone, diagnose
-from repro_gate.diagnosis.model import Diagnosis, OperatorCall, Pair, Setting, Use
+from repro_gate.diagnosis.diagnose import REPLAYS, Case, Undone, diagnose
+from repro_gate.diagnosis.model import Diagnosis, Line, OperatorCall, Pair, Setting, Use
 from repro_gate.diagnosis.search import Exhausted, Experiments
 from repro_gate.factors import BY_NAME
 from repro_gate.runs import arms
@@ -20,14 +21,16 @@ from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Trace
 
 MOST_RUNS, MOST_SECONDS = 12, 600.0
+LINE = "line"  # what the probe calls a line of the workspace among the uses of factors
+_SHORT = 30.0  # seconds: a run that takes no longer is not cut off when something is pinned, so that what diverges later is seen too
 
 
 def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch) -> Diagnosis | None:
-    """Why the deterministic runs of the first seed that diverged did so; None where none did, or what diverged is an artifact."""
+    """Why the deterministic runs of the first seed that diverged did so; None where none did."""
     seed, first = next(
         ((seed, item.first_divergence) for seed, item in results.comparisons.items() if item.first_divergence is not None), (0, None)
     )
-    if first is None or first.kind == "artifact" or results.interrupted:
+    if first is None or results.interrupted:
         return None
     began, done = monotonic(), 0
 
@@ -39,7 +42,10 @@ def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch)
         watch.said(f"diagnosis: {_told(setting)}")
         return _pair(spec, folder, seed, setting, done)
 
-    found = diagnose(first, _undone(results.runs), Experiments(pair, MOST_RUNS // 2))
+    seconds = next((run.ended.seconds for run in results.runs if run.plan.arm.name == "deterministic"), _SHORT)
+    steps = spec.train.steps if seconds < _SHORT or first.kind == "artifact" else max(first.step, 0) + 1
+    case = Case(first=first, undone=_undone(results.runs), steps=steps)
+    found = diagnose(case, Experiments(pair, MOST_RUNS // 2))
     return replace(found, runs=2 * done, seconds=round(monotonic() - began, 3))
 
 
@@ -49,82 +55,101 @@ def _told(setting: Setting) -> str:
         return f"{setting.replay[0]} again, {REPLAYS} times on its own inputs"
     if setting.operators:
         return "two runs, every operator of the step recorded"
-    if setting.watch:
+    if setting.lines:
+        return "two runs, every line of the training's own code recorded"
+    if not setting.pinned:
         return "two runs, every use of a factor watched"
-    names = ", ".join(sorted(f"{unit.factor} at {unit.site[0]}:{unit.site[1]}" if unit.site else unit.factor for unit in setting.pinned))
-    return f"two runs with {names} held fixed"
+    names = sorted(f"{unit.factor} at {unit.site[0]}:{unit.site[1]}" if unit.site else unit.factor for unit in setting.pinned)
+    return f"two runs with {', '.join(names)} held fixed"
 
 
 def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, number: int) -> Pair:
-    whole = {unit.factor for unit in setting.pinned if unit.site is None}
-    pins: dict[str, list[list[object]] | None] = dict.fromkeys(whole)
-    for unit in sorted(setting.pinned - {unit for unit in setting.pinned if unit.factor in whole}):
+    plan = _plan(spec, seed, setting, f"diagnosis-{number}")
+    results = run_series(spec, folder, Watch(), (plan, replace(plan, name=f"{plan.name}-again", second_of=plan.name)))
+    comparison, runs = results.comparisons.get(seed), results.runs
+    if len(runs) < 2 or comparison is None:
+        return Pair(failed=next((run.problem for run in runs if run.problem), "") or "it could not be compared")
+    a, b = (list(_labelled(run.traces)) for run in runs)
+    return Pair(
+        first=comparison.first_divergence,
+        steps=comparison.steps,
+        uses=(tuple(_uses(a)), tuple(_uses(b))),
+        lines=(tuple(_lines(a)), tuple(_lines(b))),
+        operators=(tuple(_operators(a)), tuple(_operators(b))),
+    )
+
+
+def _plan(spec: Spec, seed: int, setting: Setting, name: str) -> Plan:
+    """How the first run of a pair is started: a factor is pinned as a whole, or at the lines that the setting names."""
+    pins: dict[str, list[list[object]] | None] = {unit.factor: None for unit in setting.pinned if unit.site is None}
+    for unit in sorted(unit for unit in setting.pinned if unit.site is not None):
         sites = pins.setdefault(unit.factor, [])
         if sites is not None and unit.site is not None:
             sites.append(list(unit.site))
-    chosen = [BY_NAME[name] for name in pins]
-    probe: dict[str, object] = {"factors": {"watch": setting.watch, "pin": pins}, "every": 1}
+    probe: dict[str, object] = {"factors": {"watch": not setting.operators and not setting.lines, "pin": pins}, "every": 1}
     if setting.operators:
-        replay = None if setting.replay is None else [*setting.replay, REPLAYS]
-        probe["operators"] = {"step": setting.steps - 1, "replay": replay}
-    arm = arms.deterministic(seed, arms.allowed(spec), setting.steps)
-    name = f"diagnosis-{number}"
-    plan = Plan(
-        name=f"{name}a",
-        arm=arm,
+        probe["operators"] = {"step": setting.step, "replay": None if setting.replay is None else [*setting.replay, REPLAYS]}
+    if setting.lines:
+        probe["lines"] = setting.step
+    chosen = [BY_NAME[name] for name in pins]
+    return Plan(
+        name=name,
+        arm=arms.deterministic(seed, arms.allowed(spec), setting.steps),
         probe=probe,
         environment={key: value for factor in chosen for key, value in factor.pinned.items()},
         fixed_addresses=any(factor.fixed_addresses for factor in chosen),
     )
-    quick = not setting.operators and not setting.watch
-    results = run_series(spec, folder, Watch(), (plan, replace(plan, name=f"{name}b", second_of=plan.name)), fail_fast=quick)
-    runs = [run for run in results.runs if run.plan.name.startswith(name)]
-    comparison = results.comparisons.get(seed)
-    if len(runs) < 2 or comparison is None:
-        return Pair(failed=next((run.problem for run in runs if not run.good), "it could not be compared"))
-    uses = tuple(tuple(_uses(run.traces)) for run in runs)
-    operators = tuple(tuple(_operators(run.traces)) for run in runs)
-    first = comparison.first_divergence
-    recorded = None if first is None or first.kind == "artifact" else first
-    return Pair(first=recorded, uses=(uses[0], uses[1]), operators=(operators[0], operators[1]))
 
 
-def _uses(traces: Sequence[Trace]) -> list[Use]:
-    return [
-        Use(
-            process=trace.key,
-            step=item.step,
-            factor=item.factor,
-            source=item.source,
-            site=(item.file, item.line),
-            call=item.call,
-            count=item.count,
-            digest=item.digest,
-            direct=item.direct,
-        )
-        for trace in traces
-        for item in trace.uses
-        if item.factor in BY_NAME
-    ]
+def _labelled(traces: Sequence[Trace]) -> Iterator[tuple[str, Trace]]:
+    """Each process with a name that its twin in the other run has too: its key, and which of that key and command line it is."""
+    seen: Counter[tuple[object, ...]] = Counter()
+    for trace in traces:
+        key = (trace.key, trace.argv[:3])
+        seen[key] += 1
+        number = sum(count for other, count in seen.items() if other[0] == trace.key)
+        yield trace.key if number == 1 else f"{trace.key}#{number}", trace
 
 
-def _operators(traces: Sequence[Trace]) -> list[OperatorCall]:
-    return [
-        OperatorCall(
-            process=trace.key,
-            name=item.op,
-            count=item.count,
-            phase=item.phase,
-            node=item.node,
-            site=(item.file, item.line),
-            inputs=item.inputs,
-            outputs=item.outputs,
-            simple=item.simple,
-            distinct=item.distinct,
-        )
-        for trace in traces
-        for item in trace.operators
-    ]
+def _uses(traces: Sequence[tuple[str, Trace]]) -> Iterator[Use]:
+    for process, trace in traces:
+        for item in trace.uses:
+            if item.factor in BY_NAME:
+                yield Use(
+                    process=process,
+                    step=item.step,
+                    factor=item.factor,
+                    source=item.source,
+                    site=(item.file, item.line),
+                    call=item.call,
+                    count=item.count,
+                    digest=item.digest,
+                    direct=item.direct,
+                )
+
+
+def _lines(traces: Sequence[tuple[str, Trace]]) -> Iterator[Line]:
+    for process, trace in traces:
+        for item in trace.uses:
+            if item.factor == LINE:
+                yield Line(process, item.step, (item.file, item.line), item.digest, item.call)
+
+
+def _operators(traces: Sequence[tuple[str, Trace]]) -> Iterator[OperatorCall]:
+    for process, trace in traces:
+        for item in trace.operators:
+            yield OperatorCall(
+                process=process,
+                name=item.op,
+                count=item.count,
+                phase=item.phase,
+                node=item.node,
+                site=(item.file, item.line),
+                inputs=item.inputs,
+                outputs=item.outputs,
+                simple=item.simple,
+                distinct=item.distinct,
+            )
 
 
 def _undone(runs: Sequence[Run]) -> list[Undone]:

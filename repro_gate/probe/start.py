@@ -17,6 +17,7 @@ from ..trace.format import CONFIG_VARIABLE
 from . import audit, children, factors, imports, session, source_line
 from .checkout_imports import CheckoutImports
 from .entropy import Draws
+from .lines import Lines
 from .opened import Opened
 from .patch import wrap
 
@@ -31,7 +32,8 @@ def start(inject: str) -> None:
     source_line.start(config.get("workspace", ""))
     files, draws, checkout = Opened(config), Draws(), CheckoutImports(config)
     uses = factors.start(config.get("factors") or {})
-    session.OBSERVERS[:] = [files, draws, checkout, *([uses] if uses.active else [])]
+    lines = [Lines(config["lines"])] if "lines" in config else []
+    session.OBSERVERS[:] = [files, draws, checkout, *([uses] if uses.active else []), *lines]
     imports.after_import("numpy", lambda module: _numpy_arrived(module, draws))
     imports.after_import("torch", lambda module: _torch_arrived(module, draws))
     draws.install()
@@ -44,6 +46,8 @@ def start(inject: str) -> None:
     current.start()
     with current.own_time():
         checkout.start()
+    for item in lines:
+        item.start()
 
 
 def _numpy_arrived(numpy: Any, draws: Draws) -> None:

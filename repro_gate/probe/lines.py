@@ -1,0 +1,138 @@
+"""Follows the workspace's own Python code line by line, and notes a digest of the values that each line touched.
+
+Two runs compared by these notes show the first line after which they held different values. Only plain values, arrays and tensors
+count, never an object's address: no code of the training is called to read them. Slow: for one pair of a diagnosis.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import dis
+import hashlib
+import linecache
+import pathlib
+import sys
+import threading
+from types import CodeType, FrameType
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+
+from ..trace.format import MAX_NAME
+from . import session, source_line
+from .digest import digest_all
+
+MOST = 15_000  # lines that are noted, in one process
+_DEPTH = 4  # of values in values
+_ITEMS = 200  # of one collection
+_BYTES = 4 * 1024 * 1024  # of one array or tensor: of a larger one, its shape
+_PLAIN = (int, float, complex, str, bytes, bytearray, bool, type(None), range, dt.datetime, dt.date, dt.timedelta)
+
+
+class Lines:
+    """Notes lines up to the end of `step`; an observer of the session."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self._said = 0
+        self._open: List[Tuple[int, str, int, str, str]] = []  # (step, file, line, text, digest), not written yet
+        self._names: Dict[CodeType, Dict[int, Set[str]]] = {}
+
+    def start(self) -> None:
+        """Follow the main thread from here on."""
+        sys.settrace(self._called)
+
+    def flush(self, current: "session.Session", last: bool) -> None:
+        """Write the lines since the last time."""
+        found, self._open = self._open, []
+        for step, file, line, text, digest in found:
+            current.event("used", step=step, factor="line", source="", file=file, line=line, call=text, count=1, digest=digest, direct=True)
+
+    def forked(self) -> None:
+        """This is a forked child: the lines so far are its parent's."""
+        self._open, self._said = [], 0
+
+    def _called(self, frame: FrameType, event: str, arg: Any) -> Optional[Callable[..., Any]]:
+        if self._said >= MOST:
+            sys.settrace(None)
+            return None
+        file = source_line.inside(frame.f_code.co_filename)[:MAX_NAME]
+        if not file or session.current().step > self.step:
+            return None
+        names = self._names.get(frame.f_code)
+        if names is None:
+            names = self._names[frame.f_code] = _names_by_line(frame.f_code)
+        done = [0]
+
+        def line(frame: FrameType, event: str, arg: Any) -> Any:
+            if done[0] and event in ("line", "return"):
+                self._note(frame, file, done[0], names.get(done[0], set()))
+            done[0] = frame.f_lineno if event == "line" else 0 if event == "return" else done[0]
+            return line
+
+        return line
+
+    def _note(self, frame: FrameType, file: str, line: int, names: Set[str]) -> None:
+        if self._said >= MOST or threading.current_thread() is not threading.main_thread():
+            return
+        self._said += 1
+        digest = hashlib.blake2b(digest_size=8)
+        try:
+            for part in _parts({name: _value(frame, name) for name in sorted(names)}, _DEPTH, []):
+                digest.update(part)
+        except Exception:  # a value that cannot be read says nothing
+            digest.update(b"unread")
+        text = linecache.getline(frame.f_code.co_filename, line).strip()[:200]
+        self._open.append((session.current().step, file, line, text, digest.hexdigest()))
+
+
+def _value(frame: FrameType, name: str) -> Any:
+    return frame.f_locals.get(name, frame.f_globals.get(name))
+
+
+def _names_by_line(code: CodeType) -> Dict[int, Set[str]]:
+    """The variables that each line of a code object reads or sets."""
+    starts, line, found = dict(dis.findlinestarts(code)), 0, {}
+    for item in dis.get_instructions(code):
+        line = starts.get(item.offset, line) or line
+        if any(word in item.opname for word in ("FAST", "_NAME", "DEREF", "GLOBAL")):
+            names = item.argval if isinstance(item.argval, tuple) else (item.argval,)
+            found.setdefault(line, set()).update(name for name in names if isinstance(name, str))
+    return found
+
+
+def _parts(value: Any, depth: int, above: List[int]) -> Iterator[bytes]:
+    """The bytes that say what a value is, whatever its address and the order of a set."""
+    kind = type(value)
+    yield kind.__name__.encode("utf-8", "surrogatepass")
+    if kind in _PLAIN:
+        yield repr(value)[:_BYTES].encode("utf-8", "surrogatepass")
+    elif isinstance(value, pathlib.PurePath):
+        yield str(value).encode("utf-8", "surrogatepass")
+    elif kind.__module__ == "numpy" and hasattr(kind, "tobytes"):
+        yield repr((str(value.dtype), value.shape)).encode()
+        if not value.dtype.hasobject and value.nbytes <= _BYTES:
+            yield value.tobytes()
+    elif kind.__module__.split(".")[0] == "torch" and hasattr(kind, "untyped_storage"):
+        yield repr((str(value.dtype), tuple(value.shape))).encode()
+        if value.numel() * value.element_size() <= _BYTES:
+            current = session.current()
+            with current.own_time():
+                yield digest_all(current.torch or sys.modules["torch"], [value])
+    elif depth and id(value) not in above:
+        yield from _inner(value, kind, depth - 1, [*above, id(value)])
+
+
+def _inner(value: Any, kind: type, depth: int, above: List[int]) -> Iterator[bytes]:
+    if kind in (list, tuple):
+        yield str(len(value)).encode()
+        for item in list(value[:_ITEMS]):
+            yield from _parts(item, depth, above)
+    elif kind in (set, frozenset):
+        yield from sorted(b"".join(_parts(item, depth, above)) for item in list(value)[:_ITEMS])
+    elif isinstance(value, dict):
+        for key, item in list(dict.items(value))[:_ITEMS]:
+            yield from _parts(key, depth, above)
+            yield from _parts(item, depth, above)
+    elif kind.__module__ not in ("builtins", "types") and not isinstance(value, type):
+        own = getattr(value, "__dict__", None) if kind.__getattribute__ is object.__getattribute__ else None
+        if isinstance(own, dict):
+            yield from _inner(own, dict, depth, above)
