@@ -74,16 +74,16 @@ class _Search:
     def told(self) -> Diagnosis:
         """What was found: the first cause, with those that are needed besides."""
         whole = self.seen.first is None and self.found
-        common = {"ruled_out": tuple(self.ruled_out), "rate": self.rate}
+        ruled_out = tuple(self.ruled_out)
         if not self.found:
             message = "no factor or operator that the gate can hold fixed explains it"
-            return Diagnosis(cause="unknown", message=message, evidence=tuple(self.evidence), **common)
+            return Diagnosis(cause="unknown", message=message, evidence=tuple(self.evidence), ruled_out=ruled_out, rate=self.rate)
         first, *others = self.found
         if whole and self.pinned:
             reached = f"up to step {self.seen.steps - 1}" if self.seen.steps else "throughout"
             held = " and ".join(dict.fromkeys(BY_NAME[unit.factor].held for unit in sorted(self.pinned)))
             self.evidence.append(f"confirmed: {held}, two runs are bitwise identical {reached}")
-        return replace(first, also=tuple(others), evidence=(*self.evidence, *first.evidence), **common)
+        return replace(first, also=tuple(others), evidence=(*self.evidence, *first.evidence), ruled_out=ruled_out, rate=self.rate)
 
     def _watch(self) -> None:
         """A pair that diverges, with every use of a factor noted."""

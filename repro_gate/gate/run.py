@@ -67,9 +67,6 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
             unkept = keep_traces(results.runs, options.keep_traces, readable=folder.sandbox.own_user)
             results = replace(results, said=(*results.said, *unkept))
         diagnosis = diagnosis_of(spec, folder, results, watch)
-        import sys
-
-        print("DIAGNOSIS", diagnosis, file=sys.stderr)
         evidence = with_runs(evidence, results)
         hashed = config_hash_of_runs(evidence, results)
         # Else nobody asks for the entry, and artifacts need not be read.

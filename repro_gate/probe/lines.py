@@ -90,7 +90,8 @@ def _value(frame: FrameType, name: str) -> Any:
 
 def _names_by_line(code: CodeType) -> Dict[int, Set[str]]:
     """The variables that each line of a code object reads or sets."""
-    starts, line, found = dict(dis.findlinestarts(code)), 0, {}
+    found: Dict[int, Set[str]] = {}
+    starts, line = dict(dis.findlinestarts(code)), 0
     for item in dis.get_instructions(code):
         line = starts.get(item.offset, line) or line
         if any(word in item.opname for word in ("FAST", "_NAME", "DEREF", "GLOBAL")):
@@ -133,6 +134,6 @@ def _inner(value: Any, kind: type, depth: int, above: List[int]) -> Iterator[byt
             yield from _parts(key, depth, above)
             yield from _parts(item, depth, above)
     elif kind.__module__ not in ("builtins", "types") and not isinstance(value, type):
-        own = getattr(value, "__dict__", None) if kind.__getattribute__ is object.__getattribute__ else None
+        own = object.__getattribute__(value, "__dict__") if hasattr(kind, "__dict__") else None
         if isinstance(own, dict):
             yield from _inner(own, dict, depth, above)
