@@ -74,16 +74,16 @@ class _Search:
     def told(self) -> Diagnosis:
         """What was found: the first cause, with those that are needed besides."""
         whole = self.seen.first is None and self.found
-        ruled_out = tuple(self.ruled_out)
+        ruled_out, rate = tuple(self.ruled_out), self.rate if self.rate.diverged < self.rate.pairs else None
         if not self.found:
             message = "no factor or operator that the gate can hold fixed explains it"
-            return Diagnosis(cause="unknown", message=message, evidence=tuple(self.evidence), ruled_out=ruled_out, rate=self.rate)
+            return Diagnosis(cause="unknown", message=message, evidence=tuple(self.evidence), ruled_out=ruled_out, rate=rate)
         first, *others = self.found
         if whole and self.pinned:
             reached = f"up to step {self.seen.steps - 1}" if self.seen.steps else "throughout"
             held = " and ".join(dict.fromkeys(BY_NAME[unit.factor].held for unit in sorted(self.pinned)))
             self.evidence.append(f"confirmed: {held}, two runs are bitwise identical {reached}")
-        return replace(first, also=tuple(others), evidence=(*self.evidence, *first.evidence), ruled_out=ruled_out, rate=self.rate)
+        return replace(first, also=tuple(others), evidence=(*self.evidence, *first.evidence), ruled_out=ruled_out, rate=rate)
 
     def _watch(self) -> None:
         """A pair that diverges, with every use of a factor noted."""

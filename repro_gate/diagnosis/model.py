@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
 
 from repro_gate.compare.model import Divergence
-from repro_gate.factors import Site
+from repro_gate.factors import Cause, Site
 
 
 @dataclass(frozen=True, order=True)
@@ -91,28 +94,35 @@ class Pair:
 
 @dataclass(frozen=True)
 class Rate:
-    """How many pairs of runs with nothing pinned diverged, the gate's own included."""
+    """How often pairs of equal runs diverge, the gate's own pair among them."""
 
-    diverged: int
-    pairs: int
+    diverged: Annotated[int, Meta(description="Pairs that diverged.", ge=0)]
+    pairs: Annotated[int, Meta(description="Pairs of runs.", ge=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """The cause of a divergence. `confirmed`: runs agreed with it pinned, or one operator on its own inputs gave several outputs."""
+    """The cause of a divergence. It stands in `report.json` as it is; `file`, `call` and all sentences may hold untrusted text."""
 
-    cause: str
-    factor: str | None = None
-    op: str | None = None
-    call: str = ""
-    file: str = ""
-    line: int = 0
-    confirmed: bool = False
-    message: str = ""
-    evidence: tuple[str, ...] = ()
-    remedy: str = ""
-    ruled_out: tuple[str, ...] = ()
-    also: tuple[Diagnosis, ...] = field(default=())
-    rate: Rate | None = None
-    runs: int = 0
-    seconds: float = 0.0
+    cause: Annotated[Cause, Meta(description="The cause; each has a page in `docs/causes/`.")]
+    factor: Annotated[str | None, Meta(description="The factor that was held fixed: `entropy`, `clock`, …; null where it is none.")] = None
+    op: Annotated[str | None, Meta(description="The operator that gave other bits: `aten.index_put_`; null where it is none.")] = None
+    call: Annotated[str, Meta(description="Source text of the call, or the flag; may be empty.")] = ""
+    file: Annotated[str, Meta(description="File of the cause, relative to the checkout; empty where no line is known.")] = ""
+    line: Annotated[int, Meta(description="Its line, from 1; 0 where none is known.", ge=0)] = 0
+    confirmed: Annotated[
+        bool,
+        Meta(
+            description="Whether runs proved it: they agree with the factor held fixed, or the operator gave several outputs for one input."
+        ),
+    ] = False
+    message: Annotated[str, Meta(description="One sentence.")] = ""
+    evidence: Annotated[tuple[str, ...], Meta(description="What was seen, in order.", max_length=100)] = ()
+    remedy: Annotated[str, Meta(description="What to do; may be empty.")] = ""
+    ruled_out: Annotated[tuple[str, ...], Meta(description="What was shown not to be the cause.", max_length=100)] = ()
+    also: Annotated[
+        tuple[Diagnosis, ...], Meta(description="Further causes: the runs agree only with these held fixed too.", max_length=20)
+    ] = ()
+    rate: Annotated[Rate | None, Meta(description="How often equal runs diverge; null where every pair did.")] = None
+    runs: Annotated[int, Meta(description="Runs that the diagnosis made.", ge=0)] = 0
+    seconds: Annotated[float, Meta(description="How long it took, in seconds.", ge=0)] = 0.0

@@ -8,7 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
+Cause: TypeAlias = Literal[
+    "nondeterministic-op",
+    "unseeded-rng",
+    "wall-clock",
+    "process-identity",
+    "hash-order",
+    "file-order",
+    "thread-race",
+    "uninitialized-memory",
+    "determinism-disabled",
+    "leftover-state",
+    "external-input",
+    "unknown",
+]
 Site = tuple[str, int]  # file of the workspace and line
 
 
@@ -21,7 +36,7 @@ class Factor:
     """
 
     name: str
-    cause: str
+    cause: Cause
     did: str
     held: str
     remedy: str

@@ -19,6 +19,7 @@ from repro_gate.compare.cost import measure_cost
 from repro_gate.compare.distances import losses_of
 from repro_gate.compare.fingerprint import fingerprint
 from repro_gate.compare.traces import processes
+from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.gate.base_policy import EffectivePolicy
 from repro_gate.gate.options import Options
 from repro_gate.gate.verdict import Findings, decide
@@ -72,6 +73,7 @@ def make_report(
     results: Results,
     findings: Findings,
     *,
+    diagnosis: Diagnosis | None,
     hashed: ConfigHash | None,
     base: BaseFinding | None,
     before: tuple[Reason, ...],
@@ -90,6 +92,7 @@ def make_report(
         reasons=reasons,
         notes=(*notes, *before, *(Reason("sandbox/same-user", note, SAME_USER_REMEDY) for note in options.sandbox.notes)),
         comparisons=findings.comparisons,
+        diagnosis=diagnosis,
         settings=_settings(first),
         non_finite=_non_finite(first),
         noise_floor=results.floor,

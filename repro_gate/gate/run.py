@@ -74,9 +74,17 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
         entry = entry_of_runs(results, hashed, evidence.machine, started) if hashed is not None and recorded else None
         against = None if other is None else compare_with_ref(other, evidence, results, hashed, options, watch)
         findings = findings_of(options, evidence, results, policy=policy, hashed=hashed, entry=entry, against=against)
-        before, seconds = _worth_knowing(found_before, facts, results.runs), monotonic() - clock
         report = make_report(
-            options, evidence, results, findings, hashed=hashed, base=policy.base, before=before, started=started, seconds=seconds
+            options,
+            evidence,
+            results,
+            findings,
+            diagnosis=diagnosis,
+            hashed=hashed,
+            base=policy.base,
+            before=_worth_knowing(found_before, facts, results.runs),
+            started=started,
+            seconds=monotonic() - clock,
         )
         return GateResult(report, entry)
 

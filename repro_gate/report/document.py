@@ -200,7 +200,7 @@ def report_from(document: object, name: str = "") -> Report:
     given = validate(document, name)
     found, cost, hashed = given.determinism, given.cost, given.config_hash
     same = ("verdict", "tool_version", "started", "seconds", "subject", "reasons", "notes", "noise_floor", "cost", "checklist", "runs")
-    also = ("fingerprint", "baseline", "against", "base", "reproduce", "origin")
+    also = ("diagnosis", "fingerprint", "baseline", "against", "base", "reproduce", "origin")
     parts = {name: _record(getattr(given, name)) for name in (*same, *also)}
     if found is None:  # the runs were not compared: the flags are those of the first of them
         parts["settings"] = next((run.settings for run in given.runs if run.arm == "deterministic"), {})

@@ -15,6 +15,7 @@ from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import Comparison, Cost, Fingerprint, NoiseFloor
+from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.spec.model import Tolerance
 
 EXIT_CODES: Mapping[str, int] = {"pass": 0, "fail": 1, "inconclusive": 3}
@@ -133,6 +134,7 @@ class Report:
     reasons: tuple[Reason, ...] = ()
     notes: tuple[Reason, ...] = ()
     comparisons: tuple[SeedResult, ...] = ()  # the pair of deterministic runs, one for each seed
+    diagnosis: Diagnosis | None = None  # why the seed of `determinism` diverged; None: nothing diverged, or it was not looked into
     settings: Mapping[str, object] = field(default_factory=dict)  # flags as read back, of the deterministic runs
     non_finite: tuple[tuple[int, str], ...] = ()  # (step, `nan`/`inf`/`-inf`) of losses, first ten
     noise_floor: NoiseFloor | None = None

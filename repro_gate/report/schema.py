@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.report.model import Amount, BaseFinding, Commit, Count, Names, Number, Origin, Reason, RunSummary, Step, Subject, about
 
 SCHEMA_ID = "repro-gate/report/v1"
@@ -236,7 +237,7 @@ class Document(_Row, frozen=True, kw_only=True):
     reasons: Annotated[tuple[Reason, ...], about("What led to the verdict, most important first.", max_length=1_000)]
     notes: Annotated[tuple[Reason, ...], about("What is worth knowing and does not change the verdict.", max_length=1_000)]
     determinism: Annotated[DeterminismRow | None, about("The two runs with the flags on.")]
-    diagnosis: Annotated[Mapping[str, Any] | None, about("Why the runs diverge; null in this version.")]
+    diagnosis: Annotated[Diagnosis | None, about("Why the runs diverge; null where they do not, and where it was not looked into.")]
     noise_floor: Annotated[NoiseFloorRow | None, about("How far two runs with one seed drift apart without the flags.")]
     cost: Annotated[CostRow | None, about("What the flags cost, from interleaved runs.")]
     checklist: Annotated[tuple[CheckRow, ...], about("What was verified besides.", max_length=1_000)]

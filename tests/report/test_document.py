@@ -79,6 +79,12 @@ def test_the_fields_that_others_rely_on_are_where_the_design_says() -> None:
     assert document["noise_floor"]["loss_gap"] == 3.1e-5
     assert document["cost"]["determinism_cost_pct"] == 12.4 and document["cost"]["ci95"] == [10.1, 14.6]
     assert {"id", "category", "status", "message"} <= set(document["checklist"][0])
+    assert document["diagnosis"] is None
+    found = written.to_json(reports.EXPLAINED)["diagnosis"]
+    assert (found["cause"], found["factor"], found["op"], found["confirmed"]) == ("unseeded-rng", "entropy", None, True)
+    assert (found["call"], found["file"], found["line"]) == ("torch.Generator().seed()", "src/train.py", 41)
+    assert (found["rate"], found["runs"], found["seconds"]) == ({"diverged": 3, "pairs": 8}, 8, 31.5)
+    assert [(item["cause"], item["file"], item["line"]) for item in found["also"]] == [("wall-clock", "src/model.py", 7)]
 
 
 def test_a_part_that_was_not_measured_is_null() -> None:
@@ -145,6 +151,9 @@ def test_each_way_to_shorten_a_document_inputs_it_valid(report: Report, tier: tu
         ("/config_hash/inputs/recipe", [], "expected an object, found a list"),
         ("/config_hash/inputs/recipe", {str(index): 0 for index in range(20_001)}, "of length <= 20000"),
         ("/config_hash/self_check/covered", -1, "expected a whole number >= 0"),
+        ("/diagnosis/cause", "gremlins", "not one of the values"),
+        ("/diagnosis/also/0/line", -1, "expected a whole number >= 0"),
+        ("/diagnosis/rate/pairs", "some", "expected a whole number"),
         ("/baseline/status", "fine", "not one of the values"),
         ("/baseline/loss_gap", "far", "expected a number"),
         ("/baseline/changed_inputs/0/root", "trunk", "not one of the values"),
@@ -156,7 +165,8 @@ def test_each_way_to_shorten_a_document_inputs_it_valid(report: Report, tier: tu
     ],
 )
 def test_a_wrong_value_is_named_by_its_pointer(pointer: str, value: object, problem: str) -> None:
-    document = written.to_json(replace(reports.CHANGED, comparisons=reports.FAIL.comparisons, reasons=reports.FAIL.reasons))
+    changes = {"comparisons": reports.FAIL.comparisons, "reasons": reports.FAIL.reasons, "diagnosis": reports.EXPLAINED.diagnosis}
+    document = written.to_json(replace(reports.CHANGED, **changes))  # type: ignore[arg-type]
     holder, last = _at(document, pointer)
     holder[last] = value
     with pytest.raises(ReportError) as caught:
@@ -231,20 +241,15 @@ def test_more_inputs_changes_and_weakened_checks_than_the_schema_takes_are_cut(t
     assert len(found["config_hash"]["inputs"]["recipe"]) == 20_000
     assert [len(found["baseline"][name]) for name in ("changed_inputs", "unlike", "outside")] == [1_000] * 3
     assert len(found["against"]["changed_inputs"]) == len(found["base"]["weakened"]) == 1_000
+    cause = found["diagnosis"]
+    assert [len(cause[name]) for name in ("evidence", "ruled_out", "also")] == [100, 100, 20]
 
 
 def test_fields_of_a_later_version_are_let_through() -> None:
     document = written.to_json(reports.FAIL) | {
         "added_later": 1,
         "config_hash": written.to_json(reports.LOCKED)["config_hash"] | {"added_later": 1},
-        "diagnosis": {
-            "cause": "nondeterministic-op",
-            "op": "aten::index_put_",
-            "file": "model.py",
-            "line": 41,
-            "evidence": ["x"],
-            "remedy": "y",
-        },
+        "diagnosis": written.to_json(reports.EXPLAINED)["diagnosis"] | {"added_later": 1},
     }
     written.validate(document)
 

@@ -34,6 +34,7 @@ _WHOLE = replace(
     non_finite=((3, "nan"), (4, "-inf")),
     origin=Origin("octo/training", "c" * 40, 17, 2, "gpu"),
     base=reports.WEAKENED.base,
+    diagnosis=reports.EXPLAINED.diagnosis,
 )
 _ALL = {**reports.ALL, "whole": _WHOLE, "hostile": reports.hostile()}
 
@@ -56,6 +57,7 @@ def test_a_report_that_was_written_is_read_back_and_looks_the_same(name: str) ->
 def test_every_part_arrives_as_it_was() -> None:
     again = report_from(_stored(_WHOLE))
     for part in (
+        "diagnosis",
         "cost",
         "cost_budget_pct",
         "checklist",

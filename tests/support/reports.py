@@ -10,6 +10,7 @@ from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, SelfCheck
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import Comparison, Cost, Distance, Divergence, NoiseFloor, Tally
+from repro_gate.diagnosis.model import Diagnosis, Rate
 from repro_gate.report.model import BaseFinding, Reason, Report, RunSummary, SeedResult, Subject, WeakenedCheck
 
 HOSTILE = (
@@ -142,6 +143,29 @@ FAIL = replace(
         *CHECKLIST[2:],
     ),
 )
+EXPLAINED = replace(
+    FAIL,
+    diagnosis=Diagnosis(
+        cause="unseeded-rng",
+        factor="entropy",
+        call="torch.Generator().seed()",
+        file="src/train.py",
+        line=41,
+        confirmed=True,
+        message="`torch.Generator().seed()` in src/train.py:41 drew from the operating system",
+        evidence=("torch.Generator.seed gave other answers in the two runs, in step 0 first", "confirmed: with that draw held fixed"),
+        remedy="give the generator a seed of its own: `generator.manual_seed(seed)`",
+        ruled_out=("418 operators of step 3 agree",),
+        also=(
+            Diagnosis(
+                cause="wall-clock", factor="clock", call="time.time()", file="src/model.py", line=7, confirmed=True, message="read it"
+            ),
+        ),
+        rate=Rate(3, 8),
+        runs=8,
+        seconds=31.5,
+    ),
+)
 INCONCLUSIVE = replace(
     PASS,
     verdict="inconclusive",
@@ -270,6 +294,7 @@ ALL = {
     "unproven": UNPROVEN,
     "pass": PASS,
     "fail": FAIL,
+    "explained": EXPLAINED,
     "inconclusive": INCONCLUSIVE,
     "tolerated": TOLERATED,
     "nothing": NOTHING,
@@ -286,9 +311,24 @@ def hostile(text: str = HOSTILE) -> Report:
         ChangedInput("platform", text, None, text),
         ChangedInput("platform", text, text, None),
     )
+    cause = Diagnosis(
+        cause="thread-race",
+        factor=text,
+        op=text,
+        call=text,
+        file=text,
+        line=41,
+        confirmed=True,
+        message=text,
+        evidence=(text, text),
+        remedy=text,
+        ruled_out=(text,),
+        rate=Rate(1, 2),
+    )
     return replace(
         FAIL,
         comparisons=(SeedResult(42, pair),),
+        diagnosis=replace(cause, also=(cause, replace(cause, confirmed=False, also=(cause,)))),
         settings={text: text},
         reproduce=text,
         reasons=(Reason(text, text, text),),
@@ -327,8 +367,11 @@ def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> 
     long = "`|<@#" * (name // 5)
     weights = tuple(replace(WEIGHTS[0], name=long) for _ in range(tensors))
     moves = tuple(ChangedInput("recipe", long, long, long) for _ in range(tensors))
+    worst = hostile(long)
+    assert worst.diagnosis is not None
     return replace(
-        hostile(long),
+        worst,
+        diagnosis=replace(worst.diagnosis, evidence=(long,) * tensors, ruled_out=(long,) * tensors, also=(worst.diagnosis,) * 100),
         config_hash=replace(ADDRESS, recipe_inputs={f"data/{index}": long[:2_000] for index in range(tensors)}),
         baseline=BaselineFinding(
             status="drift",
