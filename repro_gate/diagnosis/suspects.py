@@ -67,7 +67,8 @@ def _by_place(uses: Sequence[Use]) -> dict[tuple[object, ...], Use]:
     for use in uses:
         key = (use.process, use.factor, use.source, use.site, use.step)
         seen[key] += 1
-        found[(*key, seen[key])] = use
+        numbered = (*key, seen[key])
+        found[numbered] = use
     return found
 
 
