@@ -64,8 +64,9 @@ def _told(setting: Setting) -> str:
 
 
 def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, number: int) -> Pair:
-    plan = _plan(spec, seed, setting, f"diagnosis-{number}")
-    results = run_series(spec, folder, Watch(), (plan, replace(plan, name=f"{plan.name}-again", second_of=plan.name)))
+    plan = _plan(spec, seed, setting, f"diagnosis-{number}a")
+    # Names of one length: with addresses held fixed, what is allocated first decides where all else lies.
+    results = run_series(spec, folder, Watch(), (plan, replace(plan, name=f"diagnosis-{number}b", second_of=plan.name)))
     comparison, runs = results.comparisons.get(seed), results.runs
     if len(runs) < 2 or comparison is None:
         return Pair(failed=next((run.problem for run in runs if run.problem), "") or "it could not be compared")

@@ -6,6 +6,7 @@ count, never an object's address: no code of the training is called to read them
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import dis
 import hashlib
@@ -112,6 +113,8 @@ def _parts(value: Any, depth: int, above: List[int]) -> Iterator[bytes]:
         yield repr((str(value.dtype), value.shape)).encode()
         if not value.dtype.hasobject and value.nbytes <= _BYTES:
             yield value.tobytes()
+    elif kind.__module__.split(".")[0] == "torch" and kind.__name__ == "Generator":
+        yield from _parts(value.get_state(), depth, above)
     elif kind.__module__.split(".")[0] == "torch" and hasattr(kind, "untyped_storage"):
         yield repr((str(value.dtype), tuple(value.shape))).encode()
         if value.numel() * value.element_size() <= _BYTES:
@@ -134,6 +137,5 @@ def _inner(value: Any, kind: type, depth: int, above: List[int]) -> Iterator[byt
             yield from _parts(key, depth, above)
             yield from _parts(item, depth, above)
     elif kind.__module__ not in ("builtins", "types") and not isinstance(value, type):
-        own = object.__getattribute__(value, "__dict__") if hasattr(kind, "__dict__") else None
-        if isinstance(own, dict):
-            yield from _inner(own, dict, depth, above)
+        with contextlib.suppress(AttributeError):
+            yield from _inner(object.__getattribute__(value, "__dict__"), dict, depth, above)
