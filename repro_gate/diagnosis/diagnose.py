@@ -20,6 +20,7 @@ REPLAYS = 30
 _WATCHED = 3  # pairs that are watched before a divergence counts as one that does not come back
 _CAUSES = 4  # that are needed together, at most
 _NUMERIC = ("loss", "gradient", "parameter", "optimizer", "buffer")  # what operators made
+_UNSEEN = ("addresses", "threads", "memory")  # factors whose every use no watcher notes
 _NOWHERE: Site = ("", 0)
 
 
@@ -105,9 +106,7 @@ class _Search:
         numeric = self.until.kind in _NUMERIC
         if not (flags or direct) and numeric and self._operator():
             return True
-        rest = [Unit(factor.name) for factor in FACTORS if factor.name != "flags"]
-        likely = {item.unit.factor for item in found}
-        rest.sort(key=lambda unit: unit.factor not in likely)
+        rest = self._whole(found)
         groups = (
             (flags + direct, "what the training's own lines asked for"),
             (others, "what libraries asked for on behalf of its lines"),
@@ -121,6 +120,16 @@ class _Search:
             if units:
                 self.ruled_out.append(f"{name}, held fixed, does not change it")
         return bool((flags or direct) and numeric and self._operator())
+
+    def _whole(self, found: Sequence[Suspect]) -> list[Unit]:
+        """Every factor, likeliest first: those with no line of their own that differed, threads where some were started, and then those
+        that no watcher sees. What a watcher sees was tried line by line before."""
+        seen = {item.unit.factor for item in found if not item.unit.site}
+        if started(self.seen.uses[0], "threads"):
+            seen.add("threads")
+        unseen = [factor.name for factor in FACTORS if factor.name in _UNSEEN]
+        names = [*sorted(seen, key=lambda name: name != "threads"), *unseen, *(factor.name for factor in FACTORS)]
+        return [Unit(name) for name in dict.fromkeys(names) if name != "flags"]
 
     def _try(self, units: Sequence[Unit]) -> bool:
         """Whether the likeliest unit alone, or all together, make the divergence go."""

@@ -1,0 +1,215 @@
+"""The search, run in a small world of faults whose causes are known: what is pinned decides where a pair of runs diverges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from repro_gate.compare.model import Divergence
+from repro_gate.diagnosis.diagnose import Case, Undone, diagnose
+from repro_gate.diagnosis.model import Diagnosis, Line, OperatorCall, Pair, Setting, Unit, Use
+from repro_gate.diagnosis.search import Experiments
+from repro_gate.factors import Site
+
+STEPS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """Makes two runs diverge at (step, kind), unless its factor is pinned as a whole or at its line. `shows`: a use of it is watched."""
+
+    factor: str
+    site: Site = ("train.py", 10)
+    step: int = 2
+    kind: str = "loss"
+    shows: bool = True
+    direct: bool = True
+
+
+@dataclass(kw_only=True)
+class World:
+    """What runs show. `decoys` differ as well, and change no number; `luck` says, pair by pair, whether anything diverges."""
+
+    faults: Sequence[Fault] = ()
+    decoys: Sequence[Fault] = ()
+    operators: Sequence[tuple[OperatorCall, OperatorCall]] = ()
+    distinct: int = 3
+    luck: Callable[[int], bool] = lambda number: True
+    asked: list[Setting] = field(default_factory=list)
+
+    def run(self, setting: Setting) -> Pair:
+        self.asked.append(setting)
+        steps = STEPS if setting.steps is None else setting.steps
+        left = [item for item in self.faults if not pinned(item, setting) and item.step < steps]
+        if not self.luck(len(self.asked)):
+            left = []
+        first = min(left, key=lambda item: item.step, default=None)
+        operators: tuple[tuple[OperatorCall, ...], tuple[OperatorCall, ...]] = ((), ())
+        if setting.operators:
+            operators = tuple(a for a, _ in self.operators), tuple(b for _, b in self.operators)
+            if setting.replay is not None:
+                again = OperatorCall(**{**vars(operators[0][0]), "distinct": {"as-trained": self.distinct, "one-thread": 1}})
+                operators = (again,), ()
+        seen = [item for item in (*self.decoys, *self.faults) if item.shows and item.step < steps]
+        return Pair(
+            first=None if first is None else Divergence(step=first.step, kind=first.kind, name="w"),
+            steps=steps,
+            uses=(tuple(use(item, "a") for item in seen), tuple(use(item, "a" if pinned(item, setting) else "b") for item in seen)),
+            lines=lines() if setting.lines else ((), ()),
+            operators=operators,
+        )
+
+
+def pinned(item: Fault, setting: Setting) -> bool:
+    return Unit(item.factor) in setting.pinned or Unit(item.factor, item.site) in setting.pinned
+
+
+def use(item: Fault, digest: str) -> Use:
+    return Use(
+        process="main",
+        step=max(item.step - 1, -1),
+        factor=item.factor,
+        source=f"{item.factor}()",
+        site=item.site,
+        call=f"call_{item.site[1]}()" if item.site[0] else "",
+        count=1,
+        digest=digest,
+        direct=item.direct,
+    )
+
+
+def lines() -> tuple[tuple[Line, ...], tuple[Line, ...]]:
+    same, one, other = (Line("main", 0, ("net.py", at), digest, "for x in bag:") for at, digest in ((3, "s"), (7, "a"), (7, "b")))
+    return (same, one), (same, other)
+
+
+def operator(name: str, outputs: str, inputs: str = "i", **more: object) -> OperatorCall:
+    given = {"process": "main", "count": 1, "phase": "backward", "node": "N", "site": ("net.py", 41), **more}
+    return OperatorCall(name=name, inputs=(inputs,), outputs=(outputs,), **given)  # type: ignore[arg-type]
+
+
+def explained(world: World, first: Fault | None = None, pairs: int = 6, undone: Sequence[Undone] = (), **case: object) -> Diagnosis:
+    fault = first or world.faults[0]
+    given = Case(first=Divergence(step=fault.step, kind=fault.kind, name="w"), undone=undone, **case)  # type: ignore[arg-type]
+    return diagnose(given, Experiments(world.run, pairs))
+
+
+@pytest.mark.parametrize(
+    ("factor", "cause"),
+    [("entropy", "unseeded-rng"), ("clock", "wall-clock"), ("listing", "file-order"), ("identity", "process-identity")],
+)
+def test_a_draw_of_one_line_is_the_cause_in_two_pairs(factor: str, cause: str) -> None:
+    world = World(faults=[Fault(factor=factor, site=("data.py", 41))])
+    found = explained(world)
+    assert (found.cause, found.factor, found.file, found.line, found.confirmed) == (cause, factor, "data.py", 41, True)
+    assert "call_41() in data.py:41" in found.message
+    assert any("bitwise identical up to step 9" in item for item in found.evidence)
+    assert len(world.asked) == 2
+
+
+def test_what_differs_and_changes_no_number_is_told_apart_by_experiment() -> None:
+    decoys = [Fault(factor="entropy", site=("log.py", at)) for at in range(1, 9)] + [Fault(factor="clock", site=("log.py", 30))]
+    world = World(faults=[Fault(factor="clock", site=("sched.py", 5))], decoys=decoys)
+    found = explained(world, pairs=12)
+    assert (found.cause, found.file, found.line) == ("wall-clock", "sched.py", 5)
+    assert found.also == ()
+
+
+def test_a_line_that_called_itself_is_tried_before_a_library() -> None:
+    library = Fault(factor="entropy", site=("train.py", 1), direct=False)
+    world = World(faults=[Fault(factor="clock", site=("sched.py", 5))], decoys=[library])
+    assert explained(world).file == "sched.py"
+    assert len(world.asked) == 2
+
+
+def test_a_library_that_draws_for_a_line_is_found_too() -> None:
+    world = World(faults=[Fault(factor="entropy", site=("train.py", 7), direct=False)])
+    assert (explained(world).line, explained(world).confirmed) == (7, True)
+
+
+def test_two_causes_at_one_place_are_both_found() -> None:
+    world = World(faults=[Fault(factor="entropy", site=("a.py", 1)), Fault(factor="clock", site=("b.py", 2))])
+    found = explained(world, pairs=12)
+    assert {(item.cause, item.file) for item in (found, *found.also)} == {("unseeded-rng", "a.py"), ("wall-clock", "b.py")}
+
+
+def test_a_second_cause_that_shows_later_is_found_once_the_first_is_pinned() -> None:
+    late = Fault(factor="clock", site=("b.py", 2), step=6, kind="gradient")
+    world = World(faults=[Fault(factor="entropy", site=("a.py", 1)), late])
+    found = explained(world, pairs=8)
+    assert [item.file for item in (found, *found.also)] == ["a.py", "b.py"]
+    assert any("diverge only at step 6" in item for item in found.evidence)
+
+
+def test_a_long_training_is_cut_off_right_after_the_divergence() -> None:
+    world = World(faults=[Fault(factor="entropy", step=3)])
+    explained(world, steps=4)
+    assert {item.steps for item in world.asked} == {4}
+
+
+def test_a_flag_that_the_training_switched_off_comes_first() -> None:
+    world = World(faults=[Fault(factor="flags", site=("settings.py", 3), shows=False, kind="gradient")])
+    found = explained(world, undone=[Undone("torch.use_deterministic_algorithms", "False", ("settings.py", 3))])
+    assert (found.cause, found.file, found.line) == ("determinism-disabled", "settings.py", 3)
+    assert found.call == "torch.use_deterministic_algorithms"
+    assert len(world.asked) == 2
+
+
+def test_addresses_are_pinned_as_a_whole_and_the_line_is_the_first_whose_values_differ() -> None:
+    world = World(faults=[Fault(factor="addresses", shows=False, kind="batch")])
+    found = explained(world)
+    assert (found.cause, found.file, found.line) == ("process-identity", "net.py", 7)
+    asked = world.asked[-1]
+    assert asked.lines and Unit("clock") in asked.pinned and Unit("addresses") not in asked.pinned
+
+
+def test_the_operator_that_got_the_same_bits_and_gave_others_is_replayed() -> None:
+    same = operator("aten.mm.default", "m", node="M")
+    pairs = [(same, same), (operator("aten.index_put_.default", "a"), operator("aten.index_put_.default", "b"))]
+    world = World(faults=[Fault(factor="none", shows=False, kind="gradient")], operators=pairs[1:] + pairs[:0])
+    world.operators = [pairs[1], pairs[0]]
+    found = explained(world)
+    assert (found.cause, found.op, found.file, found.line) == ("nondeterministic-op", "aten.index_put_.default", "net.py", 41)
+    assert found.confirmed
+    assert any("as it was called 3, with one thread 1" in item for item in found.evidence)
+
+
+def test_an_operator_whose_replays_all_agree_is_not_confirmed() -> None:
+    twins = (operator("aten.index_put_.default", "a"), operator("aten.index_put_.default", "b"))
+    world = World(faults=[Fault(factor="none", shows=False, kind="gradient")], operators=[twins], distinct=1)
+    assert not explained(world).confirmed
+
+
+def test_nothing_explains_it_is_unknown_and_says_what_was_ruled_out() -> None:
+    world = World(faults=[Fault(factor="none", shows=False)], decoys=[Fault(factor="clock", site=("log.py", 2))])
+    found = explained(world, pairs=20)
+    assert (found.cause, found.confirmed, found.line) == ("unknown", False, 0)
+    assert any("every factor as a whole" in item for item in found.ruled_out)
+
+
+def test_a_divergence_that_does_not_come_back_is_told_with_its_rate() -> None:
+    world = World(faults=[Fault(factor="entropy")], luck=lambda number: False)
+    found = explained(world)
+    assert found.cause == "unknown"
+    assert found.rate is not None
+    assert (found.rate.diverged, found.rate.pairs) == (1, 4)
+
+
+def test_a_divergence_that_comes_back_late_is_still_explained() -> None:
+    world = World(faults=[Fault(factor="entropy")], luck=lambda number: number > 1)
+    found = explained(world)
+    assert found.cause == "unseeded-rng"
+    assert found.rate is not None
+    assert (found.rate.diverged, found.rate.pairs) == (2, 3)
+
+
+def test_the_bound_on_runs_holds_and_what_was_found_by_then_is_told() -> None:
+    late = Fault(factor="clock", site=("b.py", 2), step=6)
+    world = World(faults=[Fault(factor="entropy", site=("a.py", 1)), late])
+    found = explained(world, pairs=2)
+    assert len(world.asked) == 2
+    assert found.cause == "unseeded-rng"
+    assert any("used up" in item for item in found.evidence)
+    assert not any("bitwise identical" in item for item in found.evidence)
