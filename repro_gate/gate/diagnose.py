@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import monotonic
 
+from repro_gate.compare.tolerance import outside_tolerance
 from repro_gate.diagnosis.diagnose import REPLAYS, Undone, diagnose
 from repro_gate.diagnosis.model import Diagnosis, OperatorCall, Pair, Setting, Use
 from repro_gate.diagnosis.search import Exhausted, Experiments
@@ -19,27 +20,33 @@ from repro_gate.runs.series import run_series
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Trace
 
-MOST_RUNS, MOST_SECONDS = 12, 600.0
+Seen = Callable[[Setting, Pair], None]  # is told of each pair of runs, and what it showed
 
 
-def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch) -> Diagnosis | None:
-    """Why the deterministic runs of the first seed that diverged did so; None where none did, or what diverged is an artifact."""
+def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch, seen: Seen = lambda *_: None) -> Diagnosis | None:
+    """Why the deterministic runs of the first seed that diverged did so; None where none did, what diverged is an artifact or within the
+    tolerance, and under `diagnosis: false`."""
+    bounds, tolerance = spec.diagnosis, spec.determinism.tolerance
     seed, first = next(
         ((seed, item.first_divergence) for seed, item in results.comparisons.items() if item.first_divergence is not None), (0, None)
     )
-    if first is None or first.kind == "artifact" or results.interrupted:
+    if bounds is None or first is None or first.kind == "artifact" or results.interrupted:
+        return None
+    if tolerance is not None and not outside_tolerance(results.comparisons[seed], tolerance):
         return None
     began, done = monotonic(), 0
 
     def pair(setting: Setting) -> Pair:
         nonlocal done
-        if monotonic() - began > MOST_SECONDS:
+        if monotonic() - began > bounds.timeout:
             raise Exhausted
         done += 1
         watch.said(f"diagnosis: {_told(setting)}")
-        return _pair(spec, folder, seed, setting, done)
+        found = _pair(spec, folder, seed, setting, done)
+        seen(setting, found)
+        return found
 
-    found = diagnose(first, _undone(results.runs), Experiments(pair, MOST_RUNS // 2))
+    found = diagnose(first, _undone(results.runs), Experiments(pair, bounds.runs // 2))
     return replace(found, runs=2 * done, seconds=round(monotonic() - began, 3))
 
 
