@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from time import monotonic
 
+from repro_gate.compare.tolerance import outside_tolerance
 from repro_gate.diagnosis.diagnose import REPLAYS, Case, Undone, diagnose
 from repro_gate.diagnosis.model import Diagnosis, Line, OperatorCall, Pair, Setting, Use
 from repro_gate.diagnosis.search import Exhausted, Experiments
@@ -20,32 +21,38 @@ from repro_gate.runs.series import run_series
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Trace
 
-MOST_RUNS, MOST_SECONDS = 12, 600.0
 LINE = "line"  # what the probe calls a line of the workspace among the uses of factors
 _SHORT = 30.0  # seconds: a run that takes no longer is not cut off when something is pinned, so that what diverges later is seen too
+Seen = Callable[[Setting, Pair], None]  # is told of each pair of runs, and what it showed
 
 
-def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch) -> Diagnosis | None:
-    """Why the deterministic runs of the first seed that diverged did so; None where none did."""
+def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch, seen: Seen = lambda *_: None) -> Diagnosis | None:
+    """Why the deterministic runs of the first seed that diverged did so; None where none did, or only within the tolerance, and under
+    `diagnosis: false`."""
+    bounds, tolerance = spec.diagnosis, spec.determinism.tolerance
     seed, first = next(
         ((seed, item.first_divergence) for seed, item in results.comparisons.items() if item.first_divergence is not None), (0, None)
     )
-    if first is None or results.interrupted:
+    if bounds is None or first is None or results.interrupted:
+        return None
+    if tolerance is not None and not outside_tolerance(results.comparisons[seed], tolerance):
         return None
     began, done = monotonic(), 0
 
     def pair(setting: Setting) -> Pair:
         nonlocal done
-        if monotonic() - began > MOST_SECONDS:
+        if monotonic() - began > bounds.timeout:
             raise Exhausted
         done += 1
         watch.said(f"diagnosis: {_told(setting)}")
-        return _pair(spec, folder, seed, setting, done)
+        found = _pair(spec, folder, seed, setting, done)
+        seen(setting, found)
+        return found
 
     seconds = next((run.ended.seconds for run in results.runs if run.plan.arm.name == "deterministic"), _SHORT)
     steps = spec.train.steps if seconds < _SHORT or first.kind == "artifact" else max(first.step, 0) + 1
     case = Case(first=first, undone=_undone(results.runs), steps=steps)
-    found = diagnose(case, Experiments(pair, MOST_RUNS // 2))
+    found = diagnose(case, Experiments(pair, bounds.runs // 2))
     return replace(found, runs=2 * done, seconds=round(monotonic() - began, 3))
 
 

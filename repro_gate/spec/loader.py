@@ -126,8 +126,10 @@ def _spec(path: Path, document: Document) -> Spec:
 
     train, random_state, determinism = named("train", "steps", "warmup"), named("random-state"), named("determinism")
     capture, checklist = named("capture", "every"), named("checklist")
-    if "timeout" in train:
-        train["timeout"] = seconds(train["timeout"])
+    diagnosis = None if data.get("diagnosis") is False else named("diagnosis", "runs")
+    for section in (train, diagnosis or {}):
+        if "timeout" in section:
+            section["timeout"] = seconds(section["timeout"])
     environment = train.get("env", {}).items()
     train["env"] = {name: value if isinstance(value, str) else document.literals["train", "env", name] for name, value in environment}
     seeds = random_state.get("seeds", [random_state["seed"]] if "seed" in random_state else model.RandomState().seeds)
@@ -150,5 +152,6 @@ def _spec(path: Path, document: Document) -> Spec:
         hardware=model.Hardware(**named("hardware", "gpus")),
         checklist=model.Checklist(**checklist),
         baseline=model.BaselineRule(**named("baseline")),
+        diagnosis=None if diagnosis is None else model.DiagnosisBounds(**diagnosis),
         policy=data.get("policy", "head"),
     )

@@ -131,6 +131,14 @@ class BaselineRule:
     on_change: str = "notice"
 
 
+@dataclass(frozen=True)
+class DiagnosisBounds:
+    """`diagnosis:`. How many more runs the search for a cause may make, and in how many seconds."""
+
+    runs: int = 12
+    timeout: float = 600.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Spec:
     """A whole `repro.yml`, validated. `path` is the absolute path of the file; relative paths in it start at `path.parent`."""
@@ -147,4 +155,5 @@ class Spec:
     hardware: Hardware = field(default_factory=Hardware)
     checklist: Checklist = field(default_factory=Checklist)
     baseline: BaselineRule = field(default_factory=BaselineRule)
+    diagnosis: DiagnosisBounds | None = field(default_factory=DiagnosisBounds)  # None: `diagnosis: false`
     policy: str = "head"  # whose spec judges where a base ref is known: `head` (the change's own) or `base`

@@ -59,10 +59,11 @@ def _unknown_version(document: Document) -> Problem | None:
 
 def _beyond_the_schema(document: Document) -> Iterator[Problem]:
     data = document.data
-    timeout = data["train"].get("timeout", 0)
-    if seconds(timeout) > MAX_SECONDS:
-        path = ("train", "timeout")
-        yield value_place(document, path).problem(path, f"found {shown(timeout)}, wanted a time of at most 35 days, such as `20m`")
+    for section in ("train", "diagnosis"):
+        timeout = (data.get(section) or {}).get("timeout", 0)
+        if seconds(timeout) > MAX_SECONDS:
+            path = (section, "timeout")
+            yield value_place(document, path).problem(path, f"found {shown(timeout)}, wanted a time of at most 35 days, such as `20m`")
     yield from _twice(document, ("data",), "path", data.get("data", ()))
     yield from _twice(document, ("determinism", "allow"), "flag", data.get("determinism", {}).get("allow", ()))
 

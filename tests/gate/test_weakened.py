@@ -157,6 +157,7 @@ MIXED = [  # without a direction, or less in one thing and more in another
 NEUTRAL = [
     ({"random_state": RandomState((1,))}, {"random_state": RandomState((2,))}),
     (train(warmup=5), train(warmup=10)),
+    ({}, {"diagnosis": None}),
     (train(timeout=60.0), train(timeout=600.0)),
     (train(working_directory="."), train(working_directory="./")),
     ({"env": Env(image=DIGEST)}, {"env": Env(image=OTHER_DIGEST)}),

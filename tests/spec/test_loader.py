@@ -13,7 +13,7 @@ import pytest
 from repro_gate.errors import UsageError
 from repro_gate.spec.errors import MAX_PRINTED, Problem, SpecError
 from repro_gate.spec.loader import key_lines, load_spec
-from repro_gate.spec.model import AllowedFlag, DataItem, Tolerance, Waiver
+from repro_gate.spec.model import AllowedFlag, DataItem, DiagnosisBounds, Tolerance, Waiver
 from tests.support.reading import BASE, lines, load
 
 
@@ -27,6 +27,14 @@ def test_two_keys_are_enough() -> None:
     assert spec.train.run == "python t.py"
     assert spec.random_state.seeds == (42,)
     assert spec.path == Path.cwd() / "repro.yml"
+
+
+def test_a_diagnosis_is_bounded_and_can_be_left_out() -> None:
+    assert load(BASE).diagnosis == load(BASE + "diagnosis: {}\n").diagnosis == DiagnosisBounds(runs=12, timeout=600.0)
+    assert load(BASE + "diagnosis: false\n").diagnosis is None
+    (Path.cwd() / "repro.yml").write_text(BASE + "diagnosis: {runs: 4}\n")
+    assert load_spec(Path("."), ["diagnosis=false"]).diagnosis is None
+    assert load_spec(Path("."), ["diagnosis.timeout=2h"]).diagnosis == DiagnosisBounds(runs=4, timeout=7200.0)
 
 
 def test_a_folder_means_its_repro_yml() -> None:
@@ -43,12 +51,14 @@ def test_every_key_reaches_the_spec() -> None:
         f"capture: {{every: 3, artifacts: [out/*.pt]}}\ncost: {{max-percent: 30}}\ncode: {{}}\ndata: [{{path: d, sha256: {'A1' * 32}}}]\n"
         "env: {lockfile: uv.lock, image: 'x@sha256:1'}\nhardware: {device: cuda, gpus: 2, gpu-model: H100}\n"
         "checklist: {profile: strict, waive: [{check: env/image-digest, reason: r, until: 2027-06-30}, {check: data/splits, reason: r}]}\n"
+        "diagnosis: {runs: 4e0, timeout: 1.5m}\n"
     )
     assert (spec.train.run, spec.train.snippet, spec.train.steps, spec.train.timeout) == (None, "import x", 50, 5400.0)
     assert isinstance(spec.train.steps, int)
     assert spec.random_state.seeds == (1, 16)
     assert spec.determinism.tolerance == Tolerance(loss=1e-6, weights=1e-5)
     assert spec.determinism.allow == (AllowedFlag("NCCL_ALGO", "why"),)
+    assert spec.diagnosis == DiagnosisBounds(runs=4, timeout=90.0) and isinstance(spec.diagnosis.runs, int)
     assert spec.determinism.allow_nonfinite is True and spec.train.compile_cache is True
     assert (spec.capture.every, spec.capture.artifacts) == (3, ("out/*.pt",))
     assert (spec.cost.measure, spec.cost.max_percent) == (True, 30)
@@ -153,6 +163,10 @@ def test_all_mistakes_come_at_once_in_the_order_of_the_file() -> None:
             BASE + "determinism: {compare: {loss: .nan, weights: 1}}\n",
             '4:31: determinism.compare.loss: found ".nan", wanted a number, 0 or more',
         ),
+        (BASE + "diagnosis: true\n", "4:12: diagnosis: found true, wanted `false`, or bounds such as `{runs: 12, timeout: 10m}`"),
+        (BASE + "diagnosis: {runs: 1}\n", "4:19: diagnosis.runs: found 1, wanted a whole number, 2 or more"),
+        (BASE + "diagnosis: {timeout: soon}\n", '4:22: diagnosis.timeout: found "soon", wanted a time above 0'),
+        (BASE + "diagnosis: {timeout: 999h}\n", '4:22: diagnosis.timeout: found "999h", wanted a time of at most 35 days'),
         (
             BASE + "determinism: {allow: [NCCL_ALGO]}\n",
             '4:23: determinism.allow.0: found "NCCL_ALGO", wanted a mapping with `flag` and `reason`',

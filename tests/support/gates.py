@@ -89,13 +89,16 @@ def gate(folder: Path, *arguments: str, out: Path, timeout: float = 900, **more:
 
 
 def training(folder: Path, source: str, spec: str = "", files: Mapping[str, str] | None = None, run: str = "python train.py") -> Path:
-    """A folder with `train.py` and a `repro.yml` that runs it for four steps without the default runs, unless `spec` says otherwise."""
+    """A folder with `train.py` and a `repro.yml` that runs it for four steps without the default runs, unless `spec` says otherwise.
+
+    Why runs diverge is not looked for unless `spec` has the key `diagnosis`: that takes up to twelve more runs.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in {"train.py": source, **(files or {})}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(textwrap.dedent(text))
     text = textwrap.dedent(spec) or f"version: 1\ntrain: {{run: {json.dumps(run)}, steps: 4, timeout: 2m}}\ncost: {{measure: false}}\n"
-    (folder / "repro.yml").write_text(text)
+    (folder / "repro.yml").write_text(text if "diagnosis:" in text else f"{text.rstrip()}\ndiagnosis: false\n")
     return folder
 
 
