@@ -11,13 +11,13 @@ from repro_gate.compare.distances import Key, key_of
 from repro_gate.compare.model import Divergence
 from repro_gate.compare.traces import first_difference, processes
 from repro_gate.runs.arms import not_effective, wanted
+from repro_gate.runs.ending import NO_DETERMINISTIC
 from repro_gate.runs.flags import WARN_ONLY, moot
 from repro_gate.runs.launch import Run
 from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.model import Block, LoaderSeen, Trace
 
 ALGORITHMS = "torch.use_deterministic_algorithms"
-NO_DETERMINISTIC = "run/no-deterministic-implementation"  # the reason of a run that torch ended for want of one
 _FRAME = re.compile(r'File "([^"<>]{1,1000})", line (\d{1,9})')
 
 

@@ -14,7 +14,7 @@ from repro_gate.compare.model import STEPS, Comparison, Divergence, Tally
 from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.model import Block, Measured, Row, Trace
 
-_WITHIN_A_STEP = ("rng", "batch", "loss", "gradient")  # recorded before the optimizer's step; the rest may be the state at the end
+WITHIN_A_STEP = ("rng", "batch", "loss", "gradient")  # recorded before the optimizer's step; the rest may be the state at the end
 ONLY_FIRST, ONLY_SECOND = "recorded in the first run only", "recorded in the second run only"
 
 
@@ -145,7 +145,7 @@ def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tupl
     def counts(block: Block) -> bool:
         if not unequal or block.step < common:
             return True
-        return block.step == common and block.kind in _WITHIN_A_STEP and key_of(block) in counterparts
+        return block.step == common and block.kind in WITHIN_A_STEP and key_of(block) in counterparts
 
     rest = {key_of(block): block for block in b.blocks if counts(block)}
     found: list[tuple[float, Divergence]] = []

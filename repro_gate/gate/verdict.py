@@ -13,11 +13,12 @@ from repro_gate._version import DOCS_URL
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks import uncovered
 from repro_gate.checks.interface import CheckResult
-from repro_gate.compare.model import Cost
+from repro_gate.compare.model import STEPS, Cost
 from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import outside_tolerance
 from repro_gate.report.model import Reason, SeedResult
 from repro_gate.report.wording import place_of
+from repro_gate.runs.crashes import crashed_by_itself
 from repro_gate.runs.ending import last_exception
 from repro_gate.runs.flags import FILL
 from repro_gate.runs.launch import Run
@@ -75,7 +76,11 @@ def _diverged(findings: Findings) -> Iterator[Reason]:
     flags = "all determinism flags on" + (f" but {', '.join(item.flag for item in off)}" if off else "")
     for item in findings.comparisons:
         first = item.comparison.first_divergence
-        if first is not None and tolerance is None:
+        if first is not None and _by_crash(findings, item):
+            message = f"two runs with seed {item.seed} and {flags} ended differently: {first.detail}"
+            remedy = f"see the exception; up to it the runs are bitwise identical, so look at what it depends on ({DOCS_URL}/causes.md)"
+            yield Reason("determinism/crashed", message, remedy)
+        elif first is not None and tolerance is None:
             message = f"two runs with seed {item.seed} and {flags} diverge {place_of(first, item.comparison.steps)}"
             remedy = f"look for an unseeded random source or a nondeterministic op there ({DOCS_URL}/causes.md)"
             yield Reason("determinism/diverged", message, remedy)
@@ -83,6 +88,13 @@ def _diverged(findings: Findings) -> Iterator[Reason]:
             for sentence in outside_tolerance(item.comparison, tolerance):
                 remedy = "lower the difference, or raise the tolerance with a reason"
                 yield Reason("determinism/outside-tolerance", f"seed {item.seed}: {sentence}", remedy)
+
+
+def _by_crash(findings: Findings, item: SeedResult) -> bool:
+    """Whether a crash in one of two runs, or in each at another step, is all that tells them apart."""
+    first = item.comparison.first_divergence
+    runs = (run for run in findings.runs if run.plan.arm.name == "deterministic" and run.plan.arm.seed == item.seed)
+    return first is not None and (first.kind, first.name) == ("optimizer", STEPS) and any(crashed_by_itself(run) for run in runs)
 
 
 def _nonfinite(findings: Findings) -> Iterator[Reason]:
@@ -128,11 +140,7 @@ def _changed(findings: Findings) -> Iterator[Reason]:
 def _inconclusive(findings: Findings) -> list[Reason]:
     reasons = [Reason("run/interrupted", findings.interrupted, "run the gate again")] if findings.interrupted else []
     reasons += _not_answered(findings)
-    reasons += [
-        Reason(run.reason_id, f"run {run.plan.name}: {run.problem}{_exception(run)}", run.remedy)
-        for run in findings.runs
-        if not run.good and run.reason_id != "run/ended-early"
-    ]
+    reasons += _ended_badly(findings.runs)
     reasons += _nothing_compared(findings)
     if not reasons and not findings.comparisons and not any(item.status == "fail" for item in findings.checklist):
         reasons.append(Reason("run/nothing-compared", "no two runs could be compared"))
@@ -143,6 +151,18 @@ def _inconclusive(findings: Findings) -> list[Reason]:
         reasons.append(Reason("cost/not-measured", message, "raise train.steps or lower train.warmup"))
     remedy = "correct capture.artifacts, or leave train.steps out where the file is written at the end"
     return [*reasons, *(Reason("artifact/missing", note, remedy) for note in findings.artifact_notes)]
+
+
+def _ended_badly(runs: Sequence[Run]) -> list[Reason]:
+    """A reason for each way in which runs ended badly."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for run in runs:
+        if not run.good and run.reason_id != "run/ended-early":
+            found.setdefault((run.reason_id, f"{run.problem}{_exception(run)}", run.remedy), []).append(run.plan.name)
+    return [
+        Reason(identifier, f"run{'s' * (len(names) > 1)} {' and '.join(names)}: {text}", remedy)
+        for (identifier, text, remedy), names in found.items()
+    ]
 
 
 def _exception(run: Run) -> str:

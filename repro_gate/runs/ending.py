@@ -16,12 +16,13 @@ from repro_gate.spec.model import Spec
 from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Trace
 
+NO_DETERMINISTIC = "run/no-deterministic-implementation"  # the reason of a run that torch ended for want of one
 _KILLED = {  # by what the kernel's own count of out-of-memory kills on this machine says
     "none": "the kernel killed nothing for want of memory meanwhile: see who else ends processes here (a job, a time limit, a person)",
     "some": "the kernel killed for want of memory on this machine meanwhile, whom is in `dmesg`: lower the batch size if it was this run",
     "unknown": "whether memory was short cannot be read here: see `dmesg` on the host, and who else ends processes there",
 }
-_NO_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementation")
+_REFUSED = re.compile(r"(\S+) does not have a deterministic implementation")
 
 _START = "Traceback (most recent call last):"
 _RANK = re.compile(r"^(?:\[[\w.: -]{1,40}\]:? ?)+")  # `[rank0]: `, which torch puts before each line
@@ -109,11 +110,11 @@ def crash_of(ended: Ended) -> Ending | None:
         return Ending("killed", "run/killed", f"it was ended by signal {ended.signal}", f"see the log's end{memory}")
     if not ended.exit_code:
         return None
-    blocked = next((found.group(1) for line in reversed(ended.tail) if (found := _NO_DETERMINISTIC.search(line))), None)
+    blocked = next((found.group(1) for line in reversed(ended.tail) if (found := _REFUSED.search(line))), None)
     if blocked:
         problem = f"`{blocked}` has no deterministic implementation on this device, so torch refused to run it"
         remedy = "replace the operator, or name torch.use_deterministic_algorithms under determinism.allow with a reason"
-        return Ending("crashed", "run/no-deterministic-implementation", problem, remedy)
+        return Ending("crashed", NO_DETERMINISTIC, problem, remedy)
     remedy = "see the log's end"
     if ended.exit_code in (126, 127):
         remedy = (

@@ -18,6 +18,7 @@ IN_PROCESS: Mapping[str, FlagValue] = {
     "torch.backends.cudnn.deterministic": True,
     "torch.backends.cudnn.benchmark": False,
     "torch.backends.mkldnn.deterministic": True,
+    "mkl.early_first_call": True,
 }
 # Must stand in the environment before the process starts.
 IN_ENVIRONMENT: Mapping[str, str] = {

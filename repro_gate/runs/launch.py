@@ -29,7 +29,7 @@ from repro_gate.sandbox.ownership import chown_to_training, seal
 from repro_gate.spec.model import Spec
 from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Trace, TraceError
-from repro_gate.trace.reader import read_folder
+from repro_gate.trace.reader import TraceCutOff, read_folder
 
 SNIPPET = "_repro_gate_snippet.py"
 KEPT = ".safetensors"  # what `probe/distance.py` leaves for the second run of a pair
@@ -166,6 +166,8 @@ def _traces(folder: Path, nonce: str, watcher: Watcher) -> tuple[list[Trace], st
     problem = failure_in(folder, watcher.sandbox) or watcher.trace_problem
     try:
         traces = read_folder(folder, nonce, watcher.followers, watcher.opener)
+    except TraceCutOff as error:
+        return [follower.trace for follower in watcher.followers.values()], problem or str(error)
     except TraceError as error:
         return [], problem or str(error)
     removed = watcher.followers.keys() - {trace.path.name for trace in traces}

@@ -22,6 +22,8 @@ from repro_gate.machine import other_gpu_processes
 from repro_gate.runs import arms, order
 from repro_gate.runs.artifacts import Collected, collect
 from repro_gate.runs.changed_files import changed_files
+from repro_gate.runs.crashes import compare_crashed, crashed_by_itself
+from repro_gate.runs.ending import NO_DETERMINISTIC
 from repro_gate.runs.flags import HASH_SEED
 from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.launch import Plan, Run, Site, launch
@@ -83,18 +85,7 @@ class _Series:
     def run_all(self, plans: Sequence[Plan]) -> Results:
         interrupted, stopped_early, reproducible_by = "", False, ""
         try:
-            for plan in plans:
-                live = self._live(plan)
-                run = self._run(plan, live, total=len(plans))
-                if live is not None and live.found is not None and (live.fail_fast or (not run.good and self.bitwise)):
-                    # A run that ended because it had diverged still proves that it had.
-                    self.comparisons[plan.arm.seed] = up_to_divergence(self._named(plan.second_of), run, live.found)
-                    stopped_early = live.fail_fast
-                    break
-                if not run.good and plan.arm.name != "reseeded":
-                    break
-                if live is not None:
-                    self._compare(self._named(plan.second_of), run)
+            stopped_early = self._do(plans)
             reproducible_by = self._hash_seed()
             self._measure_divergences()
         except KeyboardInterrupt:
@@ -121,6 +112,32 @@ class _Series:
             stopped_early=stopped_early,
             said=tuple(self.said),
         )
+
+    def _do(self, plans: Sequence[Plan]) -> bool:
+        """Do the runs and compare each pair, until one ends badly: after a crash only the second run of that seed's pair is done, which may
+        not crash. Whether --fail-fast ended the series."""
+        crashed: Run | None = None
+        for plan in plans:
+            if crashed is not None and not _completes_pair(plan, crashed):
+                continue
+            live = self._live(plan)
+            run = self._run(plan, live, total=len(plans))
+            if live is not None:
+                first = self._named(plan.second_of)
+                if live.found is not None and (live.fail_fast or (not run.good and self.bitwise)):
+                    # A run that ended because it had diverged still proves that it had.
+                    self.comparisons[plan.arm.seed] = up_to_divergence(first, run, live.found)
+                    return live.fail_fast
+                if not (first.good and run.good):
+                    found = compare_crashed(first, run)
+                    self.comparisons |= {} if found is None else {plan.arm.seed: found}
+                    return False
+                self._compare(first, run)
+            elif not run.good and plan.arm.name != "reseeded":
+                if not crashed_by_itself(run) or run.reason_id == NO_DETERMINISTIC:
+                    return False
+                crashed = run
+        return False
 
     def _named(self, name: str) -> Run:
         return next(run for run in self.runs if run.plan.name == name)
@@ -256,6 +273,11 @@ class _Series:
         if run.good:
             files, cut = changed_files(site.workspace, self.folder.snapshot.root, self.folder.sandbox, declared)
             self.left[name] = Left(files, cut, run.ended.tail)
+
+
+def _completes_pair(plan: Plan, crashed: Run) -> bool:
+    """Whether a plan is the second deterministic run of the seed with which a run crashed."""
+    return plan.arm.name == "deterministic" and bool(plan.second_of) and plan.arm.seed == crashed.plan.arm.seed
 
 
 def _few(names: Sequence[str]) -> str:

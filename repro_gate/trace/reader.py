@@ -35,6 +35,10 @@ def open_plain(path: Path) -> int:
     return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
+class TraceCutOff(TraceError):
+    """The process was ended while it wrote its trace: what is there is whole up to there."""
+
+
 class TraceFollower:
     """Reads one growing trace file. `poll()` takes in the whole lines appended since the last call."""
 
@@ -60,7 +64,7 @@ class TraceFollower:
         """Take in the rest; a last line without its line feed is one that was cut off."""
         self.poll()
         if self._rest:
-            raise self._wrong("the last line is cut off")
+            raise TraceCutOff(str(self._wrong("the last line is cut off")))
         return self.trace
 
     def _appended(self) -> Iterator[bytes]:
@@ -141,7 +145,8 @@ def read_folder(
         follower = (followers or {}).get(path.name) or TraceFollower(path, nonce, opener)
         trace = follower.finish()
         if trace.trained and trace.end is None and not trace.stopped:
-            raise TraceError(f"{trace.path.name}: truncated after step {len(trace.steps) - 1}: the process ended without closing its trace")
+            after = f"truncated after step {len(trace.steps) - 1}"
+            raise TraceCutOff(f"{trace.path.name}: {after}: the process ended without closing its trace")
         traces.append(trace)
     return traces
 

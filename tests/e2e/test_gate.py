@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gates import LOOP, command, environment, gate, leftovers, temporary_folders, training, with_line
+from tests.support.gates import LOOP, Gated, command, environment, gate, leftovers, temporary_folders, training, with_line
 
 CLEAN = """
 import importlib.util, os
@@ -95,8 +95,9 @@ def test_a_hard_coded_seed_is_said(tmp_path: Path) -> None:
 def test_a_crash_at_step_three_is_inconclusive_and_shows_the_end_of_the_log(tmp_path: Path) -> None:
     gated = gate(training(tmp_path / "code", with_line("if number == 3: raise RuntimeError('out of \\x1b[31mluck')")), out=tmp_path)
     assert gated.exit_code == 3 and gated.reason_ids == ["run/crashed"]
-    run = gated.report["runs"][0]
-    assert run["outcome"] == "crashed" and run["steps"] == 3 and "luck" in run["log_tail"][-1]
+    runs = gated.report["runs"]
+    assert [(run["name"], run["outcome"], run["steps"]) for run in runs] == [(f"deterministic-{run}", "crashed", 3) for run in (1, 2)]
+    assert "luck" in runs[0]["log_tail"][-1]
     assert "\x1b[31m" not in gated.stdout + gated.stderr and "::" not in gated.stderr
 
 
@@ -214,12 +215,36 @@ def test_on_github_the_report_stands_between_stop_commands(tmp_path: Path) -> No
     assert not said[shown].startswith("::") and any(line.startswith("::stop-commands::") for line in said[:shown])
 
 
-def test_a_second_run_that_crashes_because_it_diverged_still_proves_that_it_did(tmp_path: Path) -> None:
-    first = "import os\nseen = '/tmp/repro-gate-test-%s' % os.getppid()\nagain = os.path.exists(seen)\nopen(seen, 'w').close()\n"
-    line = "x = x + 1.0 if again and number == 1 else x\n    if again and number == 3: os.remove(seen); raise RuntimeError('nan')"
-    gated = gate(training(tmp_path / "code", first + with_line(line), SPEC), out=tmp_path)
-    assert gated.exit_code == 1 and gated.reason_ids[0] == "determinism/diverged" and "run/crashed" in gated.reason_ids
+def crashing(folder: Path, line: str) -> Gated:
+    """A training that knows whether it runs for the first time (`again`), gated without the default runs."""
+    first = f"import os\nseen = {str(folder / 'seen')!r}\nagain = os.path.exists(seen)\nopen(seen, 'w').close()\n"
+    return gate(training(folder / "code", first + with_line(line)), out=folder)
+
+
+@pytest.mark.parametrize("which", ["again", "not again"])
+def test_a_run_that_crashes_after_it_diverged_still_proves_that_it_did(tmp_path: Path, which: str) -> None:
+    gated = crashing(tmp_path, f"x = x + 1.0 if again and number == 1 else x\n    if {which} and number == 3: raise RuntimeError('nan')")
+    assert gated.exit_code == 1 and gated.reason_ids == ["determinism/diverged", "run/crashed"]
     assert (gated.first["step"], gated.first["kind"]) == (1, "loss")
+
+
+CRASHES = {  # a line of the loop -> the reasons
+    "if again and number == 3: raise RuntimeError('out of range')": ["determinism/crashed", "run/crashed"],
+    "if not again and number == 3: raise RuntimeError('out of range')": ["determinism/crashed", "run/crashed"],
+    "if not again and number == 3: os.kill(os.getpid(), 11)": ["determinism/crashed", "run/killed"],
+    "if not again and number == 3: os.kill(os.getpid(), 15)": ["run/killed"],  # from outside, as far as anybody can tell
+    "if again and number == 3: raise MemoryError": ["run/crashed"],
+}
+
+
+@pytest.mark.parametrize("line", CRASHES)
+def test_a_crash_in_one_run_alone_is_a_fail_unless_the_machine_brought_it_about(tmp_path: Path, line: str) -> None:
+    gated = crashing(tmp_path, line)
+    assert gated.reason_ids == CRASHES[line], gated.stdout
+    assert gated.exit_code == (1 if "determinism/crashed" in gated.reason_ids else 3)
+    if gated.exit_code == 1:
+        message = gated.report["reasons"][0]["message"]
+        assert "crashed after 3 steps" in message and "ended well after 4 steps" in message and gated.first["step"] == 3
 
 
 def test_a_folder_for_temporary_files_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

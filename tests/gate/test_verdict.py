@@ -9,7 +9,7 @@ import pytest
 
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CATEGORIES, CheckResult
-from repro_gate.compare.model import Cost, Divergence, Tally
+from repro_gate.compare.model import STEPS, Cost, Divergence, Tally
 from repro_gate.compare.traces import compare_runs
 from repro_gate.gate.verdict import Findings, decide
 from repro_gate.report.model import SeedResult
@@ -82,6 +82,18 @@ def test_a_run_that_could_not_be_had_is_inconclusive() -> None:
 def test_a_proof_outranks_a_run_that_could_not_be_had_and_both_are_said() -> None:
     assert decided(comparisons=(PARTED,), runs=(CRASHED,)) == ("fail", ["determinism/diverged", "run/crashed"], [])
     assert decided(checklist=(FAILED,), comparisons=(), runs=()) == ("fail", ["data/x"], [])
+
+
+def test_a_crash_in_one_run_alone_is_a_fail_and_one_in_both_is_one_reason() -> None:
+    crashed = replace(run("deterministic-2", A, outcome="crashed", problem="it exited with status 1", reason_id="run/crashed"))
+    ending = Divergence(step=2, kind="optimizer", name=STEPS, detail="deterministic-2 crashed after 2 steps")
+    alone = SeedResult(42, replace(SAME.comparison, identical=False, first_divergence=ending, unmatched=ending))
+    runs = (run("deterministic-1", A), crashed)
+    assert decided(comparisons=(alone,), runs=runs) == ("fail", ["determinism/crashed", "run/crashed"], [])
+    assert decided(comparisons=(PARTED,), runs=runs)[:2] == ("fail", ["determinism/diverged", "run/crashed"])
+    both = replace(crashed, plan=replace(crashed.plan, name="deterministic-1")), crashed
+    (reason,) = decide(Findings(spec=spec(), comparisons=(), runs=both, checklist=PASSED, cost=None))[1]
+    assert reason.message == "runs deterministic-1 and deterministic-2: it exited with status 1"
 
 
 def test_training_on_another_device_than_the_required_one_is_inconclusive() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
+from repro_gate.probe import flags as in_process
 from repro_gate.runs import arms, flags
 from repro_gate.runs.launch import Run
 from tests.support.tracing import trace_script, trained
@@ -18,6 +20,7 @@ def one():
     net(torch.randn(4, 3)).sum().backward()
     opt.step()
 """
+MKL = "mkl.early_first_call"
 ONE = "import torch\nfrom repro_gate import record, step\nrecord('loss', 1.0)\nstep()\n"  # without what an optimizer imports
 
 
@@ -38,7 +41,7 @@ def test_the_default_condition_leaves_torch_as_it_is(tmp_path: Path) -> None:
     [settings] = trained(run).settings
     assert run.ended.tail == ("[]",)
     assert settings["torch.use_deterministic_algorithms"] is False
-    assert settings["torch.backends.cudnn.deterministic"] is False
+    assert settings["torch.backends.cudnn.deterministic"] is False and settings[MKL] is False
     assert settings["torch.utils.deterministic.fill_uninitialized_memory"] is True  # torch's own default, idle while the first is off
     assert {settings[name] for name in flags.IN_ENVIRONMENT} == {None}
     assert settings["PYTHONHASHSEED"] is None, "as in a shell"
@@ -46,12 +49,28 @@ def test_the_default_condition_leaves_torch_as_it_is(tmp_path: Path) -> None:
 
 def test_an_allowed_flag_is_left_off_and_the_others_are_on(tmp_path: Path) -> None:
     flag = "torch.utils.deterministic.fill_uninitialized_memory"
-    arm = arms.deterministic(42, frozenset({flag, "torch.backends.cudnn.deterministic", "CUBLAS_WORKSPACE_CONFIG"}), None)
+    arm = arms.deterministic(42, frozenset({flag, MKL, "torch.backends.cudnn.deterministic", "CUBLAS_WORKSPACE_CONFIG"}), None)
     [settings] = trained(trace_script(tmp_path, ONE, arm=arm)).settings
     assert settings["torch.backends.cudnn.deterministic"] is False and settings["CUBLAS_WORKSPACE_CONFIG"] is None
     assert settings["torch.use_deterministic_algorithms"] is True
     assert settings[flag] is False, "torch's own default is on"
+    assert settings[MKL] is False
     assert arms.not_effective(settings, arm) == {}
+
+
+def test_the_early_call_into_mkl_is_made_where_torch_has_it_and_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, calls = torch.get_rng_state(), list[torch.Tensor]()
+    monkeypatch.setattr(in_process, "_EARLY", [])
+    monkeypatch.setattr(torch, "ones", lambda size: calls.append(torch.zeros(size)) or calls[0])
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
+    in_process.apply(torch, {MKL: True})
+    assert (calls, MKL in in_process.read(torch, ())) == ([], False), "a torch without MKL has no such flag"
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    in_process.apply(torch, {})
+    assert (calls, in_process.read(torch, ())[MKL]) == ([], False)
+    in_process.apply(torch, {MKL: True})
+    assert (len(calls), in_process.read(torch, ())[MKL]) == (1, True)
+    assert torch.equal(state, torch.get_rng_state())
 
 
 UNDONE = {  # line of code -> (flag, value)
