@@ -1,0 +1,53 @@
+"""Claims about `diagnosis.operators`: the first operator with equal inputs and other outputs, aligned by what it is and not by position."""
+
+from __future__ import annotations
+
+from repro_gate.diagnosis.model import OperatorCall
+from repro_gate.diagnosis.operators import culprit
+
+
+def call(name: str, inputs: str, outputs: str, *, line: int = 5, simple: bool = False) -> OperatorCall:
+    given = {"process": "main", "count": 1, "phase": "forward", "node": "", "site": ("net.py", line), "simple": simple}
+    return OperatorCall(name=name, inputs=(inputs,), outputs=(outputs,), **given)  # type: ignore[arg-type]
+
+
+def test_the_first_with_equal_inputs_and_other_outputs_is_it() -> None:
+    first = [call("aten.mm", "i", "m"), call("aten.put", "m", "p1"), call("aten.relu", "p1", "r1")]
+    second = [call("aten.mm", "i", "m"), call("aten.put", "m", "p2"), call("aten.relu", "p2", "r2")]
+    found = culprit(first, second)
+    assert found is not None
+    assert found.operator == first[1]
+    assert found.equal_before == 1
+
+
+def test_one_operator_more_in_a_run_shifts_nothing() -> None:
+    first = [call("aten.mm", "i", "m"), call("aten.put", "m", "p1")]
+    second = [call("aten.copy", "x", "x"), call("aten.mm", "i", "m"), call("aten.put", "m", "p2")]
+    found = culprit(first, second)
+    assert found is not None
+    assert found.operator == first[1]
+
+
+def test_an_element_wise_operator_is_never_it_and_what_was_written_before_it_is_told() -> None:
+    first = [call("aten.mm", "i", "m"), call("aten.add", "m", "a1", simple=True)]
+    second = [call("aten.mm", "i", "m"), call("aten.add", "m", "a2", simple=True)]
+    found = culprit(first, second)
+    assert found is not None
+    assert found.operator is None
+    assert "between aten.mm and aten.add" in found.between
+
+
+def test_inputs_that_differ_with_all_before_equal_were_written_by_something_else() -> None:
+    found = culprit([call("aten.mm", "i1", "m1")], [call("aten.mm", "i2", "m2")])
+    assert found is not None
+    assert found.operator is None
+    assert "the beginning of the step" in found.between
+
+
+def test_a_collective_in_flight_is_passed_over() -> None:
+    assert culprit([call("c10d.allreduce_", "i", "a")], [call("c10d.allreduce_", "i", "b")]) is None
+
+
+def test_equal_records_name_none() -> None:
+    records = [call("aten.mm", "i", "m"), call("aten.relu", "m", "r")]
+    assert culprit(records, records) is None

@@ -1,0 +1,48 @@
+"""Claims about `diagnosis.suspects`: what differed between two runs, in which order it is tried, and the first line that did."""
+
+from __future__ import annotations
+
+from repro_gate.diagnosis.model import Line, Unit, Use
+from repro_gate.diagnosis.suspects import first_difference, suspects
+
+
+def use(factor: str, line: int, digest: str = "a", *, step: int = 0, direct: bool = True, count: int = 1) -> Use:
+    site = ("train.py", line) if line else ("", 0)
+    return Use(
+        process="main", step=step, factor=factor, source="f", site=site, call="f()", count=count, digest=digest, direct=direct
+    )  # fmt: skip
+
+
+def test_equal_answers_are_no_suspects_and_other_answers_counts_and_missing_calls_are() -> None:
+    first = [use("clock", 1), use("clock", 2, "a"), use("clock", 3, count=2), use("clock", 4)]
+    second = [use("clock", 1), use("clock", 2, "b"), use("clock", 3, count=5), use("entropy", 5)]
+    assert {item.unit.site for item in suspects(first, second, 0) if item.unit.site} == {("train.py", at) for at in (2, 3, 4, 5)}
+
+
+def test_what_differs_after_the_divergence_is_no_suspect() -> None:
+    assert suspects([use("clock", 1, "a", step=3)], [use("clock", 1, "b", step=3)], 2) == []
+
+
+def test_own_lines_come_before_libraries_and_those_before_what_has_no_line() -> None:
+    first = [use("entropy", 0, "a"), use("entropy", 1, "a", direct=False), use("clock", 9, "a")]
+    second = [use("entropy", 0, "b"), use("entropy", 1, "b", direct=False), use("clock", 9, "b")]
+    assert [item.unit for item in suspects(first, second, 0)] == [
+        Unit("clock", ("train.py", 9)),
+        Unit("entropy", ("train.py", 1)),
+        Unit("entropy"),
+    ]
+
+
+def test_a_line_that_went_two_ways_is_the_one_before() -> None:
+    one = [Line("main", 0, ("a.py", at), "s", "") for at in (1, 2, 3)]
+    other = [Line("main", 0, ("a.py", at), "s", "") for at in (1, 2, 7)]
+    assert first_difference(one, other) == one[1]
+    assert first_difference(one, one) is None
+
+
+def test_the_training_process_comes_before_its_workers() -> None:
+    one = [Line("Worker-1", 0, ("a.py", 1), "x", ""), Line("main", 0, ("a.py", 9), "x", "")]
+    other = [Line("Worker-1", 0, ("a.py", 1), "y", ""), Line("main", 0, ("a.py", 9), "y", "")]
+    found = first_difference(one, other)
+    assert found is not None
+    assert found.site == ("a.py", 9)
