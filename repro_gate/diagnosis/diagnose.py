@@ -60,6 +60,7 @@ class _Search:
         self.until = case.first  # the divergence that is to go
         self.seen = Pair()  # the pair that showed it
         self.pinned: frozenset[Unit] = frozenset()
+        self.twice: set[frozenset[Unit]] = set()  # pinned sets whose pairs agreed twice
         self.found: list[Diagnosis] = []
         self.evidence: list[str] = []
         self.ruled_out: list[str] = []
@@ -102,6 +103,8 @@ class _Search:
         found = [item for item in suspects(*self.seen.uses, until=_until(self.until)) if item.unit not in self.pinned]
         flags = [Unit("flags", item.site) for item in self.case.undone]
         direct = [item.unit for item in found if item.use.direct and item.unit.site]
+        if self._races():
+            direct.insert(0, Unit("threads"))  # luck may hide a race from any other pair: it is ruled out first
         others = [item.unit for item in found if not item.use.direct and item.unit.site]
         numeric = self.until.kind in _NUMERIC
         if not (flags or direct) and numeric and self._operator():
@@ -122,13 +125,10 @@ class _Search:
         return bool((flags or direct) and numeric and self._operator())
 
     def _whole(self, found: Sequence[Suspect]) -> list[Unit]:
-        """Every factor, likeliest first: those with no line of their own that differed, threads where some were started, and then those
-        that no watcher sees. What a watcher sees was tried line by line before."""
+        """Every factor, likeliest first: those that differed at no line of the workspace, then those that no watcher sees."""
         seen = {item.unit.factor for item in found if not item.unit.site}
-        if started(self.seen.uses[0], "threads"):
-            seen.add("threads")
         unseen = [factor.name for factor in FACTORS if factor.name in _UNSEEN]
-        names = [*sorted(seen, key=lambda name: name != "threads"), *unseen, *(factor.name for factor in FACTORS)]
+        names = [*sorted(seen), *unseen, *(factor.name for factor in FACTORS)]
         return [Unit(name) for name in dict.fromkeys(names) if name != "flags"]
 
     def _try(self, units: Sequence[Unit]) -> bool:
@@ -136,7 +136,22 @@ class _Search:
         return self._sufficient(frozenset(units[:1])) or (len(units) > 1 and self._sufficient(frozenset(units)))
 
     def _sufficient(self, units: frozenset[Unit]) -> bool:
-        return gone(self._pinned(self.pinned | units), self.until)
+        """Whether the divergence is gone with these pinned too; where threads are started and not pinned, twice, for a race is gone by luck."""
+        pinned = self.pinned | units
+        if not gone(self._pinned(pinned), self.until):
+            return False
+        if not self._races() or Unit("threads") in pinned or pinned in self.twice:
+            return True
+        if gone(self.experiments.pair(Setting(steps=self.case.steps, pinned=pinned), again=True), self.until):
+            self.twice.add(pinned)
+            return True
+        return False
+
+    def _races(self) -> bool:
+        """Whether the training's own code started threads or worker processes before the divergence."""
+        return Unit("threads") not in self.pinned and any(
+            not use.call.startswith(("import ", "from ")) for use in started(self.seen.uses[0], "threads")
+        )
 
     def _pinned(self, units: frozenset[Unit]) -> Pair:
         return self.experiments.pair(Setting(steps=self.case.steps, pinned=units))

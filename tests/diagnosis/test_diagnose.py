@@ -157,6 +157,21 @@ def test_a_flag_that_the_training_switched_off_comes_first() -> None:
     assert len(world.asked) == 2
 
 
+def test_threads_are_tried_first_where_the_training_starts_some() -> None:
+    """A race is hidden by luck from any other pair, so nothing else may be believed before."""
+    race, log = Fault(factor="threads", site=("pool.py", 8)), Fault(factor="clock", site=("log.py", 3))
+    found = explained(World(faults=[race], decoys=[log], luck=lambda number: number != 3))
+    assert (found.cause, found.file, found.line) == ("thread-race", "pool.py", 8)
+
+
+def test_what_is_not_a_race_must_be_gone_twice_where_threads_run() -> None:
+    world = World(faults=[Fault(factor="clock", site=("sched.py", 5))], decoys=[Fault(factor="threads", site=("pool.py", 8))])
+    assert explained(world).file == "sched.py"
+    assert [Unit("clock", ("sched.py", 5)) in setting.pinned for setting in world.asked] == [False, False, True, True]
+    lucky = World(faults=[Fault(factor="none", shows=False)], decoys=[*world.decoys, *world.faults], luck=lambda number: number != 3)
+    assert explained(lucky, pairs=4).cause == "unknown"
+
+
 def test_addresses_are_pinned_as_a_whole_and_the_line_is_the_first_whose_values_differ() -> None:
     world = World(faults=[Fault(factor="addresses", shows=False, kind="batch")])
     found = explained(world)

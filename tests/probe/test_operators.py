@@ -1,0 +1,81 @@
+"""Claims about `probe.operators`: what torch dispatched in one step, with the line it is due to, and what one operator gives when it is
+executed again on its own inputs. Two runs, shared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from repro_gate.runs import arms
+from repro_gate.runs.launch import Run
+from repro_gate.trace.model import OperatorLine
+from tests.support.tracing import trace_script, trained
+
+SCRIPT = """
+import torch
+torch.manual_seed(3)
+torch.set_num_threads(4)
+table = torch.nn.Parameter(torch.randn(64, 8))
+index = torch.randint(0, 64, (20000,))
+optimizer = torch.optim.SGD([table], lr=0.1)
+for step in range(2):
+    rows = table[index]
+    noise = torch.rand(3)
+    loss = rows.tanh().sum() * noise.sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(torch.initial_seed(), torch.rand(1).item(), flush=True)
+"""
+STEP = 1
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+    place = tmp_path_factory.mktemp("operators")
+    arm = arms.deterministic(42, frozenset({"torch.use_deterministic_algorithms"}), None)
+    env = {"OMP_NUM_THREADS": "4"}
+    probe = {"factors": {}, "operators": {"step": STEP, "replay": ["aten.index_put.default", 1, 30]}}
+    found = trace_script(place / "a", SCRIPT, arm=arm, env=env, probe=probe)
+    return found, trace_script(place / "b", SCRIPT, arm=arm, env=env)
+
+
+def operators(run: Run, phase: str) -> list[OperatorLine]:
+    return [item for item in trained(run).operators if item.phase == phase]
+
+
+def test_a_record_changes_no_number_and_no_generator(runs: tuple[Run, Run]) -> None:
+    recorded, plain = runs
+    assert recorded.ended.tail == plain.ended.tail
+    assert len(recorded.ended.tail) == 2
+
+
+def test_only_the_step_that_is_asked_for_is_recorded(runs: tuple[Run, Run]) -> None:
+    assert len([item for item in operators(runs[0], "forward") if item.op.startswith("aten.tanh")]) == 1
+    assert not trained(runs[1]).operators
+
+
+def test_a_forward_operator_has_its_line_and_a_backward_one_that_of_its_forward(runs: tuple[Run, Run]) -> None:
+    lines = SCRIPT.splitlines()
+    (forward,) = [item for item in operators(runs[0], "forward") if item.op.startswith("aten.index.")]
+    assert lines[forward.line - 1].strip() == "rows = table[index]"
+    backward = [item for item in operators(runs[0], "backward") if "index_put" in item.op]
+    assert {lines[item.line - 1].strip() for item in backward} == {"rows = table[index]"}
+    assert operators(runs[0], "optimizer")
+
+
+def test_a_draw_of_a_generator_has_its_state_as_an_input_and_a_view_is_simple(runs: tuple[Run, Run]) -> None:
+    draws = [item for item in operators(runs[0], "forward") if item.op.startswith("aten.rand.")]
+    assert [len(item.inputs) for item in draws] == [1, 1]
+    assert draws[0].inputs != draws[1].inputs
+    assert next(item for item in operators(runs[0], "forward") if item.op.startswith("aten.tanh")).simple
+    assert not next(item for item in operators(runs[0], "backward") if "index_put" in item.op).simple
+
+
+def test_a_replay_tells_an_operator_that_adds_in_any_order_from_its_deterministic_form(runs: tuple[Run, Run]) -> None:
+    found = [item.distinct for item in trained(runs[0]).operators if item.distinct]
+    assert len(found) == 1, {item.op for item in trained(runs[0]).operators}
+    assert found[0]["deterministic"] == 1
+    assert found[0]["one-thread"] == 1
+    assert found[0]["as-trained"] >= 1
