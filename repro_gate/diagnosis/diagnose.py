@@ -136,11 +136,11 @@ class _Search:
         return self._sufficient(frozenset(units[:1])) or (len(units) > 1 and self._sufficient(frozenset(units)))
 
     def _sufficient(self, units: frozenset[Unit]) -> bool:
-        """Whether the divergence is gone with these pinned too; where threads are started and not pinned, twice, for a race is gone by luck."""
+        """Whether the divergence is gone with these pinned too: twice where threads are started, for a race is gone by luck."""
         pinned = self.pinned | units
         if not gone(self._pinned(pinned), self.until):
             return False
-        if not self._races() or Unit("threads") in pinned or pinned in self.twice:
+        if not self._races() or pinned in self.twice:
             return True
         if gone(self.experiments.pair(Setting(steps=self.case.steps, pinned=pinned), again=True), self.until):
             self.twice.add(pinned)

@@ -169,7 +169,7 @@ def test_what_is_not_a_race_must_be_gone_twice_where_threads_run() -> None:
     assert explained(world).file == "sched.py"
     assert [Unit("clock", ("sched.py", 5)) in setting.pinned for setting in world.asked] == [False, False, True, True]
     lucky = World(faults=[Fault(factor="none", shows=False)], decoys=[*world.decoys, *world.faults], luck=lambda number: number != 3)
-    assert explained(lucky, pairs=4).cause == "unknown"
+    assert explained(lucky, pairs=12).cause == "unknown"
 
 
 def test_addresses_are_pinned_as_a_whole_and_the_line_is_the_first_whose_values_differ() -> None:

@@ -3,8 +3,6 @@ executed again on its own inputs. Two runs, shared."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from repro_gate.runs import arms
