@@ -132,8 +132,9 @@ class _Search:
         return [Unit(name) for name in dict.fromkeys(names) if name != "flags"]
 
     def _try(self, units: Sequence[Unit]) -> bool:
-        """Whether the likeliest unit alone, or all together, make the divergence go."""
-        return self._sufficient(frozenset(units[:1])) or (len(units) > 1 and self._sufficient(frozenset(units)))
+        """Whether the likeliest unit alone, or all together, make the divergence go. Threads are tried beside the likeliest."""
+        alone = units[: 2 if units[0] == Unit("threads") else 1]
+        return any(self._sufficient(frozenset({unit})) for unit in alone) or (len(units) > 1 and self._sufficient(frozenset(units)))
 
     def _sufficient(self, units: frozenset[Unit]) -> bool:
         """Whether the divergence is gone with these pinned too: twice where threads are started, for a race is gone by luck."""
@@ -158,8 +159,7 @@ class _Search:
 
     def _hold(self, units: Sequence[Unit], found: Sequence[Suspect]) -> None:
         """Reduce what was sufficient to the smallest set, tell of it, and go on with it held."""
-        top = units[:1]
-        chosen = tuple(top) if self._sufficient(frozenset(top)) else smallest(units, self._sufficient)
+        chosen = smallest(units, self._sufficient)
         moved = self._pinned(self.pinned | frozenset(chosen))
         for unit in chosen:
             self.found.append(self._cause(unit, found))

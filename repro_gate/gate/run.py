@@ -73,13 +73,12 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
         recorded = hashed is not None and (options.locking or policy.baseline is not None) and not unsound(evidence, results.runs)
         entry = entry_of_runs(results, hashed, evidence.machine, started) if hashed is not None and recorded else None
         against = None if other is None else compare_with_ref(other, evidence, results, hashed, options, watch)
-        findings = findings_of(options, evidence, results, policy=policy, hashed=hashed, entry=entry, against=against)
+        findings = findings_of(options, evidence, results, policy=policy, diagnosis=diagnosis, hashed=hashed, entry=entry, against=against)
         report = make_report(
             options,
             evidence,
             results,
             findings,
-            diagnosis=diagnosis,
             hashed=hashed,
             base=policy.base,
             before=_worth_knowing(found_before, facts, results.runs),

@@ -16,6 +16,8 @@ from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import STEPS, Cost
 from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import outside_tolerance
+from repro_gate.diagnosis.model import Diagnosis
+from repro_gate.report.causes import remedy_of
 from repro_gate.report.model import Reason, SeedResult
 from repro_gate.report.wording import place_of
 from repro_gate.runs.crashes import crashed_by_itself
@@ -40,6 +42,7 @@ class Findings:
     cost: Cost | None
     artifact_notes: tuple[str, ...] = ()
     interrupted: str = ""
+    diagnosis: Diagnosis | None = None  # why the first seed that diverged did so
     stopped_early: bool = False  # --fail-fast ended the series at a divergence
     baseline: BaselineFinding | None = None
     recording: bool = False  # this gate run is to be recorded, so what was recorded before does not judge it
@@ -82,11 +85,13 @@ def _diverged(findings: Findings) -> Iterator[Reason]:
             yield Reason("determinism/crashed", message, remedy)
         elif first is not None and tolerance is None:
             message = f"two runs with seed {item.seed} and {flags} diverge {place_of(first, item.comparison.steps)}"
-            remedy = f"look for an unseeded random source or a nondeterministic op there ({DOCS_URL}/causes.md)"
+            remedy = f"look for an unseeded random source or a nondeterministic op there ({DOCS_URL}/causes/README.md)"
+            remedy = remedy if findings.diagnosis is None else remedy_of(findings.diagnosis)
             yield Reason("determinism/diverged", message, remedy)
         elif first is not None and tolerance is not None:
             for sentence in outside_tolerance(item.comparison, tolerance):
                 remedy = "lower the difference, or raise the tolerance with a reason"
+                remedy = remedy if findings.diagnosis is None else remedy_of(findings.diagnosis)
                 yield Reason("determinism/outside-tolerance", f"seed {item.seed}: {sentence}", remedy)
 
 

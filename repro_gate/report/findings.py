@@ -11,12 +11,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from repro_gate.checks.interface import CheckResult
+from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more, clip, for_terminal
-from repro_gate.report.model import Report, WeakenedCheck
+from repro_gate.report.causes import place, why
+from repro_gate.report.model import Reason, Report, WeakenedCheck
 from repro_gate.report.wording import worst_first
 
 WEAKENED_ID = "base/weakened"  # the id of every weakened check
+GENERAL = "determinism/diverged"
+DIVERGED = (GENERAL, "determinism/outside-tolerance")  # ids of the reasons that a diagnosis explains
+_POINTER = "random-state/os-entropy"  # a check that names lines which may be the cause
 LOCATIONS = 10  # lines of one check that are named one by one
+_TEXT = 10_000  # characters of a reason that are searched
 _ROWS = 1_000  # as many reasons, checks and weakened checks as a report.json holds
 _PATH = r"(?P<path>[^\s:()'\"`][^:()'\"`\n]{0,399}\.[A-Za-z][A-Za-z0-9]{0,11}):(?P<line>[1-9][0-9]{0,6})"
 _LOCATED = (  # in this order: `flag is False from step 3 on, set at a.py:3`, `2 calls (a.py:3: what)`, `a.py:3: what`
@@ -47,13 +53,20 @@ class Finding:
 
 
 def findings(report: Report) -> tuple[Finding, ...]:
-    """Most important first: the reasons, failed checks, what the change weakens, checks that warn. Nothing of what passed."""
+    """Most important first: the reasons, failed checks, what the change weakens, checks that warn. Nothing of what passed.
+
+    The first reason that is about the divergence stands on the line of its cause; no check says it there again.
+    """
+    cause = report.diagnosis
     checks = [item for item in worst_first(report.checklist) if item.status in ("fail", "warn")][:_ROWS]
     failed = {item.id: item for item in checks if item.status == "fail"}
     found: list[Finding] = []
     for reason in report.reasons[:_ROWS]:
         if reason.id in failed:
             found += _of_check(failed[reason.id])
+        elif cause is not None and reason.id in DIVERGED:
+            found.append(_of_cause(reason, cause))
+            cause = None
         else:
             found.append(Finding(level="error", id=reason.id, message=reason.message, remedy=reason.remedy))
     for check in failed.values():
@@ -61,7 +74,15 @@ def findings(report: Report) -> tuple[Finding, ...]:
     found += [_of_weakened(item, report.subject.spec) for item in (report.base.weakened if report.base else ())[:_ROWS]]
     for check in checks:
         found += _of_check(check) if check.status == "warn" else ()
-    return tuple(dict.fromkeys(found))
+    line = None if report.diagnosis is None else _line_of(report.diagnosis)
+    kept = (item for item in found if line is None or item.location != line or item.id in DIVERGED)
+    return tuple(dict.fromkeys(kept))
+
+
+def points_at(reason: Reason, cause: Diagnosis) -> bool:
+    """Whether a reason says no more than a proven cause does: it names the same line, or lines that would have been a cause."""
+    named = inside(cause.file) and re.search(rf"(?<![\w/]){re.escape(place(cause))}(?![0-9])", reason.message[:_TEXT])
+    return cause.confirmed and (bool(named) or reason.id == _POINTER)
 
 
 def spec_location(report: Report) -> Location | None:
@@ -85,6 +106,16 @@ def location_in(evidence: str, folder: str = "") -> Location | None:
     found = next((match for match in (pattern.match(evidence[:1_200]) for pattern in _LOCATED) if match), None)
     file = inside(found["path"], folder) if found else None
     return None if found is None or file is None else Location(file, int(found["line"]))
+
+
+def _of_cause(reason: Reason, cause: Diagnosis) -> Finding:
+    detail = "\n".join("".join(text for _, text in sentence) for sentence in why(cause))
+    return Finding(level="error", id=reason.id, message=reason.message, remedy=reason.remedy, detail=detail, location=_line_of(cause))
+
+
+def _line_of(cause: Diagnosis) -> Location | None:
+    file = inside(cause.file)
+    return None if file is None else Location(file, cause.line or None)
 
 
 def _of_check(item: CheckResult) -> Iterator[Finding]:

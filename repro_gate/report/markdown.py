@@ -13,8 +13,10 @@ from markupsafe import Markup
 
 from repro_gate import escape
 from repro_gate.compare.model import Distance
+from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more
-from repro_gate.report import comparisons, numbers, wording
+from repro_gate.report import causes, comparisons, numbers, wording
+from repro_gate.report.findings import GENERAL, points_at
 from repro_gate.report.markdown_details import AMPLE, FORMS, MARKS, Form, code, details, message, prose
 from repro_gate.report.model import PLAIN, Report, View
 
@@ -23,7 +25,6 @@ SUMMARY_LIMIT = 1_000_000  # bytes: GitHub takes 1 MiB from one step, and the st
 Row = tuple[str, Markup]  # label and value
 _COST = "Determinism\u00a0cost"  # kept on one line: a column is as wide as its longest word
 _BREAK, _DOT = Markup("<br>"), Markup(" · ")
-_GENERAL = "determinism/diverged"  # says again what the headline and the first row say
 _REASONS = 3  # of the most telling reasons
 _NAME, _MESSAGE = 120, 400  # characters; the folded parts have more
 
@@ -122,16 +123,25 @@ def _divergence(report: Report, form: Form) -> list[Row]:
 
 
 def _why(report: Report, form: Form) -> list[Row]:
-    """The reasons that say more than the first row does, and what to do about the first of them."""
-    if not report.reasons:
+    """The cause; then the reasons that say more than it and than the first row do; and what to do about the first of them."""
+    found = report.diagnosis
+    if not report.reasons and found is None:
         return []
-    telling = [item for item in report.reasons if item.id != _GENERAL]
+    lines = [] if found is None else [prose(line, form) for line in causes.why(found)]
+    telling = [item for item in report.reasons if item.id != GENERAL and (found is None or not points_at(item, found))]
     shown = telling[: min(_REASONS, form.rows)]
-    lines = [message(item.message, form) for item in shown] or [Markup("no check found a cause")]
+    lines += [message(item.message, form) for item in shown]
     if left := len(telling) - len(shown):
         lines.append(Markup(and_more(left, "reason" if left == 1 else "reasons")))
-    remedy = (shown or report.reasons)[0].remedy
-    return [("Why", _BREAK.join(lines)), *([("What to do", message(remedy, form))] if remedy else [])]
+    told = _BREAK.join(lines) if lines else Markup("no cause was looked for")
+    remedy = message((shown or report.reasons)[0].remedy, form) if found is None else _remedy(found, form)
+    return [("Why", told), *([("Remedy", remedy)] if remedy else [])]
+
+
+def _remedy(found: Diagnosis, form: Form) -> Markup:
+    """What to do about the cause, with a link to its page: a name of ours."""
+    link = Markup(f"[{found.cause}]({causes.page_of(found)})")
+    return message(found.remedy, form) + Markup(" (") + link + Markup(")") if found.remedy else Markup("see ") + link
 
 
 def _commit(report: Report, form: Form, run_url: str) -> Markup:

@@ -16,7 +16,7 @@ from repro_gate.baseline.changes import input_text
 from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ConfigHash, InputValue
 from repro_gate.checks.pages import url
 from repro_gate.compare.model import Comparison
-from repro_gate.report import chart, comparisons, numbers, wording
+from repro_gate.report import causes, chart, comparisons, numbers, wording
 from repro_gate.report.model import Reason, Report, RunSummary
 from repro_gate.report.wording import Phrase
 
@@ -93,6 +93,7 @@ def details(report: Report, form: Form) -> dict[str, object]:
         "judge": None if base is None else prose(comparisons.base_policy(base), form),
         "reasons": _reasons(report.reasons, form),
         "more_reasons": len(report.reasons) - form.rows,
+        "background": _background(report, form),
         "differs": None if differs is None else _differs(differs, form),
         "reproduce": _block(report.reproduce, "sh") if 0 < len(report.reproduce) <= form.reproduce else None,  # half a command is none
         "compared": _compared(report, form),
@@ -121,6 +122,11 @@ def _reasons(reasons: Sequence[Reason], form: Form) -> list[tuple[Markup, Markup
         page, name = url(item.id), code(item.id, form)
         found.append((name if page is None else Markup(f"[{name}]({page})"), message(item.message, form), message(item.remedy, form)))
     return found
+
+
+def _background(report: Report, form: Form) -> list[Markup]:
+    """How the cause was found."""
+    return [prose(line, form) for line in causes.background(report.diagnosis)] if report.diagnosis is not None and form.evidence else []
 
 
 def _differs(pair: Comparison, form: Form) -> dict[str, object]:

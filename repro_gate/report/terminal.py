@@ -13,8 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from repro_gate.checks.interface import CheckResult
+from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more, for_encoding, for_terminal
-from repro_gate.report import comparisons, numbers, wording
+from repro_gate.report import causes, comparisons, numbers, wording
+from repro_gate.report.findings import DIVERGED
 from repro_gate.report.model import PLAIN, BaseFinding, Reason, Report, RunSummary, SeedResult, View
 from repro_gate.report.wording import Phrase
 
@@ -39,7 +41,9 @@ def _parts(report: Report, verbose: bool) -> Iterator[RenderableType]:
     if report.base is not None and report.base.weakened:
         yield from section(comparisons.WEAKENED_TITLE, _weakened(report.base))
     if report.reasons:
-        yield from section("Why", _reasons(report.reasons, report.verdict))
+        yield from section("Why", _reasons(report.reasons, report.verdict, report.diagnosis))
+    if verbose and report.diagnosis is not None:
+        yield from section("How the cause was found", labelled(("", text(line)) for line in causes.background(report.diagnosis)))
     compared = labelled(_comparison_lines(report))
     if compared is not None:
         yield from section("Baseline and config hash" if report.reasons else "", compared)
@@ -155,12 +159,16 @@ def _seeds(results: Sequence[SeedResult]) -> Text:
     return Text("  ", overflow="fold").join([*seeds, *([Text(left)] if left else [])])
 
 
-def _reasons(reasons: Sequence[Reason], verdict: str) -> Table:
-    table = grid(None)
-    style = {"fail": "bold red", "inconclusive": "bold yellow"}.get(verdict, "bold")
+def _reasons(reasons: Sequence[Reason], verdict: str, why: Diagnosis | None = None) -> Table:
+    """The cause of the divergence stands with the first reason that is about it."""
+    table, style = grid(None), {"fail": "bold red", "inconclusive": "bold yellow"}.get(verdict, "bold")
     for reason in reasons[:_ROWS]:
         table.add_row(text((("name", reason.id),), style))
         table.add_row(indented(text((("message", reason.message),))))
+        if why is not None and reason.id in DIVERGED:
+            for line in causes.why(why):
+                table.add_row(indented(text(line)))
+            why = None
         if reason.remedy:
             table.add_row(indented(remedy(reason.remedy)))
     _add_more(table, len(reasons))

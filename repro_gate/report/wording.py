@@ -46,7 +46,7 @@ _WORST_FIRST = ("fail", "warn", "waived", "skip", "pass")
 
 
 def headline(report: Report) -> Phrase:
-    """The verdict's one sentence. The only text from outside is the name of what diverges without the flags."""
+    """The verdict's one sentence. The only texts from outside are a proven cause's line and the name of what diverges without the flags."""
     found = report.determinism
     if report.verdict == "inconclusive":
         return (("say", "the question could not be answered"),)
@@ -81,7 +81,12 @@ def _differing_headline(report: Report) -> Phrase:
     where = "" if first is None else f" {moment(first, found.comparison.steps)}"
     seeds = sum(not item.comparison.identical for item in report.comparisons)
     of_seeds = f" ({numbers.of(seeds, len(report.comparisons))} seeds)" if len(report.comparisons) > 1 else ""
-    return (("say", f"two runs with seed {found.seed} diverge{where}{of_seeds}"),)
+    says: Phrase = (("say", f"two runs with seed {found.seed} diverge{where}{of_seeds}"),)
+    why = report.diagnosis
+    if why is None or not why.confirmed:
+        return says
+    because: Phrase = (("say", " because of "), ("name", f"{why.file}:{why.line}")) if why.file else ()
+    return (*says, *because, ("say", f" ({why.cause})"))
 
 
 def moment(divergence: Divergence, steps: int) -> str:

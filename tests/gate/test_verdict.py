@@ -15,6 +15,7 @@ from repro_gate.gate.verdict import Findings, decide
 from repro_gate.report.model import SeedResult
 from repro_gate.spec.model import AllowedFlag, BaselineRule, CostBudget, Determinism, Tolerance
 from tests.support.built_traces import changed, flip, place_of, run, spec, training, with_loss
+from tests.support.reports import WHY
 
 A = training()
 SAME = SeedResult(42, compare_runs([A], [A]))
@@ -47,6 +48,16 @@ def test_runs_that_diverge_are_a_fail_that_says_where() -> None:
         (reason,) = decide(Findings(spec=spec(), comparisons=(item,), runs=(), checklist=PASSED, cost=None))[1]
         assert says in reason.message
         assert "seed 7" in reason.message
+
+
+def test_the_remedy_of_a_divergence_is_that_of_its_cause() -> None:
+    loose = spec(determinism=Determinism(tolerance=Tolerance(0.0, 0.0)))
+    for made, identifier in ((spec(), "determinism/diverged"), (loose, "determinism/outside-tolerance")):
+        findings = Findings(spec=made, comparisons=(PARTED,), runs=(), checklist=PASSED, cost=None)
+        (plain,), (explained,) = decide(findings)[1], decide(replace(findings, diagnosis=WHY))[1]
+        assert plain.id == explained.id == identifier and plain.message == explained.message
+        assert explained.remedy.startswith(WHY.remedy) and explained.remedy.endswith("/docs/causes/unseeded-rng.md)")
+        assert WHY.remedy not in plain.remedy
 
 
 def test_a_flag_that_is_left_off_is_named_where_the_others_are_on() -> None:

@@ -247,6 +247,7 @@ def test_every_output_of_the_action_is_told_and_no_other() -> None:
     import yaml
 
     action = yaml.safe_load((Path(__file__).parents[2] / "action.yml").read_text(encoding="utf-8"))
+    assert outputs_of(signed(reports.EXPLAINED), Inputs(), Posted("skipped"))["cause"] == "unseeded-rng"
     told = outputs_of(signed(reports.PASS), Inputs(report="odd.json"), Posted("skipped"))
     assert set(told) == set(action["outputs"])
     assert told["report"] == "odd.json/report.json"  # whatever a folder is called

@@ -50,6 +50,22 @@ def test_a_reason_that_names_no_line_stands_at_the_spec() -> None:
     assert render(_at("jobs/repro.yml", _PLAIN)).startswith("::error title=Repro Gate%3A determinism/diverged,file=jobs/repro.yml::")
 
 
+def test_the_divergence_is_one_error_on_the_line_of_its_cause() -> None:
+    lines = render(replace(reports.EXPLAINED, checklist=(_ENTROPY,), reasons=(reports.FAIL.reasons[0], _REASON))).splitlines()
+    assert lines[0].startswith("::error title=Repro Gate%3A determinism/diverged,file=src/train.py,line=41::Two runs with seed 42")
+    assert "%0Atorch.Generator().seed() in src/train.py:41 drew from the operating system (unseeded-rng)%0A" in lines[0]
+    assert "Confirmed: with that draw held fixed" in lines[0]
+    assert [line.partition("::")[2].partition("::")[0] for line in lines[1:]] == [
+        "error title=Repro Gate%3A random-state/os-entropy,file=src/data.py,line=7"
+    ]
+
+
+@pytest.mark.parametrize("file", ["", "/etc/passwd", "../train.py", "a\x1b.py"])
+def test_a_cause_that_names_no_file_of_the_checkout_stands_at_the_spec(file: str) -> None:
+    (found, _) = findings(replace(reports.EXPLAINED, checklist=(), diagnosis=replace(reports.WHY, file=file)))
+    assert (found.id, found.location) == ("determinism/diverged", None)
+
+
 def test_a_failed_check_that_is_no_reason_is_an_error_too() -> None:
     assert [item.level for item in findings(_with(_ENTROPY))] == ["error", "error"]
 

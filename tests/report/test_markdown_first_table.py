@@ -13,14 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from repro_gate._version import DOCS_URL
 from repro_gate.baseline.model import STATUSES, BaselineFinding
+from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.report.markdown import comment
 from repro_gate.report.markdown_details import MARKS
 from repro_gate.report.model import Origin, Reason, Report, SeedResult, View, WeakenedCheck
 from tests.support import reports
 
 _GOLDEN = Path(__file__).parent / "golden"
-_NAMES = ("fail", "pass", "inconclusive", "weakened")
+_NAMES = ("fail", "explained", "pass", "inconclusive", "weakened")
 _RUN = "https://github.com/octo/training/actions/runs/7"
 _ENTROPY = Reason(
     "random-state/os-entropy",
@@ -63,24 +65,60 @@ def test_the_verdict_the_cost_the_baseline_and_the_commit_are_always_seen(name: 
 
 def test_a_fail_says_step_tensor_and_distance_first_then_why_then_the_price() -> None:
     rows = _rows(comment(replace(reports.FAIL, reasons=(*reports.FAIL.reasons[:1], _ENTROPY))))
-    assert list(rows)[:4] == ["First to differ", "How far", "Why", "What to do"]
+    assert list(rows)[:4] == ["First to differ", "How far", "Why", "Remedy"]
     assert rows["First to differ"] == "**step 3**, gradient of `blocks.3.attn.weight`"
     assert rows["How far"] == "`float32 [64, 32]`, **max abs 1.2e-07**, **3 ULP** · **14 of 202** tensors differ, in 47 of 50 steps"
     assert "`train.py:41`: rng" in rows["Why"] and "not the same bits" not in rows["Why"]
-    assert rows["What to do"] == "seed it from the run's seed"
+    assert rows["Remedy"] == "seed it from the run's seed"
     assert rows["Determinism cost"].startswith("**12.4% slower with the flags**, 95% interval +10.1% to +14.6%")
 
 
-def test_where_no_check_found_a_cause_that_is_said_and_not_the_headline_again() -> None:
+def test_a_diagnosis_names_call_line_cause_and_proof_in_the_first_table() -> None:
+    text = comment(reports.EXPLAINED)
+    rows = _rows(text)
+    assert list(rows)[:4] == ["First to differ", "How far", "Why", "Remedy"]
+    assert rows["Why"].split("<br>")[:4] == [
+        "`torch.Generator().seed()` in `src/train.py:41` drew from the operating system (unseeded-rng)",
+        "**Together with**: `time.time()` in `src/model.py:7` read the clock (wall-clock)",
+        "**Confirmed**: with that draw held fixed, two runs are bitwise identical up to step 3",
+        "It shows in 3 of 8 pairs of runs",
+    ]
+    assert rows["Remedy"].endswith("`generator.manual_seed(seed)` ([unseeded-rng](" + DOCS_URL + "/causes/unseeded-rng.md))")
+    assert text.splitlines()[0].endswith("diverge at step 3 because of `src/train.py:41` (unseeded-rng)")
+    assert "ruled out: 418 operators of step 3 agree" in text and "8 runs in 31.5 s" in text
+    assert "ruled out" not in comment(reports.FAIL) and "How the cause was found" not in comment(reports.FAIL)
+
+
+def test_what_was_not_proven_is_called_likely_and_what_is_unknown_says_what_was_ruled_out() -> None:
+    likely = replace(reports.WHY, confirmed=False, also=(), rate=None)
+    text = comment(replace(reports.EXPLAINED, diagnosis=likely))
+    assert _rows(text)["Why"].startswith("**Likely**, not proven: `torch.Generator().seed()` in") and "Confirmed" not in _unfolded(text)
+    assert "because of" not in text
+    nothing = Diagnosis(cause="unknown", message="nothing explains it", ruled_out=("the clock", "418 operators agree"))
+    rows = _rows(comment(replace(reports.EXPLAINED, diagnosis=nothing, reasons=reports.FAIL.reasons[:1])))
+    assert rows["Why"] == "nothing explains it<br>**Ruled out**: the clock; 418 operators agree"
+    assert rows["Remedy"] == f"see [unknown]({DOCS_URL}/causes/unknown.md)"
+
+
+def test_a_check_that_points_at_the_same_line_is_not_told_beside_the_cause() -> None:
+    explained = replace(reports.EXPLAINED, reasons=(*reports.FAIL.reasons, _ENTROPY))
+    why = _rows(comment(explained))["Why"]
+    assert "train.py:17" in why and "the runs diverged, and" not in why
+    why = _rows(comment(replace(explained, diagnosis=replace(reports.WHY, file="train.py", line=17))))["Why"]
+    assert "sets `torch.backends" not in why
+    assert "the runs diverged, and" in _rows(comment(replace(explained, diagnosis=None)))["Why"]
+
+
+def test_where_no_cause_was_looked_for_that_is_said_and_not_the_headline_again() -> None:
     rows = _rows(comment(replace(reports.FAIL, reasons=reports.FAIL.reasons[:1])))
-    assert rows["Why"] == "no check found a cause"
-    assert rows["What to do"].startswith("See what feeds")
+    assert rows["Why"] == "no cause was looked for"
+    assert rows["Remedy"].startswith("See what feeds")
 
 
 def test_a_pass_says_the_price_first_and_has_no_row_of_a_difference() -> None:
     rows = _rows(comment(reports.PASS))
     assert next(iter(rows)) == "Determinism cost" and list(rows)[-1] == "Commit"
-    assert not {"First to differ", "How far", "Why", "What to do"} & set(rows)
+    assert not {"First to differ", "How far", "Why", "Remedy"} & set(rows)
 
 
 def test_only_the_first_reasons_are_seen_and_the_rest_is_counted() -> None:
@@ -149,4 +187,4 @@ def test_seeds_and_losses_that_are_no_numbers_are_rows() -> None:
 def test_the_table_is_a_table_whatever_stands_in_it_and_the_rest_is_folded(report: Report) -> None:
     text = comment(report)
     _rows(text)
-    assert len(_unfolded(text)) < 12_000  # of Markdown: each of a row's texts is clipped
+    assert len(_unfolded(text)) < 16_000  # of Markdown: each of a row's texts is clipped

@@ -45,6 +45,16 @@ def test_each_finding_is_a_result_on_its_line() -> None:
     ]
 
 
+def test_a_divergence_is_a_result_on_the_line_of_its_cause_with_the_way_to_its_page() -> None:
+    remedy = f"seed it ({DOCS_URL}/causes/unseeded-rng.md)"
+    report = replace(reports.EXPLAINED, checklist=(), reasons=(replace(reports.FAIL.reasons[0], remedy=remedy),))
+    (result,) = _run(report)["results"]
+    place = result["locations"][0]["physicalLocation"]
+    assert (place["artifactLocation"]["uri"], place["region"]["startLine"], result["level"]) == ("src/train.py", 41, "error")
+    assert result["message"]["text"].splitlines()[1].startswith("torch.Generator().seed() in src/train.py:41 drew")
+    assert result["message"]["text"].endswith(f"Remedy: {remedy}")
+
+
 @pytest.mark.parametrize("report", [reports.PASS, reports.WEAKENED, reports.TOLERATED])
 def test_a_pass_has_an_empty_list_of_results(report: Report) -> None:
     assert _run(report)["results"] == []

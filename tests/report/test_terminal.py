@@ -36,7 +36,7 @@ def _plain(report: Report, verbose: bool = False) -> str:
     return "\n".join(line.rstrip() for line in _shown(report, verbose=verbose).splitlines()) + "\n"
 
 
-@pytest.mark.parametrize("name", ["pass", "fail", "inconclusive", "locked", "drift", "changed", "weakened"])
+@pytest.mark.parametrize("name", ["pass", "fail", "explained", "inconclusive", "locked", "drift", "changed", "weakened"])
 def test_the_report_reads_as_the_golden_file(name: str) -> None:
     path = _GOLDEN / f"{name}.txt"
     text = _plain(reports.ALL[name])
@@ -77,6 +77,14 @@ def test_a_fail_says_what_diverges_why_and_what_to_do() -> None:
     for words in ("step 3, gradient of blocks.3.attn.weight", "3 ULP", "14 of 202", "determinism/diverged", "remedy: See what feeds"):
         assert words in text
     assert text.index("gradient of") < text.index("determinism/diverged") < text.index("noise floor") < text.index("Checklist")
+
+
+def test_a_cause_stands_with_the_divergence_and_how_it_was_found_is_shown_on_request() -> None:
+    quiet, whole = (" ".join(_plain(reports.EXPLAINED, verbose=verbose).split()) for verbose in (False, True))
+    assert quiet.index("determinism/diverged") < quiet.index("torch.Generator().seed() in src/train.py:41 drew from the operating system")
+    assert "Confirmed: with that draw held fixed, two runs are bitwise identical up to step 3" in quiet
+    assert "How the cause was found" not in quiet and "ruled out: 418 operators of step 3 agree" in whole
+    assert "Confirmed" not in _plain(reports.FAIL, verbose=True)
 
 
 def test_a_floor_of_zero_a_negative_cost_and_a_suspicion_are_said() -> None:

@@ -11,6 +11,7 @@ from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import Comparison, Cost, Distance, Divergence, NoiseFloor, Tally
 from repro_gate.diagnosis.model import Diagnosis, Rate
+from repro_gate.report.causes import remedy_of
 from repro_gate.report.model import BaseFinding, Reason, Report, RunSummary, SeedResult, Subject, WeakenedCheck
 
 HOSTILE = (
@@ -143,29 +144,28 @@ FAIL = replace(
         *CHECKLIST[2:],
     ),
 )
-EXPLAINED = replace(
-    FAIL,
-    diagnosis=Diagnosis(
-        cause="unseeded-rng",
-        factor="entropy",
-        call="torch.Generator().seed()",
-        file="src/train.py",
-        line=41,
-        confirmed=True,
-        message="`torch.Generator().seed()` in src/train.py:41 drew from the operating system",
-        evidence=("torch.Generator.seed gave other answers in the two runs, in step 0 first", "confirmed: with that draw held fixed"),
-        remedy="give the generator a seed of its own: `generator.manual_seed(seed)`",
-        ruled_out=("418 operators of step 3 agree",),
-        also=(
-            Diagnosis(
-                cause="wall-clock", factor="clock", call="time.time()", file="src/model.py", line=7, confirmed=True, message="read it"
-            ),
-        ),
-        rate=Rate(3, 8),
-        runs=8,
-        seconds=31.5,
+WHY = Diagnosis(
+    cause="unseeded-rng",
+    factor="entropy",
+    call="torch.Generator().seed()",
+    file="src/train.py",
+    line=41,
+    confirmed=True,
+    message="`torch.Generator().seed()` in src/train.py:41 drew from the operating system",
+    evidence=(
+        "torch.Generator.seed gave other answers in the two runs, in step 0 first",
+        "confirmed: with that draw held fixed, two runs are bitwise identical up to step 3",
     ),
+    remedy="give the generator a seed of its own: `generator.manual_seed(seed)`",
+    ruled_out=("418 operators of step 3 agree",),
+    also=(
+        Diagnosis(cause="wall-clock", factor="clock", call="time.time()", file="src/model.py", line=7, confirmed=True, message="read it"),
+    ),
+    rate=Rate(3, 8),
+    runs=8,
+    seconds=31.5,
 )
+EXPLAINED = replace(FAIL, diagnosis=WHY, reasons=(replace(FAIL.reasons[0], remedy=remedy_of(WHY)), *FAIL.reasons[1:]))
 INCONCLUSIVE = replace(
     PASS,
     verdict="inconclusive",

@@ -1,0 +1,80 @@
+"""Claims about `report.causes`: what a diagnosis says in words, however odd it is, and nothing that it does not know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from repro_gate.diagnosis.model import Diagnosis
+from repro_gate.factors import FACTORS, Cause
+from repro_gate.report.causes import background, place, remedy_of, why
+from tests.support import reports
+
+_FOUND = reports.WHY
+_OPERATOR = Diagnosis(
+    cause="nondeterministic-op",
+    op="aten.index_put_",
+    call="aten.index_put_",
+    file="model.py",
+    line=41,
+    confirmed=True,
+    message="aten.index_put_, the backward of model.py:41, got the same bits in both runs and gave other bits",
+    evidence=("418 operators before it agree in both runs", "distinct outputs of 30 replays on its own inputs: as it was called 4"),
+)
+
+
+def _said(found: Diagnosis) -> list[str]:
+    return ["".join(text for _, text in sentence) for sentence in why(found)]
+
+
+def test_an_operator_is_told_by_its_own_sentence_and_proven_by_its_replays() -> None:
+    assert _said(_OPERATOR) == [
+        f"{_OPERATOR.message} (nondeterministic-op)",
+        "Confirmed: distinct outputs of 30 replays on its own inputs: as it was called 4",
+    ]
+
+
+def test_a_factor_that_this_version_does_not_know_is_told_by_its_sentence() -> None:
+    assert _said(replace(_FOUND, factor="moon", message="the moon was full", also=(), rate=None))[0] == "the moon was full (unseeded-rng)"
+    assert _said(replace(_FOUND, factor="clock", message="as it says", also=()))[0] == "as it says (unseeded-rng)"  # not the cause's factor
+
+
+def test_a_cause_without_a_line_names_none() -> None:
+    found = replace(_FOUND, file="", line=0, call="", message="the training drew", also=())
+    assert place(found) == "" and _said(found)[0] == "the training drew (unseeded-rng)"
+
+
+def test_what_came_from_outside_is_never_said_as_our_own_words() -> None:
+    text = "`x` <b>"
+    hostile = replace(_FOUND, call=text, file=text, message=text, evidence=(text,), ruled_out=(text,), also=(replace(_FOUND, call=text),))
+    shown = [*why(hostile), *why(replace(hostile, factor=None)), *why(replace(hostile, cause="unknown")), *background(hostile)]
+    assert all(role in ("name", "message") for sentence in shown for role, words in sentence if text in words)
+
+
+def test_long_lists_are_cut() -> None:
+    long = replace(_FOUND, also=(_OPERATOR,) * 20, evidence=("x",) * 100, ruled_out=("y",) * 100)
+    assert len(why(long)) < 10 and len(background(long)) < 50 and "and 17 more causes" in _said(long)
+
+
+def test_where_there_is_no_remedy_the_page_is_named() -> None:
+    assert remedy_of(Diagnosis(cause="unknown")).endswith("/docs/causes/unknown.md)")
+    assert remedy_of(_FOUND).startswith("give the generator a seed of its own")
+
+
+_PAGES = Path(__file__).parents[2] / "docs" / "causes"
+
+
+@pytest.mark.parametrize("cause", get_args(Cause))
+def test_every_cause_has_a_page_that_the_index_lists_and_that_gives_the_same_remedy(cause: str) -> None:
+    page = (_PAGES / f"{cause}.md").read_text(encoding="utf-8")
+    assert page.startswith(f"# {cause}\n") and f"({cause}.md)" in (_PAGES / "README.md").read_text(encoding="utf-8")
+    remedies = page.partition("## Remedy\n")[2].partition("\n## ")[0].lower()
+    for factor in FACTORS:
+        assert (factor.cause != cause) or factor.remedy.lower() in remedies
+
+
+def test_no_page_is_of_a_cause_that_is_none() -> None:
+    assert {path.stem for path in _PAGES.iterdir()} - {"README"} == set(get_args(Cause))
