@@ -131,7 +131,7 @@ def _inconclusive(findings: Findings) -> list[Reason]:
     reasons += [
         Reason(run.reason_id, f"run {run.plan.name}: {run.problem}{_exception(run)}", run.remedy)
         for run in findings.runs
-        if not run.good and run.reason_id != "run/ended-early"
+        if not run.good and run.reason_id != "run/ended-early" and not run.plan.varied  # a plain repeat had the word
     ]
     reasons += _nothing_compared(findings)
     if not reasons and not findings.comparisons and not any(item.status == "fail" for item in findings.checklist):
