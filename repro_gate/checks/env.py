@@ -16,7 +16,10 @@ from repro_gate.compare.traces import processes
 from repro_gate.files import Unreadable, read_text
 from repro_gate.install.lockfiles import Lock, Pin, applies, kind_of, read_lock, same_version
 from repro_gate.install.requirements import LockfileError
+from repro_gate.runs.launch import Run
+from repro_gate.runs.variation import as_first
 from repro_gate.spec.errors import escaped
+from repro_gate.spec.model import THREADS
 from repro_gate.trace.model import Trace
 
 _ON_GPU = ("python", "torch", "cuda", "cudnn", "nccl", "driver")
@@ -161,13 +164,22 @@ def variables(evidence: Evidence) -> Finding:
         f"{label}: {name} {_value(one.get(name))} and {_value(other.get(name))}"
         for label, one, other in pairs
         for name in sorted(one.keys() | other.keys())
-        if one.get(name) != other.get(name) and not _OF_ONE_PROCESS.fullmatch(name)
+        if one.get(name) != other.get(name) and not _OF_ONE_PROCESS.fullmatch(name) and not _varied(name, one, other, evidence.pair[1])
     ]
     if lines:
         message = f"{len(lines)} environment variables differ between two runs that should be the same"
         return failed(message, lines, "set them in train.env to one value, or remove the line that changes them")
     names = {f"{name}={_value(value)}" for _, one, _ in pairs for name, value in one.items()}
     return passed(f"{len(names)} environment variables were the same in both runs", sorted(names))
+
+
+def _varied(name: str, one: Mapping[str, str], other: Mapping[str, str], run: Run) -> bool:
+    """Whether a variable differs because the second run is varied in it, or in a folder that it names."""
+    by_name = {"PYTHONHASHSEED": "hash-seed", "OMP_NUM_THREADS": THREADS, "MKL_NUM_THREADS": THREADS}
+    if by_name.get(name) in run.plan.varied:
+        return True
+    both = name in one and name in other and bool(run.plan.varied)
+    return both and as_first(other[name]) == as_first(one[name])
 
 
 def _read(evidence: Evidence, declared: str) -> Lock:

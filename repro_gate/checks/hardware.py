@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from repro_gate.checks.interface import Evidence, Finding, check, failed, missing, noticed, passed, skipped
+from repro_gate.spec.model import THREADS
 from repro_gate.trace.model import Trace
 
 SAME = ("device", "gpus", "gpu-model", "gpu-sm-count", "gpu-capability", "cpu-isa", "threads", "processors")
@@ -49,6 +50,7 @@ def same_for_all(evidence: Evidence) -> Finding:
     traced = [
         (f"{run.plan.name}: {trace.key} ({trace.pid})", {key: trace.facts[key] for key in SAME if key in trace.facts})
         for run, trace in evidence.trained
+        if THREADS not in run.plan.varied
     ]
     traced = [(place, facts) for place, facts in traced if facts]
     if not traced:

@@ -20,6 +20,7 @@ from repro_gate.data.declared import DataFinding
 from repro_gate.data.formats import DataProblem
 from repro_gate.escape import and_more
 from repro_gate.runs.launch import Run
+from repro_gate.runs.results import Varied
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Trace
 
@@ -42,6 +43,15 @@ class CheckResult:
     remedy: str = ""
 
 
+@dataclass(frozen=True)
+class NotRobust:
+    """What a varied run that is not the same as the first depends on: a sentence, lines of evidence, and what to do."""
+
+    message: str
+    lines: tuple[str, ...] = ()
+    remedy: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """Everything that checks may look at. `pair` are the two deterministic runs of the first seed, `control` the reseeded one.
@@ -57,6 +67,8 @@ class Evidence:
     pair: tuple[Run, ...] = ()
     control: Run | None = None
     comparison: Comparison | None = None
+    varied: Mapping[int, Varied] = field(default_factory=dict)  # by seed
+    not_robust: NotRobust | None = None
     control_comparison: Comparison | None = None
     data: tuple[DataFinding, ...] = ()
     changed_data: tuple[str, ...] = ()

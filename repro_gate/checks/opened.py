@@ -13,6 +13,7 @@ from pathlib import Path
 from repro_gate.checks.interface import Evidence
 from repro_gate.data.declared import data_path
 from repro_gate.runs.launch import Run
+from repro_gate.runs.variation import FIRST, SECOND
 from repro_gate.trace.model import Imported, Opened
 
 # Outside the checkout these are source or settings, which `code/opened-files` judges; any other file is data, for `data/undeclared-reads`.
@@ -21,7 +22,9 @@ MOST_LINES = 20  # files that are named one by one
 ABSOLUTE = "opened in the original checkout, by an absolute path, instead of in the workspace"
 IGNORED = "in the original checkout, and git ignores it: no workspace has it"
 NOT_ALL = "opened-not-all"  # the probe's note where a process opened more files than it lists
-_WORKSPACE = re.compile(r"^/(?:.*?/)?repro-gate-[^/]+/(?:[^/]+/){0,2}?workspace/")  # in the temporary folder of one gate run
+_WORKSPACE = re.compile(  # in the temporary folder of one gate run
+    rf"^/(?:.*?/)?repro-gate-[^/]+/(?:[^/]+/){{0,2}}?(?:{FIRST.workspace}|{SECOND.workspace})/"
+)
 
 
 @dataclass(frozen=True)

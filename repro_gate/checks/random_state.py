@@ -14,6 +14,7 @@ from repro_gate.runs.arms import not_effective, wanted
 from repro_gate.runs.ending import NO_DETERMINISTIC
 from repro_gate.runs.flags import WARN_ONLY, moot
 from repro_gate.runs.launch import Run
+from repro_gate.runs.variation import left_alike
 from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.model import Block, LoaderSeen, Trace
 
@@ -266,6 +267,31 @@ def _refusal(run: Run) -> str:
     frames = [found for line in run.ended.tail for found in _FRAME.finditer(line)]
     own = [found for found in frames if not re.search(r"/(?:site|dist)-packages/|/lib/python", found[1])]
     return f"{in_workspace(own[-1][1])}:{own[-1][2]}" if own else f"{run.plan.name}: {run.problem}"
+
+
+@check("random-state/robust", "The second deterministic run differed in everything that must not matter, and gave the same bits.")
+def robust(evidence: Evidence) -> Finding:
+    """What differed in it stands in `robustness.vary`; the evidence says what could not be varied."""
+    names = evidence.spec.robustness.vary
+    if not names:
+        return skipped("the spec varies nothing (`robustness: {vary: false}`)")
+    if evidence.comparison is None or not evidence.varied:
+        return skipped("no varied run could be compared")
+    if not evidence.comparison.identical and any(not item.same for item in evidence.varied.values()):
+        return skipped("two runs that differ in nothing diverge too: see the first divergence")
+    alike = tuple(f"not varied: {text}" for text in left_alike(names))
+    broken = next((item for item in evidence.varied.values() if not item.same), None)
+    if broken is None:
+        return passed(f"the second run was the same with another {', '.join(names)}", alike)
+    remedy = "make numbers of what the checkout and the spec declare; or leave what has to matter out of `robustness.vary`"
+    if evidence.not_robust is not None:
+        found = evidence.not_robust
+        return missing(found.message, found.lines, found.remedy or remedy)
+    if broken.comparison is None or broken.comparison.first_divergence is None:
+        return missing(f"{broken.run.plan.name}, which is varied, could not be compared: {broken.run.problem}", alike, remedy)
+    first, others = broken.comparison.first_divergence, " or ".join(names)
+    where = f"at step {first.step} ({first.kind} {first.name})"
+    return missing(f"repeatable, but not robust: with another {others}, the run diverges {where}", alike, remedy)
 
 
 def _deterministic(evidence: Evidence) -> tuple[Run, ...]:

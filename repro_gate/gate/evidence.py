@@ -86,6 +86,7 @@ def with_runs(evidence: Evidence, results: Results) -> Evidence:
         pair=results.pair(),
         control=results.control,
         comparison=results.comparison,
+        varied=results.varied,
         control_comparison=against_control(results),
         changed_data=results.changed_data,
         gpu_processes=results.gpu_processes,

@@ -29,7 +29,8 @@ from repro_gate.runs.gate_folder import GateFolder, open_gate_folder
 from repro_gate.runs.launch import Run
 from repro_gate.runs.order import gate_runs
 from repro_gate.runs.progress import Watch
-from repro_gate.runs.series import keep_traces, run_series
+from repro_gate.runs.results import keep_traces
+from repro_gate.runs.series import run_series
 from repro_gate.spec.model import Spec
 
 CONTROL_STEPS = 2

@@ -162,7 +162,7 @@ def _ended_badly(runs: Sequence[Run]) -> list[Reason]:
     """A reason for each way in which runs ended badly."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for run in runs:
-        if not run.good and run.reason_id != "run/ended-early":
+        if not run.good and run.reason_id != "run/ended-early" and not run.plan.varied:  # a plain repeat had the word
             found.setdefault((run.reason_id, f"{run.problem}{_exception(run)}", run.remedy), []).append(run.plan.name)
     return [
         Reason(identifier, f"run{'s' * (len(names) > 1)} {' and '.join(names)}: {text}", remedy)

@@ -92,6 +92,12 @@ def _determinism(base: Spec, head: Spec) -> _Found:
             yield ("determinism", "allow", number), f"now leaves off {item.flag}: {shortened(escaped(item.reason))}"
     if head.determinism.allow_nonfinite and not base.determinism.allow_nonfinite:
         yield ("determinism", "allow-nonfinite"), "losses and parameters need no longer be finite"
+    if head.determinism.repeat < base.determinism.repeat:
+        message = f"fewer deterministic runs are compared: {base.determinism.repeat} -> {head.determinism.repeat}"
+        yield ("determinism", "repeat"), message
+    gone = [name for name in base.robustness.vary if name not in head.robustness.vary]
+    if gone:
+        yield ("robustness", "vary"), f"the second run is no longer varied in: {', '.join(gone)}"
     old, new = base.determinism.tolerance, head.determinism.tolerance
     if new is not None and old is None:
         message = f"bits need no longer be equal: bitwise -> losses within {new.loss:g}, weights within {new.weights:g}"

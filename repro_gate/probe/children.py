@@ -14,7 +14,7 @@ from typing import Any, Mapping
 
 from ..trace.format import CONFIG_VARIABLE
 from . import session
-from .factors.hashing import hash_seed, listening
+from .factors.hashing import hash_seed, listening, other_seed
 from .patch import wrap
 
 
@@ -31,7 +31,9 @@ def pass_on(inject: str) -> None:
         list of b"NAME=value"."""
         if len(args) > 5:
             pairs = os.environb if args[5] is None else dict(item.partition(b"=")[::2] for item in args[5])
-            args = (listening(args[0]), *args[1:5], [os.fsencode("%s=%s" % pair) for pair in restore(pairs).items()], *args[6:])
+            restored = restore(pairs)
+            restored = {**restored, **other_seed(args[0], restored)}
+            args = (listening(args[0]), *args[1:5], [os.fsencode("%s=%s" % pair) for pair in restored.items()], *args[6:])
         return original(*args)
 
     def with_mapping(original: Any, *args: Any, **kwargs: Any) -> Any:

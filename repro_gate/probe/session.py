@@ -239,7 +239,7 @@ class Session:
                 self._writer.event("step", step=self._steps, **times, peak_bytes=self._peak, flags=reading)
                 self._steps += 1
                 self._peak, self._recorded = 0, False
-        if "factors" in self.config:
+        if self.config.get("factors", {}).get("watch") or "lines" in self.config:
             self.flush()
         self.step += 1
         self._mark, self._own = time.perf_counter(), 0.0

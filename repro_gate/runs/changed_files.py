@@ -28,10 +28,13 @@ _MAX_DIRECTORY = 8 * 2**20  # bytes of a zip file's directory
 _CHUNK = 4 * 2**20
 
 
-def changed_files(workspace: Path, snapshot: Path, sandbox: Sandbox, declared: Collection[str]) -> tuple[dict[str, Written], str]:
+def changed_files(
+    workspace: Path, snapshot: Path, sandbox: Sandbox, declared: Collection[str], older: int = 0
+) -> tuple[dict[str, Written], str]:
     """What a run made or changed below `workspace`, by path, without `declared`; and why not all of it, where that is so.
 
-    A file that has the size and the time of its original in `snapshot` was not changed. To be called when nothing of the run is left.
+    A file that has the size and the time of its original in `snapshot`, made `older` by so many ns, was not changed. To be called when
+    nothing of the run is left.
     """
     until = time.monotonic() + MAX_SECONDS
     with as_training_user(sandbox):
@@ -39,7 +42,7 @@ def changed_files(workspace: Path, snapshot: Path, sandbox: Sandbox, declared: C
     found: dict[str, Written] = {}
     size, texts = 0, MAX_TEXTS
     for name, state in sorted(listed, key=lambda item: os.fsencode(item[0])):
-        if name in declared or _unchanged(snapshot / name, state):
+        if name in declared or _unchanged(snapshot / name, state, older):
             continue
         size += state.st_size
         if len(found) >= MAX_FILES or size > MAX_BYTES or time.monotonic() > until:
@@ -76,10 +79,10 @@ def _listed(root: str, until: float) -> tuple[list[tuple[str, os.stat_result]], 
     return found, True
 
 
-def _unchanged(original: Path, state: os.stat_result) -> bool:
+def _unchanged(original: Path, state: os.stat_result, older: int) -> bool:
     with suppress(OSError, ValueError):
         was = os.lstat(original)
-        return (was.st_mtime_ns, was.st_size) == (state.st_mtime_ns, state.st_size)
+        return (was.st_mtime_ns - older, was.st_size) == (state.st_mtime_ns, state.st_size)
     return False
 
 

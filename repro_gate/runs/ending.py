@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro_gate.runs.process import Ended
+from repro_gate.runs.variation import FIRST, SECOND
 from repro_gate.runs.watching import Watcher
 from repro_gate.spec.model import Spec
 from repro_gate.trace import format as fmt
@@ -29,7 +30,7 @@ _RANK = re.compile(r"^(?:\[[\w.: -]{1,40}\]:? ?)+")  # `[rank0]: `, which torch 
 _FRAME = re.compile(r'\s+File "(?P<path>[^"]{1,1000})", line (?P<line>\d{1,9})')
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,200}(?:: .*)?$")
 _LIBRARY = re.compile(r"^<|/(?:site|dist)-packages/|/lib/python3|/bin/[^/]+$")
-_WORKSPACE = "/run/workspace/"  # what a run's files lie under, whatever the temporary folder is called
+_WORKSPACES = re.compile(f"^.*/run/(?:{FIRST.workspace}|{SECOND.workspace})/")  # whatever the temporary folder is called
 _MOST = 300  # characters of the exception's line
 
 
@@ -143,7 +144,7 @@ def last_exception(log: Sequence[str]) -> str:
         elif frame is not None:
             inside = True
             if not _LIBRARY.search(frame["path"]):
-                frame_at = f"{frame['path'].rpartition(_WORKSPACE)[2]}:{frame['line']}"
+                frame_at = f"{_WORKSPACES.sub('', frame['path'])}:{frame['line']}"
         elif inside and _EXCEPTION.match(line):
             text = line if len(line) <= _MOST else line[: _MOST - 1] + "…"
             inside = False

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from repro_gate.errors import held
+from repro_gate.runs import variation
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.ending import ending_of, leave_out_idle
 from repro_gate.runs.environment import training_environment, write_shims
@@ -43,6 +44,7 @@ _FIXED_ADDRESSES = "import ctypes, os, sys; ctypes.CDLL(None).personality(0x0040
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What to run: `name` is the run's own (`deterministic-2`), `second_of` that of the first run of its pair and `reference` its traces,
+    `varied` the names of what around the training differs from the first run's (`variation.py`),
     `keep_step` a step whose tensors are kept (a replay), `keep_final` whether the final state is kept or measured, `observe` whether
     imported distributions and the records of DataLoaders are noted too (once is enough, and it takes time). `probe` is more of the probe's
     configuration, `environment` more variables, and `fixed_addresses` turns address randomisation off: a diagnosis holds factors fixed."""
@@ -53,6 +55,7 @@ class Plan:
     keep_step: int | None = None
     second_of: str = ""
     reference: tuple[Trace, ...] = ()
+    varied: frozenset[str] = frozenset()
     observe: bool = False
     probe: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -101,7 +104,8 @@ class Original:
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """Where runs take place: the same paths for each. `cwd` lies in the workspace, `traces` holds one folder for each run."""
+    """Where a run takes place: the same paths for each that is not varied. `cwd` lies in the workspace, `traces` holds one folder for each
+    run."""
 
     run_folder: Path
     workspace: Path
@@ -112,6 +116,17 @@ class Site:
     sandbox: Sandbox = field(default_factory=Sandbox)
     original: Original | None = None
     began: float | None = None  # when the first run of the gate run may have begun, in seconds since 1970
+    places: variation.Places = variation.FIRST
+
+    @property
+    def home(self) -> Path:
+        """The run's HOME."""
+        return self.run_folder / self.places.home
+
+    @property
+    def tmp(self) -> Path:
+        """The run's TMPDIR."""
+        return self.run_folder / self.places.tmp
 
 
 def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
@@ -120,7 +135,7 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     folder.mkdir(parents=True)
     sweep(site.sandbox, site.data)  # of what came before the first run: `env.install` starts untrusted code as well
     # Before the moment from which a changed inode is the run's.
-    chown_to_training(site.sandbox, site.workspace, site.run_folder / "home", site.run_folder / "tmp")
+    chown_to_training(site.sandbox, site.workspace, site.home, site.tmp)
     nonce = secrets.token_hex(16)
     _configure(spec, plan, site, folder, nonce)
     write_shims(site.run_folder, spec.train.env.get("PATH", site.outer.get("PATH", os.defpath)))
@@ -133,14 +148,16 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     if _SIMPLE.fullmatch(text.strip()):
         text = f"exec {text.strip()}"  # no shell between gate and training: signals and the kernel's notice of the gate's death reach it
     command = ["/bin/sh", "-c", text]
-    cache = cache_variables(site.run_folder / "tmp") if spec.train.compile_cache else {}
-    own = {**cache, **spec.train.env, **plan.environment}
+    cache = cache_variables(site.tmp) if spec.train.compile_cache else {}
+    own = {**cache, **variation.environment(plan.varied, site.outer), **spec.train.env, **plan.environment}
     environment = training_environment(site.outer, plan.arm, own, site.run_folder, spec.hardware.device)
+    environment |= {"HOME": str(site.home), "TMPDIR": str(site.tmp)}
     if site.sandbox.own_user:
         environment |= {name: spec.train.env.get(name, _ACCOUNT) for name in ("USER", "LOGNAME")}
     if plan.fixed_addresses:
         command = [sys.executable, "-I", "-c", _FIXED_ADDRESSES, *command]
-    ended = supervise(command, cwd=site.cwd, env=environment, timeout=spec.train.timeout, tick=watcher.look, sandbox=site.sandbox)
+    mask, timeout = variation.umask(plan.varied), spec.train.timeout
+    ended = supervise(command, cwd=site.cwd, env=environment, timeout=timeout, tick=watcher.look, sandbox=site.sandbox, umask=mask)
     watcher.look([])  # what came after the last tick
     traces, problem = _traces(folder, nonce, watcher)
     leave_out_idle(spec, traces)
@@ -206,13 +223,17 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
         "workspace": str(site.workspace),
         "data": [str(path) for path in site.data],
         "checkout": None if site.original is None else {**asdict(site.original), "root": os.path.realpath(site.original.root)},
-        "own": [*(str(site.run_folder / name) for name in ("home", "tmp", "bin", "probe.json")), str(site.traces)],
+        "own": [str(site.home), str(site.tmp), *(str(site.run_folder / name) for name in ("bin", "probe.json")), str(site.traces)],
         "started": time.time(),
         "began": site.began,
         "observe": plan.observe,
         "keep": {"final": plan.keep_final, "step": plan.keep_step, "reference": _reference(plan.reference) if keeps else None},
         **plan.probe,
     }
+    if plan.varied:
+        vary = [factor for name, factor in variation.PROBE.items() if name in plan.varied]
+        factors = plan.probe.get("factors")
+        config["factors"] = {**(factors if isinstance(factors, dict) else {}), "vary": vary}
     text = json.dumps(config)
     text += " " * (-len(text) % 256)  # of one length in both runs of a pair: what is read first decides where all else lies in memory
     (site.run_folder / "probe.json").write_text(text, encoding="utf-8")

@@ -1,10 +1,13 @@
 """The order of the runs of one gate run, and what each is started as. Pure: `series.py` does them.
 
-Deterministic, default, deterministic, default, so that the machine's drift falls on both arms; then the reseeded control, and a
-deterministic pair for each further seed.
+Deterministic, default, deterministic, default, so that the machine's drift falls on both arms; then the reseeded control, a deterministic
+pair for each further seed, and the further deterministic runs of each seed that the spec asks for. The second deterministic run of each
+seed is varied; what it differs in from the first must not matter.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from repro_gate.runs import arms
 from repro_gate.runs.launch import Plan
@@ -14,21 +17,30 @@ from repro_gate.spec.model import Spec
 def gate_runs(spec: Spec, control_steps: int) -> tuple[Plan, ...]:
     """Every run of a gate run, as far as none ends badly."""
     steps, (seed, *others) = spec.train.steps, spec.random_state.seeds
-    first, second = pair(spec, seed)
+    varied = frozenset(spec.robustness.vary)
+    first, second = pair(spec, seed, varied=varied)
     plans = [first, second]
     if spec.cost.measure:
         off = arms.default(seed, steps)
         before = Plan(name="default-1", arm=off, keep_final=True)
         plans = [first, before, second, Plan(name="default-2", arm=off, keep_final=True, second_of=before.name)]
     plans.append(Plan(name="reseeded", arm=arms.reseeded(seed, arms.allowed(spec), min(control_steps, steps or control_steps))))
-    return (*plans, *(plan for other in others for plan in pair(spec, other, f"seed{other}-", observe=False)))
+    for other in others:
+        plans += pair(spec, other, f"seed{other}-", observe=False, varied=varied)
+    firsts = [plan for plan in plans if plan.arm.name == "deterministic" and not plan.second_of]
+    return (*plans, *(again(plan, number) for plan in firsts for number in range(3, spec.determinism.repeat + 1)))
 
 
-def pair(spec: Spec, seed: int, label: str = "", *, observe: bool = True) -> tuple[Plan, Plan]:
-    """The two deterministic runs of one seed; `observe` as in Plan, for the first of them."""
-    arm, name = arms.deterministic(seed, arms.allowed(spec), spec.train.steps), f"{label}deterministic-1"
-    first = Plan(name=name, arm=arm, keep_final=True, observe=observe)
-    return first, Plan(name=f"{label}deterministic-2", arm=arm, keep_final=True, second_of=name)
+def pair(spec: Spec, seed: int, label: str = "", *, observe: bool = True, varied: frozenset[str] = frozenset()) -> tuple[Plan, Plan]:
+    """The two deterministic runs of one seed; `observe` as in Plan, for the first of them, `varied` for the second."""
+    arm = arms.deterministic(seed, arms.allowed(spec), spec.train.steps)
+    first = Plan(name=f"{label}deterministic-1", arm=arm, keep_final=True, observe=observe)
+    return first, replace(again(first, 2), varied=varied)
+
+
+def again(first: Plan, number: int) -> Plan:
+    """The plain repeat of a first deterministic run that is its seed's `number`-th."""
+    return Plan(name=f"{first.name[:-1]}{number}", arm=first.arm, keep_final=True, second_of=first.name)
 
 
 def replay(spec: Spec, seed: int, step: int) -> tuple[Plan, Plan]:

@@ -65,11 +65,13 @@ def supervise(
     timeout: float,
     tick: Callable[[list[psutil.Process]], str | None],
     sandbox: Sandbox = _SAME_USER,
+    umask: int = -1,
 ) -> Ended:
     """Run `command` to its end. `tick(descendants)` is called a few times a second; a text it returns ends the run with that reason.
 
-    `sandbox` says as whom it runs; with a user of its own, no process of that user is left when this returns. On any exception,
-    KeyboardInterrupt included, the whole tree is killed before the exception goes on; a signal that comes meanwhile waits for that.
+    `sandbox` says as whom it runs, and `umask`, where it is not negative, with which permissions files are made; with a user of its own, no
+    process of that user is left when this returns. On any exception, KeyboardInterrupt included, the whole tree is killed before the
+    exception goes on; a signal that comes meanwhile waits for that.
     """
     _adopt_orphans()
     hide_memory()
@@ -79,9 +81,8 @@ def supervise(
     seen: dict[int, psutil.Process] = {}
     stopped, timed_out, output = "", False, None
     with held():
-        process = subprocess.Popen(
-            command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-        )
+        none, pipe, same = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
+        process = subprocess.Popen(command, cwd=cwd, env=env, stdin=none, stdout=pipe, stderr=same, start_new_session=True, umask=umask)
         try:
             output = _Tail(process)
             with obeyed():

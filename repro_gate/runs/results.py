@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from repro_gate.compare.model import Comparison, Divergence, NoiseFloor
 from repro_gate.compare.traces import compare_runs
+from repro_gate.files import copy_file
 from repro_gate.runs.artifacts import Collected
 from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.launch import Run
 from repro_gate.runs.reading import ArtifactReader, differences
 from repro_gate.spec.model import Spec
-from repro_gate.trace.model import Trace
+from repro_gate.trace.model import Trace, TraceError
+from repro_gate.trace.reader import trace_files
+
+
+@dataclass(frozen=True)
+class Varied:
+    """A varied run, and how it compares with the first of its seed; None: it ended badly before it had diverged. `same`: it may count as
+    the seed's second run."""
+
+    run: Run
+    comparison: Comparison | None
+    same: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """The runs of one series, in order, and what was compared. `comparisons` are by seed, `artifacts` by the run's name and their own."""
+    """The runs of one series, in order, and what was compared. `comparisons` are by seed, each of the first deterministic run and of the
+    one that `second` names; `varied` are by seed as well, `artifacts` by the run's name and their own."""
 
     spec: Spec
     folder: GateFolder
     reader: ArtifactReader
     runs: tuple[Run, ...]
     comparisons: Mapping[int, Comparison]
+    second: Mapping[int, str]
+    varied: Mapping[int, Varied]
     floor: NoiseFloor | None  # of the default runs, where both came to their end
     artifacts: Mapping[str, Mapping[str, Collected]]
     artifact_notes: tuple[str, ...]
@@ -50,8 +67,15 @@ class Results:
         return next((run for run in self.runs if run.plan.arm.name == "reseeded"), None)
 
     def pair(self, seed: int | None = None) -> tuple[Run, ...]:
-        """The deterministic runs of one seed, the first where none is named, that can be compared."""
-        return pair_of(self.runs, self.spec.random_state.seeds[0] if seed is None else seed)
+        """The deterministic runs of one seed, the first where none is named, that were compared."""
+        seed = self.spec.random_state.seeds[0] if seed is None else seed
+        return pair_of(self.runs, seed, self.second.get(seed, ""))
+
+    @property
+    def not_robust(self) -> Varied | None:
+        """The varied run of the first seed whose plain runs are the same and whose varied run is not."""
+        tried = (item for seed, item in self.varied.items() if not item.same and seed in self.comparisons)
+        return next((item for item in tried if self.comparisons[item.run.plan.arm.seed].identical), None)
 
     def cost_pairs(self) -> list[tuple[Sequence[Trace], Sequence[Trace]]]:
         """(deterministic, default) traces of neighbouring runs, where all four came to their end."""
@@ -71,9 +95,10 @@ class Results:
         return compare_runs(mine.traces, theirs.traces, found, count)
 
 
-def pair_of(runs: Sequence[Run], seed: int) -> tuple[Run, ...]:
-    """The first two deterministic runs of a seed that can be compared."""
-    return tuple(run for run in runs if run.plan.arm.name == "deterministic" and run.plan.arm.seed == seed and run.good)[:2]
+def pair_of(runs: Sequence[Run], seed: int, second: str = "") -> tuple[Run, ...]:
+    """The first deterministic run of a seed that can be compared, and the one called `second`."""
+    good = [run for run in runs if run.plan.arm.name == "deterministic" and run.plan.arm.seed == seed and run.good]
+    return (*good[:1], *(run for run in good[1:] if run.plan.name == second))
 
 
 def default_pair(runs: Sequence[Run]) -> tuple[Sequence[Trace], Sequence[Trace]] | None:
@@ -112,3 +137,19 @@ def against_control(results: Results) -> Comparison | None:
 def before_step(trace: Trace, step: int) -> Trace:
     """The trace without the blocks from `step` on."""
     return replace(trace, blocks=[block for block in trace.blocks if block.step < step])
+
+
+def keep_traces(runs: Sequence[Run], target: Path, *, readable: bool) -> list[str]:
+    """Copy the traces of all runs to `target`, one folder for each run: regular files only, whatever else training put beside them;
+    `readable` where their own mode was the training's to read only. What could not be kept, a sentence each."""
+    failed = []
+    for run in runs:
+        try:
+            (target / run.plan.name).mkdir(parents=True, exist_ok=True)
+            for path in trace_files(run.folder):
+                copy_file(path, target / run.plan.name / path.name)
+                if readable:
+                    os.chmod(target / run.plan.name / path.name, 0o644)
+        except (OSError, TraceError) as error:
+            failed.append(f"the traces of {run.plan.name} were not kept: {error}")
+    return failed

@@ -11,15 +11,16 @@ from pathlib import Path
 from repro_gate.compare.distances import with_distance
 from repro_gate.compare.model import Comparison
 from repro_gate.compare.noise_floor import noise_floor, recorded
+from repro_gate.compare.tolerance import outside_tolerance
 from repro_gate.compare.traces import compare_runs, processes
 from repro_gate.compare.unrecorded import differing_modules, notices
 from repro_gate.compare.written import Left
 from repro_gate.data.declared import changed_data, read_data_state, resolve_data
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.escape import listed
-from repro_gate.files import copy_file, remove_tree
+from repro_gate.files import remove_tree
 from repro_gate.machine import other_gpu_processes
-from repro_gate.runs import arms, order
+from repro_gate.runs import arms, order, variation
 from repro_gate.runs.artifacts import Collected, collect
 from repro_gate.runs.changed_files import changed_files
 from repro_gate.runs.crashes import compare_crashed, crashed_by_itself
@@ -29,15 +30,13 @@ from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.launch import Plan, Run, Site, launch
 from repro_gate.runs.progress import LiveComparison, Progress, Watch
 from repro_gate.runs.reading import ArtifactReader, differences
-from repro_gate.runs.results import Results, default_pair, last_step, pair_of, up_to_divergence
+from repro_gate.runs.results import Results, Varied, default_pair, last_step, pair_of, up_to_divergence
 from repro_gate.runs.workspaces import CACHE, copy_cache, fresh_workspace
 from repro_gate.sandbox.as_user import as_training_user
 from repro_gate.sandbox.cleanup import MOST
 from repro_gate.sandbox.ownership import let_group_pass
 from repro_gate.spec.errors import escaped, shortened
 from repro_gate.spec.model import Spec
-from repro_gate.trace.model import TraceError
-from repro_gate.trace.reader import trace_files
 
 MEASURED_KINDS = ("batch", "buffer", "gradient", "parameter", "optimizer")
 
@@ -48,22 +47,6 @@ def run_series(spec: Spec, folder: GateFolder, watch: Watch, plans: Sequence[Pla
     return _Series(spec, folder, watch, fail_fast).run_all(plans)
 
 
-def keep_traces(runs: Sequence[Run], target: Path, *, readable: bool) -> list[str]:
-    """Copy the traces of all runs to `target`, one folder for each run: regular files only, whatever else training put beside them;
-    `readable` where their own mode was the training's to read only. What could not be kept, a sentence each."""
-    failed = []
-    for run in runs:
-        try:
-            (target / run.plan.name).mkdir(parents=True, exist_ok=True)
-            for path in trace_files(run.folder):
-                copy_file(path, target / run.plan.name / path.name)
-                if readable:
-                    os.chmod(target / run.plan.name / path.name, 0o644)
-        except (OSError, TraceError) as error:
-            failed.append(f"the traces of {run.plan.name} were not kept: {error}")
-    return failed
-
-
 class _Series:
     """The executor: what has come in so far."""
 
@@ -71,6 +54,8 @@ class _Series:
         self.spec, self.folder, self.watch, self.fail_fast = spec, folder, watch, fail_fast
         self.runs: list[Run] = []
         self.comparisons: dict[int, Comparison] = {}
+        self.second: dict[int, str] = {}  # seed -> the run that `comparisons` has beside the first
+        self.varied: dict[int, Varied] = {}
         self.artifacts: dict[str, dict[str, Collected]] = {}
         self.artifact_notes: tuple[str, ...] = ()
         self.reader = ArtifactReader(spec, folder)
@@ -102,6 +87,8 @@ class _Series:
             reader=self.reader,
             runs=tuple(self.runs),
             comparisons=self.comparisons,
+            second=self.second,
+            varied=self.varied,
             floor=replace(floor, reproducible_by=reproducible_by) if floor is not None and reproducible_by else floor,
             artifacts=self.artifacts,
             artifact_notes=self.artifact_notes,
@@ -117,22 +104,31 @@ class _Series:
         """Do the runs and compare each pair, until one ends badly: after a crash only the second run of that seed's pair is done, which may
         not crash. Whether --fail-fast ended the series."""
         crashed: Run | None = None
-        for plan in plans:
-            if crashed is not None and not _completes_pair(plan, crashed):
-                continue
+        waiting = [*plans]
+        while waiting:
+            plan = waiting.pop(0)
+            if crashed is not None:
+                if not _completes_pair(plan, crashed):
+                    continue
+                plan = replace(plan, varied=frozenset())  # what varies may be why it crashes
             live = self._live(plan)
-            run = self._run(plan, live, total=len(plans))
+            run = self._run(plan, live, total=len(self.runs) + 1 + len(waiting))
+            if plan.varied:
+                if not self._take_varied(run, live):
+                    waiting = self._with_plain_repeat(plan, waiting)
+                continue
             if live is not None:
                 first = self._named(plan.second_of)
                 if live.found is not None and (live.fail_fast or (not run.good and self.bitwise)):
                     # A run that ended because it had diverged still proves that it had.
-                    self.comparisons[plan.arm.seed] = up_to_divergence(first, run, live.found)
+                    self._took(run, up_to_divergence(first, run, live.found))
                     return live.fail_fast
                 if not (first.good and run.good):
                     found = compare_crashed(first, run)
-                    self.comparisons |= {} if found is None else {plan.arm.seed: found}
+                    if found is not None:
+                        self._took(run, found)
                     return False
-                self._compare(first, run)
+                self._took(run, self._compared(run))
             elif not run.good and plan.arm.name != "reseeded":
                 if not crashed_by_itself(run) or run.reason_id == NO_DETERMINISTIC:
                     return False
@@ -146,15 +142,50 @@ class _Series:
         """For the second run of a deterministic pair."""
         if plan.arm.name != "deterministic" or not plan.second_of:
             return None
+        if plan.varied:  # a plain repeat has the word on what diverges: no need to see more of it
+            return LiveComparison(Watch(), self._named(plan.second_of).traces, self.bitwise)
         return LiveComparison(self.watch, self._named(plan.second_of).traces, self.fail_fast and self.bitwise)
 
-    def _compare(self, first: Run, second: Run) -> None:
-        a, b = (self.artifacts.get(run.plan.name, {}) for run in (first, second))
+    def _compared(self, run: Run) -> Comparison:
+        """A deterministic run compared with the first of its seed, artifacts included."""
+        first = self._named(run.plan.second_of)
+        a, b = (self.artifacts.get(item.plan.name, {}) for item in (first, run))
         found, count = differences(a, b, self.reader, self.reader, last_step(self.runs))
-        comparison = self.comparisons[first.plan.arm.seed] = compare_runs(first.traces, second.traces, found, count)
-        if comparison.identical and not self.unrecorded:  # else what is not recorded only follows
-            self.unrecorded = notices(self.left[first.plan.name], self.left[second.plan.name])
-            if names := differing_modules(first.traces, second.traces):
+        return compare_runs(first.traces, run.traces, found, count)
+
+    def _take_varied(self, run: Run, live: LiveComparison | None) -> bool:
+        """Take in a varied run; False where it is not the same as the first, so that a plain repeat has to say what that is worth."""
+        comparison, tolerance = None, self.spec.determinism.tolerance
+        if run.good:
+            comparison = self._compared(run)
+        elif live is not None and live.found is not None:
+            comparison = up_to_divergence(self._named(run.plan.second_of), run, live.found)
+        same = (
+            run.good
+            and comparison is not None
+            and (comparison.identical or (tolerance is not None and not outside_tolerance(comparison, tolerance)))
+        )
+        self.varied[run.plan.arm.seed] = Varied(run, comparison, same)
+        if same and comparison is not None:
+            self._took(run, comparison)
+        return same
+
+    def _with_plain_repeat(self, plan: Plan, waiting: list[Plan]) -> list[Plan]:
+        """The runs to come with a plain repeat of `plan`'s first run in front: one of them, or one more."""
+        first = self._named(plan.second_of).plan
+        repeat = next((item for item in waiting if item.second_of == first.name), order.again(first, 3))
+        self.watch.said(f"{plan.name}, which is varied, is not the same as {first.name}: {repeat.name} repeats the first run as it was")
+        return [repeat, *(item for item in waiting if item is not repeat)]
+
+    def _took(self, run: Run, comparison: Comparison) -> None:
+        """Keep a comparison with the first run of the seed: the first there is, or the first that diverges."""
+        seed, first = run.plan.arm.seed, self._named(run.plan.second_of)
+        if seed in self.comparisons and (comparison.identical or not self.comparisons[seed].identical):
+            return
+        self.comparisons[seed], self.second[seed] = comparison, run.plan.name
+        if comparison.identical and not self.unrecorded and run.good:  # else what is not recorded only follows
+            self.unrecorded = notices(self.left[first.plan.name], self.left[run.plan.name])
+            if names := differing_modules(first.traces, run.traces):
                 self.unrecorded["unrecorded/modules"] = (
                     f"what no optimizer moves differs between two runs whose training is the same: {_few(names)}",
                     "an average, a snapshot or a counter: see what it is made from, and seed or order that",
@@ -196,12 +227,12 @@ class _Series:
     def _run(self, plan: Plan, live: LiveComparison | None = None, total: int = 0) -> Run:
         """One run in a fresh workspace; its artifacts are taken out before the workspace goes. It is one of the results where it is one of
         `total`."""
-        site = self._site()
+        site = self._site(plan.varied)
         if not self.runs:
             self._look_for_others()
         if total:
             self.watch.run_started(plan.name, len(self.runs) + 1, total, plan.arm.steps)
-        kept, cache = self.folder.path / "compile-cache", site.run_folder / "tmp" / CACHE
+        kept, cache = self.folder.path / "compile-cache", site.tmp / CACHE
         if plan.arm.name != "deterministic" and kept.is_dir():
             copy_cache(kept, cache)  # the deterministic runs, which the verdict rests on, compile each for itself
         if plan.second_of and not plan.reference:
@@ -220,12 +251,12 @@ class _Series:
         self.changed_data = self.changed_data or changed_data(self.data_before, read_data_state(self.spec.data, self.spec.path.parent))
         return run
 
-    def _site(self) -> Site:
+    def _site(self, varied: frozenset[str]) -> Site:
         spec, folder, run_folder = self.spec, self.folder, self.folder.path / "run"
         remove_tree(run_folder)  # whole, so that nothing one run leaves beside its workspace reaches the next
         run_folder.mkdir()
         let_group_pass(folder.sandbox, run_folder)
-        workspace = fresh_workspace(folder.snapshot, run_folder, spec.data, spec.path.parent)
+        workspace = fresh_workspace(folder.snapshot, run_folder, spec.data, spec.path.parent, varied)
         cwd = Path(os.path.normpath(workspace.directory / spec.train.working_directory))
         if not cwd.is_relative_to(workspace.root):
             message = f"train.working-directory {spec.train.working_directory!r} leaves the checkout"
@@ -240,6 +271,7 @@ class _Series:
             sandbox=folder.sandbox,
             original=folder.original,
             began=folder.began,
+            places=variation.places(varied),
         )
 
     def _note_left(self, run: Run) -> None:
@@ -271,8 +303,9 @@ class _Series:
                 stopped = f" (the training was stopped after {self.spec.train.steps} steps)" if run.outcome == "stopped" else ""
                 self.artifact_notes = tuple(f"no file matches capture.artifacts {pattern!r} after a run{stopped}" for pattern in unmatched)
         if run.good:
-            files, cut = changed_files(site.workspace, self.folder.snapshot.root, self.folder.sandbox, declared)
-            self.left[name] = Left(files, cut, run.ended.tail)
+            older = variation.DAY if "file-times" in run.plan.varied else 0
+            files, cut = changed_files(site.workspace, self.folder.snapshot.root, self.folder.sandbox, declared, older)
+            self.left[name] = Left(files, cut, tuple(variation.as_first(line) for line in run.ended.tail))
 
 
 def _completes_pair(plan: Plan, crashed: Run) -> bool:

@@ -1,10 +1,10 @@
-"""Workspaces: a pristine copy of the snapshot for each run, at the same path each time, with declared data linked in; and the compile cache
-of the first run (`train.compile-cache`), copied for the runs that may start from one."""
+"""Workspaces: a pristine copy of the snapshot for each run, at the same path but for the varied run, with declared data linked in; and the
+compile cache of the first run (`train.compile-cache`), copied for the runs that may start from one."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -14,6 +14,7 @@ from repro_gate.checkout.snapshot import Copy, Snapshot, walk
 from repro_gate.data.declared import data_path
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import copy_file, make_folder, remove_tree
+from repro_gate.runs import variation
 from repro_gate.spec.model import DataItem
 
 CACHE = "compile-cache"  # below the run's own TMPDIR
@@ -31,8 +32,11 @@ class Workspace:
     links: tuple[Path, ...] = ()
 
 
-def fresh_workspace(snapshot: Snapshot, run_folder: Path, data: Sequence[DataItem], spec_dir: Path) -> Workspace:
-    """A pristine `workspace`, an empty HOME (`home`) and TMPDIR (`tmp`) in `run_folder`; what stood there is removed.
+def fresh_workspace(
+    snapshot: Snapshot, run_folder: Path, data: Sequence[DataItem], spec_dir: Path, varied: Collection[str] = ()
+) -> Workspace:
+    """A pristine `workspace`, an empty HOME (`home`) and TMPDIR (`tmp`) in `run_folder`; what stood there is removed. A run that is varied
+    in them has them elsewhere, or files of another time.
 
     Declared data becomes a link to the original, instead of a copy that came with the snapshot; data outside the checkout is given by an
     absolute path and needs none. Raises UsageError for a relative path that leaves the checkout, Inconclusive for data that is not there.
@@ -40,15 +44,18 @@ def fresh_workspace(snapshot: Snapshot, run_folder: Path, data: Sequence[DataIte
     inside = os.path.relpath(os.path.realpath(spec_dir), snapshot.source)
     if _leaves(inside):
         raise UsageError(f"{spec_dir} is not inside the checkout {snapshot.source}", reason_id="workspace/spec-outside")
-    root = make_folder(run_folder / "workspace")
+    places = variation.places(varied)
+    root = make_folder(run_folder / places.workspace)
     copy = Copy(snapshot.root, root, [])
     for name in walk(os.fspath(snapshot.root), ""):
         copy.take(name)
     copy.finish()
+    if "file-times" in varied:
+        variation.shift_times(root)
     directory = root / inside
     directory.mkdir(parents=True, exist_ok=True)
     links = [_link(item, snapshot.source, spec_dir, inside, root) for item in data]
-    home, tmp = make_folder(run_folder / "home"), make_folder(run_folder / "tmp")
+    home, tmp = make_folder(run_folder / places.home), make_folder(run_folder / places.tmp)
     return Workspace(root, directory, home, tmp, tuple(link for link in links if link is not None))
 
 

@@ -124,7 +124,7 @@ def _spec(path: Path, document: Document) -> Spec:
         found = data.get(section, {}).items()
         return {key.replace("-", "_"): int(value) if key in whole else value for key, value in found}
 
-    train, random_state, determinism = named("train", "steps", "warmup"), named("random-state"), named("determinism")
+    train, random_state, determinism = named("train", "steps", "warmup"), named("random-state"), named("determinism", "repeat")
     capture, checklist = named("capture", "every"), named("checklist")
     diagnosis = None if data.get("diagnosis") is False else named("diagnosis", "runs")
     for section in (train, diagnosis or {}):
@@ -136,6 +136,7 @@ def _spec(path: Path, document: Document) -> Spec:
     compare = determinism.pop("compare", "bitwise")
     tolerance = None if isinstance(compare, str) else model.Tolerance(loss=float(compare["loss"]), weights=float(compare["weights"]))
     determinism["allow"] = tuple(model.AllowedFlag(**item) for item in determinism.get("allow", ()))
+    vary = data.get("robustness", {}).get("vary", model.VARIED) or ()
     waived = [{**item, **({"until": date.fromisoformat(item["until"])} if "until" in item else {})} for item in checklist.get("waive", ())]
     checklist["waive"] = tuple(model.Waiver(**item) for item in waived)
     return Spec(
@@ -143,6 +144,7 @@ def _spec(path: Path, document: Document) -> Spec:
         train=model.Train(**train),
         random_state=model.RandomState(seeds=tuple(int(seed) for seed in seeds)),
         determinism=model.Determinism(tolerance=tolerance, **determinism),
+        robustness=model.Robustness(tuple(dict.fromkeys(vary))),
         capture=model.Capture(**{**capture, "artifacts": tuple(capture.get("artifacts", ()))}),
         cost=model.CostBudget(**named("cost")),
         data=tuple(

@@ -10,6 +10,23 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
+VARIED = (  # what the second deterministic run differs in where the spec does not say otherwise
+    "path",
+    "home",
+    "tmpdir",
+    "hostname",
+    "timezone",
+    "locale",
+    "umask",
+    "environment",
+    "file-times",
+    "clock",
+    "listing",
+    "hash-seed",
+    "memory",
+)
+THREADS = "threads"  # may be varied too, where the spec asks for it: it changes numbers legitimately
+
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
@@ -55,6 +72,14 @@ class Determinism:
     tolerance: Tolerance | None = None
     allow: tuple[AllowedFlag, ...] = ()
     allow_nonfinite: bool = False  # a training whose losses or parameters are not finite from its first steps on may pass
+    repeat: int = 2  # deterministic runs of each seed; all are compared with the first
+
+
+@dataclass(frozen=True)
+class Robustness:
+    """`robustness:`. `vary` are the names of what the second deterministic run differs in; empty (`false`): it is a plain repeat."""
+
+    vary: tuple[str, ...] = VARIED
 
 
 @dataclass(frozen=True)
@@ -148,6 +173,7 @@ class Spec:
     train: Train = field(default_factory=Train)
     random_state: RandomState = field(default_factory=RandomState)
     determinism: Determinism = field(default_factory=Determinism)
+    robustness: Robustness = field(default_factory=Robustness)
     capture: Capture = field(default_factory=Capture)
     cost: CostBudget = field(default_factory=CostBudget)
     data: tuple[DataItem, ...] = ()

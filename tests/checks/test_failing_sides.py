@@ -16,6 +16,7 @@ from repro_gate.checks.interface import Evidence
 from repro_gate.compare.traces import compare_runs
 from repro_gate.data.declared import DataFinding
 from repro_gate.data.formats import DataProblem
+from repro_gate.runs.results import Varied
 from repro_gate.spec.model import DataItem, Env, Hardware
 from repro_gate.trace.model import Drawn, Imported, LoaderSeen, Opened
 from tests.support.built_traces import FACTS, changed, evidence, flip, place_of, records, run, spec, training
@@ -118,6 +119,9 @@ FAILING: dict[str, Callable[[Path], Evidence]] = {
     "random-state/workers": lambda _: two(),
     "random-state/os-entropy": drawing,
     "random-state/operators": lambda _: one(training(settings=FLAGS), "deterministic-1"),
+    "random-state/robust": lambda _: replace(
+        one(), comparison=compare_runs([training()], [training()]), varied={42: Varied(replace(CRASH, problem="no"), None, False)}
+    ),
     "hardware/device": lambda _: replace(one(), spec=spec(hardware=Hardware("cuda"))),
     "hardware/same": lambda _: evidence(runs=(run("deterministic-1", training(), training(key="rank1", facts=CUDA)),)),
     "hardware/recorded": lambda _: one(),

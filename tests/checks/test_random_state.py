@@ -7,19 +7,21 @@ from typing import Any
 
 import pytest
 
-from repro_gate.checks.interface import CheckResult
+from repro_gate.checks.interface import CheckResult, Evidence, NotRobust
 from repro_gate.checks.random_state import (
     flags_effective,
     generators_equal,
     no_os_entropy,
     operators_deterministic,
     reseeded_differs,
+    robust,
     seed_reaches_all,
     workers_seeded,
 )
 from repro_gate.compare.traces import compare_runs
 from repro_gate.runs.flags import CUDA_ONLY, ONLY_READ, WARN_ONLY
-from repro_gate.spec.model import AllowedFlag, Determinism
+from repro_gate.runs.results import Varied
+from repro_gate.spec.model import AllowedFlag, Determinism, Robustness
 from repro_gate.trace.model import Drawn, LoaderSeen, StepMark, Trace, Undone
 from tests.support.built_traces import arm, block, changed, evidence, flip, place_of, run, spec, training
 
@@ -320,3 +322,36 @@ def test_training_without_torch_has_no_operators() -> None:
     assert operators_deterministic(evidence(runs=(run("deterministic-1", training(settings={})),))).status == "skip"
     assert operators_deterministic(evidence(runs=(run("default-1", training(settings=ON)),))).status == "skip"
     assert operators_deterministic(evidence()).status == "skip"
+
+
+def differing(kind: str) -> Trace:
+    """A training with one other digest of this kind in step 1."""
+    trace = training()
+    return changed(trace, place_of(trace, 1, kind), flip(0))
+
+
+def second(trace: Trace, *, same: bool = False, problem: str = "") -> Evidence:
+    """Evidence of a varied run beside two that are the same."""
+    varied = replace(run("deterministic-2", trace), problem=problem)
+    comparison = None if problem else compare_runs([training()], [trace])
+    pair = (run("deterministic-1", training()), run("deterministic-3", training()))
+    return evidence(
+        pair=pair, comparison=compare_runs([training()], [training()]), varied={42: Varied(varied, comparison, same)}, runs=(*pair, varied)
+    )
+
+
+def test_a_varied_run_that_diverges_alone_is_not_robust_and_says_where() -> None:
+    found = robust(second(differing("gradient")))
+    assert found.status == "warn" and "repeatable, but not robust" in found.message and "(gradient" in found.message
+    assert robust(replace(second(differing("gradient")), spec=spec(profile="strict"))).status == "fail"
+    named = replace(second(differing("gradient")), not_robust=NotRobust("the path decides", ("train.py:3",), "use a relative path"))
+    assert (robust(named).message, robust(named).evidence) == ("the path decides", ("train.py:3",))
+    assert robust(second(training(), same=True)).status == "pass"
+
+
+def test_a_varied_run_that_ended_badly_shows_nothing_and_one_of_a_racy_training_neither() -> None:
+    assert "it exited with status 1" in robust(second(training(), problem="it exited with status 1")).message
+    racy = replace(second(differing("gradient")), comparison=compare_runs([training()], [differing("loss")]))
+    assert robust(racy).status == "skip"
+    assert robust(replace(second(training(), same=True), spec=spec(robustness=Robustness(())))).status == "skip"
+    assert robust(evidence()).status == "skip"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from repro_gate.runs.order import gate_runs, pair, replay
-from repro_gate.spec.model import AllowedFlag, CostBudget, Determinism, RandomState, Spec, Train
+from repro_gate.spec.model import VARIED, AllowedFlag, CostBudget, Determinism, RandomState, Robustness, Spec, Train
 
 
 def spec(*seeds: int, measure: bool = True, steps: int | None = 50) -> Spec:
@@ -26,6 +27,7 @@ def test_the_arms_take_turns_so_that_the_machines_drift_falls_on_both() -> None:
         "default-2": "default-1",
     }
     assert [plan.name for plan in plans if plan.observe] == ["deterministic-1"]
+    assert {plan.name: plan.varied for plan in plans if plan.varied} == {"deterministic-2": frozenset(VARIED)}
     assert all("NCCL_ALGO" not in plan.arm.environment for plan in plans)
 
 
@@ -37,6 +39,18 @@ def test_without_a_cost_there_are_no_default_runs_and_each_seed_has_a_pair() -> 
         ("reseeded", 2),
         ("seed2-deterministic-1", 2),
         ("seed2-deterministic-2", 2),
+    ]
+
+
+def test_more_deterministic_runs_are_plain_and_come_last() -> None:
+    plans = gate_runs(replace(spec(1, 2, measure=False), determinism=Determinism(repeat=3), robustness=Robustness(("path",))), 2)
+    assert [(plan.name, plan.second_of, set(plan.varied)) for plan in plans if plan.arm.name == "deterministic"] == [
+        ("deterministic-1", "", set()),
+        ("deterministic-2", "deterministic-1", {"path"}),
+        ("seed2-deterministic-1", "", set()),
+        ("seed2-deterministic-2", "seed2-deterministic-1", {"path"}),
+        ("deterministic-3", "deterministic-1", set()),
+        ("seed2-deterministic-3", "seed2-deterministic-1", set()),
     ]
 
 

@@ -72,6 +72,10 @@ class Uses:
         """Whether anything is watched, pinned or varied here."""
         return self.watch or bool(self._pins) or bool(self.vary)
 
+    def only_varies(self, factor: str) -> bool:
+        """Whether nothing but varied answers of this factor is asked for: what cannot be varied is then left as it is."""
+        return factor in self.vary and factor not in self._pins and not self.watch
+
     def wants(self, factor: str) -> bool:
         """Whether the calls of this factor have to be wrapped."""
         return self.watch or factor in self._pins or factor in self.vary
@@ -99,6 +103,8 @@ class Uses:
         """The answer to one call: `pinned` or `varied` where the configuration says so, else `real`. What `real` raises passes."""
         if getattr(_BUSY, "on", False):
             return real()
+        if varied is not None and self.only_varies(factor):
+            return varied()  # no look at the stack: a gate run that passes pays nothing
         _BUSY.on = True
         try:
             frame = frame if frame is not None else sys._getframe(2)
@@ -208,7 +214,7 @@ def uses() -> Optional[Uses]:
 
 def start(config: Dict[str, Any]) -> Uses:
     """Watch, pin or vary what `config` names, in this process from here on."""
-    from . import clock, entropy, identity, listing, threads
+    from . import clock, entropy, identity, listing, surroundings, threads
 
     found = Uses(config)
     _USES[:] = [found]
@@ -217,6 +223,7 @@ def start(config: Dict[str, Any]) -> Uses:
             module.install(found)
     if found.wants(identity.NAME) or found.wants("addresses"):
         identity.install(found)
+    surroundings.install(found)
     if found.active:
         os.register_at_fork(before=found.forking, after_in_child=found.forked)
     return found

@@ -43,17 +43,20 @@ class Clock:
 def install(uses: Uses) -> None:
     """Wrap the clocks of `time` and `datetime`, and the times of files."""
     clock = Clock()
-    for name in (*_OF_DAY, *_SINCE_START):
+    only_varied = uses.only_varies(NAME)
+    for name in _OF_DAY if only_varied else (*_OF_DAY, *_SINCE_START):
         begin = _BEGIN if name in _OF_DAY else 0
         ahead = _AHEAD if name in _OF_DAY else 0
         replace(time, name, functools.partial(_read, uses, clock, "time." + name, begin, ahead, 1e-9))
         replace(time, name + "_ns", functools.partial(_read, uses, clock, "time.%s_ns" % name, begin, ahead, 1))
     for name in ("localtime", "gmtime", "ctime", "strftime", "asctime"):
         replace(time, name, functools.partial(_broken_down, uses, clock, "time." + name, name == "strftime"))
-    replace(time, "sleep", functools.partial(_sleep, clock))
     for name in ("now", "utcnow", "today"):
         replace_in_type(dt.datetime, name, functools.partial(_datetime, uses, clock, name))
     replace_in_type(dt.date, "today", functools.partial(_datetime, uses, clock, "today"))
+    if only_varied:
+        return  # durations and the times of files stay as they are
+    replace(time, "sleep", functools.partial(_sleep, clock))
     for name in ("getmtime", "getctime", "getatime"):
         replace(os.path, name, functools.partial(_file_time, uses, name))
     for name in ("stat", "lstat"):

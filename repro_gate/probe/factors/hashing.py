@@ -1,6 +1,7 @@
 """The hash seed of strings in Python children that drop `PYTHONHASHSEED`, or are told to ignore it (`python -I`, `-E`).
 
-Pinned, the variable goes back into their environment and these options are taken out of their command.
+Pinned, the variable goes back into their environment and these options are taken out of their command. Varied, a program that a line of
+the workspace starts gets another seed than its parent has; what `multiprocessing` starts goes on with the same work, and keeps it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,16 @@ def hash_seed(environment: Mapping[str, str]) -> Dict[str, str]:
     if _SEED is None or environment.get(_VARIABLE) == _SEED:
         return {}
     return {_VARIABLE: _SEED} if _noted("its environment lacks " + _VARIABLE) else {}
+
+
+def other_seed(command: Any, environment: Mapping[str, str]) -> Dict[str, str]:
+    """What the environment of a program that is started gets where the factor is varied."""
+    found = uses()
+    if found is None or NAME not in found.vary or _SEED is None or environment.get(_VARIABLE) != _SEED or not _SEED.isdecimal():
+        return {}
+    if any(b"multiprocessing" in os.fsencode(item) for item in list(command)[:10]) or not source_line.nearest(sys._getframe(1))[0]:
+        return {}
+    return {_VARIABLE: str((int(_SEED) + 1) % 2**32)}
 
 
 def listening(command: Any) -> Any:

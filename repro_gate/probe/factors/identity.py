@@ -21,16 +21,21 @@ from .patching import replace
 NAME = "identity"
 _FIRST = 100_000  # the pinned number of a run's first process; each further one of the same parent counts on
 _OBJECTS = 1_000_000
+_OTHER_HOST = "localhost"  # the varied name: whoever connects to it arrives
 
 
 def install(uses: Uses) -> None:
     """Wrap what tells one process from another."""
     native = (sys.modules[os.name],)
+    replace(os, "uname", functools.partial(_answer, uses, "os.uname", _uname), also=native)
+    if uses.only_varies(NAME):
+        for module, name in (("socket", "gethostname"), ("socket", "getfqdn"), ("platform", "node")):
+            imports.after_import(module, functools.partial(_arrived, uses, name, "host"))
+        return  # nothing but the host's name is varied
     for name in ("getpid", "getppid"):
         replace(os, name, functools.partial(_answer, uses, "os." + name, _number), also=native)
     for name in ("get_ident", "get_native_id"):
         replace(threading, name, functools.partial(_answer, uses, "threading." + name, _thread))
-    replace(os, "uname", functools.partial(_answer, uses, "os.uname", _uname), also=native)
     replace(os, "getlogin", functools.partial(_answer, uses, "os.getlogin", lambda _: "user"), also=native)
     for module, name, fixed in (
         ("socket", "gethostname", "host"),
@@ -50,7 +55,9 @@ def _answer(uses: Uses, source: str, pinned: Callable[[Uses], Any], original: An
     frame = sys._getframe(2)
     if outside(frame):
         return original(*args, **kwargs)
-    return uses.ask(NAME, source, lambda: original(*args, **kwargs), lambda _: pinned(uses), None, frame)
+    varied = _VARIED.get(source)
+    other = None if varied is None else functools.partial(varied, original)
+    return uses.ask(NAME, source, lambda: original(*args, **kwargs), lambda _: pinned(uses), other, frame)
 
 
 def _number(uses: Uses) -> int:
@@ -63,6 +70,19 @@ def _number(uses: Uses) -> int:
 def _thread(uses: Uses) -> int:
     current = threading.current_thread()
     return 1 if current is threading.main_thread() else 2 + sum(map(ord, current.name))
+
+
+def _other_uname(original: Any) -> Any:
+    found = original()
+    return os.uname_result((found[0], _OTHER_HOST, *tuple(found)[2:]))
+
+
+_VARIED: Dict[str, Callable[[Any], Any]] = {
+    "os.uname": _other_uname,
+    "socket.gethostname": lambda _: _OTHER_HOST,
+    "socket.getfqdn": lambda _: _OTHER_HOST,
+    "platform.node": lambda _: _OTHER_HOST,
+}
 
 
 def _uname(uses: Uses) -> Any:

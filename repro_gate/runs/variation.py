@@ -1,0 +1,127 @@
+"""What the second deterministic run differs in: everything around the training that must not matter, and nothing that disturbs timing.
+
+The gate decides about places, environment and permissions before the process starts; `PROBE` lists what the probe answers differently in
+it. Values exist on every machine, so that no training breaks by them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro_gate.runs.environment import usable_processors
+from repro_gate.spec.model import THREADS, VARIED
+
+DAY = 86_400 * 10**9  # ns
+# Name in the spec -> the factor's name in the probe.
+PROBE = {
+    "hostname": "identity",
+    "environment": "environment",
+    "clock": "clock",
+    "listing": "listing",
+    "hash-seed": "hashing",
+    "memory": "memory",
+}
+# What a name does not reach.
+NOT_VARIED = {
+    "path": "files of the checkout that are opened outside it",
+    "hostname": "the host name as C code asks for it",
+    "clock": "the time as C code asks for it, and durations",
+    "listing": "the order of listings that C code reads",
+    "hash-seed": "the hash seed of the training's own processes, which is one of the flags",
+    "memory": "memory that C code reads before it is written",
+    "file-times": "the times of declared data, which is linked in",
+}
+_ZONES = ("EST5EDT", "PST8PDT")  # POSIX has their rules in the name itself, and tzdata knows the names too
+_LOCALES = ("C.utf8", "C.UTF-8", "POSIX")  # one locale in two spellings: text stays UTF-8 for Python and for what it starts
+_LC_ALL_MASK = 0x1FBF if sys.platform == "linux" else 0x3F  # locale.h
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a run's own folders lie below the run folder. Both kinds have names of one length, so no limit on paths tells them apart."""
+
+    workspace: str = "workspace"
+    home: str = "home"
+    tmp: str = "tmp"
+
+
+FIRST, SECOND = Places(), Places("clone-two", "user", "tm2")
+_AS_FIRST = dict(zip(vars(SECOND).values(), vars(FIRST).values(), strict=True))
+_OF_SECOND = re.compile(f"(/run/)({'|'.join(_AS_FIRST)})(?![^/])")
+
+
+def places(varied: Collection[str]) -> Places:
+    """The folders of a run that differs in these names."""
+    return Places(
+        SECOND.workspace if "path" in varied else FIRST.workspace,
+        SECOND.home if "home" in varied else FIRST.home,
+        SECOND.tmp if "tmpdir" in varied else FIRST.tmp,
+    )
+
+
+def environment(varied: Collection[str], outer: Mapping[str, str]) -> dict[str, str]:
+    """The variables that differ, by the environment that the gate was started in."""
+    found: dict[str, str] = {}
+    if "timezone" in varied:
+        found["TZ"] = _ZONES[outer.get("TZ") == _ZONES[0] or time.timezone == 5 * 3600]
+    if "locale" in varied:
+        names = [name for name in outer if name == "LANG" or (name.startswith("LC_") and outer[name])] or ["LANG"]
+        now = outer.get("LC_ALL") or outer.get("LANG") or ""
+        other = next((name for name in _LOCALES if name != now and _installed(name)), None)
+        found |= dict.fromkeys(names, other) if other is not None else {}
+    if THREADS in varied:
+        given = outer.get("OMP_NUM_THREADS", "")
+        count = int(given) if given.isdecimal() else usable_processors()
+        found |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(count // 2 or 2))
+    return found
+
+
+def umask(varied: Collection[str]) -> int:
+    """The umask of a run; -1: the gate's own."""
+    if "umask" not in varied:
+        return -1
+    now = os.umask(0o077)
+    os.umask(now)
+    return 0o022 if now == 0o077 else 0o077
+
+
+def shift_times(root: Path) -> None:
+    """Make every file and folder below `root` a day older, as another checkout may have it."""
+    for folder, folders, files in os.walk(root, topdown=False):
+        for name in (*files, *folders):
+            _make_older(os.path.join(folder, name))
+    _make_older(os.fspath(root))
+
+
+def as_first(text: str) -> str:
+    """A text in which a varied run's own folders are called as the first run's."""
+    return _OF_SECOND.sub(lambda found: found[1] + _AS_FIRST[found[2]], text)
+
+
+def left_alike(varied: Collection[str]) -> tuple[str, ...]:
+    """What is not varied, in words: names that the spec leaves out, and what the others do not reach."""
+    out = [name for name in VARIED if name not in varied]
+    return (*out, *(text for name, text in NOT_VARIED.items() if name in varied))
+
+
+def _make_older(path: str) -> None:
+    state = os.lstat(path)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns - DAY), follow_symlinks=False)
+
+
+def _installed(name: str) -> bool:
+    """Whether the C library has a locale of that name. Nothing of this process changes."""
+    libc = ctypes.CDLL(None)
+    libc.newlocale.restype, libc.newlocale.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p]
+    libc.freelocale.argtypes = [ctypes.c_void_p]
+    found = libc.newlocale(_LC_ALL_MASK, name.encode(), None)
+    if found:
+        libc.freelocale(found)
+    return bool(found)
