@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from repro_gate.diagnosis.model import Unit, Use
 from repro_gate.factors import BY_NAME, FACTORS
+from repro_gate.trace.format import ASKED
 
 _RANK = {factor.name: index for index, factor in enumerate(FACTORS)}
 
@@ -33,9 +34,15 @@ def suspects(first: Sequence[Use], second: Sequence[Use], until: int) -> list[Su
         if use.step <= until:
             _keep(found, Suspect(unit=_unit(use), use=use, other=None))
     return sorted(
-        found.values(),
+        _read_rather_than_asked_for(found),
         key=lambda item: (item.use.site == ("", 0), _RANK.get(item.unit.factor, 99), item.use.step, item.unit.site or ("", 0)),
     )
+
+
+def _read_rather_than_asked_for(found: dict[Unit, Suspect]) -> list[Suspect]:
+    """Without the lines that only asked whether a file is there, where another line read it."""
+    read = {item.use.source for item in found.values()}
+    return [item for item in found.values() if not item.use.source.endswith(ASKED) or item.use.source.removesuffix(ASKED) not in read]
 
 
 def _by_place(uses: Sequence[Use]) -> dict[tuple[object, ...], Use]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from time import monotonic
 
+from repro_gate.checks.opened import left_over
 from repro_gate.diagnosis.diagnose import REPLAYS, Undone, diagnose
-from repro_gate.diagnosis.model import Diagnosis, OperatorCall, Pair, Setting, Use
+from repro_gate.diagnosis.model import Diagnosis, OperatorCall, Pair, Setting, Unit, Use
 from repro_gate.diagnosis.search import Exhausted, Experiments
 from repro_gate.factors import BY_NAME
 from repro_gate.runs import arms
@@ -17,6 +18,7 @@ from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
 from repro_gate.runs.series import run_series
 from repro_gate.spec.model import Spec
+from repro_gate.trace.format import ASKED
 from repro_gate.trace.model import Trace
 
 MOST_RUNS, MOST_SECONDS = 12, 600.0
@@ -30,17 +32,40 @@ def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch)
     if first is None or first.kind == "artifact" or results.interrupted:
         return None
     began, done = monotonic(), 0
+    outside = _Outside(tuple(dict.fromkeys(item.path for item in left_over(results.runs)))[:1000])
 
     def pair(setting: Setting) -> Pair:
-        nonlocal done
+        nonlocal done, outside
         if monotonic() - began > MOST_SECONDS:
             raise Exhausted
         done += 1
         watch.said(f"diagnosis: {_told(setting)}")
-        return _pair(spec, folder, seed, setting, done)
+        found = _pair(spec, folder, seed, setting, outside, done)
+        if setting.watch:
+            outside = _Outside(outside.left if not found.failed else (), (*found.uses[0], *found.uses[1]))
+        return found
 
     found = diagnose(first, _undone(results.runs), Experiments(pair, MOST_RUNS // 2))
     return replace(found, runs=2 * done, seconds=round(monotonic() - began, 3))
+
+
+@dataclass(frozen=True)
+class _Outside:
+    """What a diagnosis knows of files outside: those that the gate's own runs left behind, and what the watched pair used.
+
+    Its first runs do not see what was left, its second ones do, as it was with the gate's own; so it need not be written anew.
+    """
+
+    left: tuple[str, ...]
+    uses: tuple[Use, ...] = ()
+
+    def config(self, pinned: Collection[Unit]) -> dict[str, object]:
+        """For the probe. A file is pinned by its path, whichever line asks for it first."""
+        units = {(unit.factor, unit.site) for unit in pinned if unit.factor in ("leftovers", "files")}
+        return {
+            "left": self.left,
+            "paths": sorted({use.source.removesuffix(ASKED) for use in self.uses if (use.factor, use.site) in units}),
+        }
 
 
 def _told(setting: Setting) -> str:
@@ -55,7 +80,7 @@ def _told(setting: Setting) -> str:
     return f"two runs with {names} held fixed"
 
 
-def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, number: int) -> Pair:
+def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, outside: _Outside, number: int) -> Pair:
     whole = {unit.factor for unit in setting.pinned if unit.site is None}
     pins: dict[str, list[list[object]] | None] = dict.fromkeys(whole)
     for unit in sorted(setting.pinned - {unit for unit in setting.pinned if unit.factor in whole}):
@@ -63,7 +88,8 @@ def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, number: i
         if sites is not None and unit.site is not None:
             sites.append(list(unit.site))
     chosen = [BY_NAME[name] for name in pins]
-    probe: dict[str, object] = {"factors": {"watch": setting.watch, "pin": pins}, "every": 1}
+    factors: dict[str, object] = {"watch": setting.watch, "pin": pins, "outside": outside.config(setting.pinned)}
+    probe: dict[str, object] = {"factors": factors, "every": 1}
     if setting.operators:
         replay = None if setting.replay is None else [*setting.replay, REPLAYS]
         probe["operators"] = {"step": setting.steps - 1, "replay": replay}
@@ -76,8 +102,10 @@ def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, number: i
         environment={key: value for factor in chosen for key, value in factor.pinned.items()},
         fixed_addresses=any(factor.fixed_addresses for factor in chosen),
     )
+    given = {**factors, "recording": str(folder.path / "traces" / plan.name)}  # what the first run got from outside, for the second
+    second = replace(plan, name=f"{name}b", second_of=plan.name, probe={**probe, "factors": given})
     quick = not setting.operators and not setting.watch
-    results = run_series(spec, folder, Watch(), (plan, replace(plan, name=f"{name}b", second_of=plan.name)), fail_fast=quick)
+    results = run_series(spec, folder, Watch(), (plan, second), fail_fast=quick)
     runs = [run for run in results.runs if run.plan.name.startswith(name)]
     comparison = results.comparisons.get(seed)
     if len(runs) < 2 or comparison is None:
