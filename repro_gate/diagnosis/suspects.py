@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from repro_gate.diagnosis.model import Line, Unit, Use
 from repro_gate.factors import BY_NAME, FACTORS
+from repro_gate.trace.format import ASKED
 
 _RANK = {factor.name: index for index, factor in enumerate(FACTORS)}
 
@@ -33,7 +34,7 @@ def suspects(first: Sequence[Use], second: Sequence[Use], until: int) -> list[Su
         if use.step <= until:
             _keep(found, Suspect(unit=_unit(use), use=use, other=None))
     return sorted(
-        found.values(),
+        _read_rather_than_asked_for(found),
         key=lambda item: (not item.use.site[0], not item.use.direct, _RANK[item.unit.factor], item.use.step, item.use.site),
     )
 
@@ -58,6 +59,12 @@ def first_difference(first: Sequence[Line], second: Sequence[Line]) -> Line | No
             if one.digest != other.digest:
                 return one
     return None
+
+
+def _read_rather_than_asked_for(found: dict[Unit, Suspect]) -> list[Suspect]:
+    """Without the lines that only asked whether a file is there, where another line read it."""
+    read = {item.use.source for item in found.values()}
+    return [item for item in found.values() if not item.use.source.endswith(ASKED) or item.use.source.removesuffix(ASKED) not in read]
 
 
 def _by_place(uses: Sequence[Use]) -> dict[tuple[object, ...], Use]:

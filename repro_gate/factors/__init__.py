@@ -101,6 +101,24 @@ HASHING = Factor(
     remedy="sort what comes out of a set, or hand PYTHONHASHSEED on to the child",
 )
 
+# Files outside the workspace that an earlier run of the same training wrote.
+LEFTOVERS = Factor(
+    name="leftovers",
+    cause="leftover-state",
+    did="read what an earlier run had left outside its workspace",
+    held="with what earlier runs had left out of sight",
+    remedy="write below the working directory, or clear that place before the run; declare under `data` what every run shall begin with",
+)
+
+# Files outside the workspace that nobody declared and that something else changes; what the machine says of itself (`/proc`, `/sys`).
+FILES = Factor(
+    name="files",
+    cause="external-input",
+    did="read a file outside the checkout that changed between the runs",
+    held="with that file held as the first run found it",
+    remedy="copy the file into the checkout or declare it under `data` with its sha256; keep the state of the machine out of the numbers",
+)
+
 # Where objects lie in memory: `id()`, the default `hash()` and `repr()`, and the order of sets and dictionaries keyed by objects.
 ADDRESSES = Factor(
     name="addresses",
@@ -135,5 +153,5 @@ MEMORY = Factor(
 )
 
 # In the order in which they are tried: what explains most divergences, and is pinned at the least risk, comes first.
-FACTORS = (FLAGS, ENTROPY, CLOCK, LISTING, IDENTITY, HASHING, ADDRESSES, THREADS, MEMORY)
+FACTORS = (FLAGS, ENTROPY, CLOCK, LISTING, IDENTITY, HASHING, LEFTOVERS, FILES, ADDRESSES, THREADS, MEMORY)
 BY_NAME = {factor.name: factor for factor in FACTORS}

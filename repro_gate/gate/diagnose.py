@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from time import monotonic
 
+from repro_gate.checks.opened import left_over
 from repro_gate.compare.tolerance import outside_tolerance
 from repro_gate.diagnosis.diagnose import REPLAYS, Case, Undone, diagnose
-from repro_gate.diagnosis.model import Diagnosis, Line, OperatorCall, Pair, Setting, Use
+from repro_gate.diagnosis.model import Diagnosis, Line, OperatorCall, Pair, Setting, Unit, Use
 from repro_gate.diagnosis.search import Exhausted, Experiments
 from repro_gate.factors import BY_NAME
 from repro_gate.runs import arms
@@ -19,10 +20,12 @@ from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
 from repro_gate.runs.series import run_series
 from repro_gate.spec.model import Spec
+from repro_gate.trace.format import ASKED
 from repro_gate.trace.model import Trace
 
 LINE = "line"  # what the probe calls a line of the workspace among the uses of factors
 _SHORT = 30.0  # seconds: a run that takes no longer is not cut off when something is pinned, so that what diverges later is seen too
+_RECORDED = {"leftovers", "files", "commands", "network"}  # factors whose pin gives the second run of a pair what the first one got
 Seen = Callable[[Setting, Pair], None]  # is told of each pair of runs, and what it showed
 
 
@@ -38,14 +41,17 @@ def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch,
     if tolerance is not None and not outside_tolerance(results.comparisons[seed], tolerance):
         return None
     began, done = monotonic(), 0
+    outside = _Outside(tuple(dict.fromkeys(item.path for item in left_over(results.runs)))[:1000])
 
     def pair(setting: Setting) -> Pair:
-        nonlocal done
+        nonlocal done, outside
         if monotonic() - began > bounds.timeout:
             raise Exhausted
         done += 1
         watch.said(f"diagnosis: {_told(setting)}")
-        found = _pair(spec, folder, seed, setting, done)
+        found = _pair(spec, folder, seed, setting, outside, done)
+        if not setting.pinned:
+            outside = _Outside(outside.left if not found.failed else (), (*found.uses[0], *found.uses[1]))
         seen(setting, found)
         return found
 
@@ -54,6 +60,25 @@ def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch,
     case = Case(first=first, undone=_undone(results.runs), steps=steps)
     found = diagnose(case, Experiments(pair, bounds.runs // 2))
     return replace(found, runs=2 * done, seconds=round(monotonic() - began, 3))
+
+
+@dataclass(frozen=True)
+class _Outside:
+    """What a diagnosis knows of files outside: those that the gate's own runs left behind, and what the watched pair used.
+
+    Its first runs do not see what was left, its second ones do, as it was with the gate's own; so it need not be written anew.
+    """
+
+    left: tuple[str, ...]
+    uses: tuple[Use, ...] = ()
+
+    def config(self, pinned: Collection[Unit]) -> dict[str, object]:
+        """For the probe. A file is pinned by its path, whichever line asks for it first."""
+        units = {(unit.factor, unit.site) for unit in pinned if unit.factor in ("leftovers", "files")}
+        return {
+            "left": self.left,
+            "paths": sorted({use.source.removesuffix(ASKED) for use in self.uses if (use.factor, use.site) in units}),
+        }
 
 
 def _told(setting: Setting) -> str:
@@ -70,10 +95,14 @@ def _told(setting: Setting) -> str:
     return f"two runs with {', '.join(names)} held fixed"
 
 
-def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, number: int) -> Pair:
-    plan = _plan(spec, seed, setting, f"diagnosis-{number}a")
+def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, outside: _Outside, number: int) -> Pair:
     # Names of one length: with addresses held fixed, what is allocated first decides where all else lies.
-    results = run_series(spec, folder, Watch(), (plan, replace(plan, name=f"diagnosis-{number}b", second_of=plan.name)))
+    plan = _plan(spec, seed, setting, outside, f"diagnosis-{number}a")
+    second = replace(plan, name=f"diagnosis-{number}b", second_of=plan.name)
+    if _RECORDED & {unit.factor for unit in setting.pinned}:  # what the first run got from outside is given to the second
+        factors: dict[str, object] = {**plan.probe["factors"], "recording": str(folder.path / "traces" / plan.name)}  # type: ignore[dict-item]
+        second = replace(second, probe={**plan.probe, "factors": factors})
+    results = run_series(spec, folder, Watch(), (plan, second))
     comparison, runs = results.comparisons.get(seed), results.runs
     if len(runs) < 2 or comparison is None:
         return Pair(failed=next((run.problem for run in runs if run.problem), "") or "it could not be compared")
@@ -87,14 +116,15 @@ def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, number: i
     )
 
 
-def _plan(spec: Spec, seed: int, setting: Setting, name: str) -> Plan:
+def _plan(spec: Spec, seed: int, setting: Setting, outside: _Outside, name: str) -> Plan:
     """How the first run of a pair is started: a factor is pinned as a whole, or at the lines that the setting names."""
     pins: dict[str, list[list[object]] | None] = {unit.factor: None for unit in setting.pinned if unit.site is None}
     for unit in sorted(unit for unit in setting.pinned if unit.site is not None):
         sites = pins.setdefault(unit.factor, [])
         if sites is not None and unit.site is not None:
             sites.append(list(unit.site))
-    probe: dict[str, object] = {"factors": {"watch": not setting.operators and not setting.lines, "pin": pins}, "every": 1}
+    watch = not setting.operators and not setting.lines
+    probe: dict[str, object] = {"factors": {"watch": watch, "pin": pins, "outside": outside.config(setting.pinned)}, "every": 1}
     if setting.operators:
         probe["operators"] = {"step": setting.step, "replay": None if setting.replay is None else [*setting.replay, REPLAYS]}
     if setting.lines:

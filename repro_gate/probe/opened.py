@@ -75,6 +75,10 @@ class Opened:
         with contextlib.suppress(Exception):
             self._look(path, reads)
 
+    def beyond(self, path: str) -> bool:
+        """Whether an absolute path, free of links, lies outside of what is the run's, the interpreter's, the system's and declared data."""
+        return not (path + os.sep).startswith((self._given, self._workspace)) and not self._excluded(path)
+
     def folder_changed(self) -> None:
         """The working directory changes: relative paths mean other files from here on."""
         self._seen_relative.clear()

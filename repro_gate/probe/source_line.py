@@ -28,9 +28,12 @@ def inside(filename: str) -> str:
 
 def nearest(frame: Optional[FrameType]) -> Tuple[str, int]:
     """(file, line) of the first frame of the workspace from `frame` outwards; ("", 0) where there is none."""
-    while frame is not None:
-        file = inside(frame.f_code.co_filename)
-        if file:
-            return file, frame.f_lineno
+    frame = nearest_frame(frame)
+    return ("", 0) if frame is None else (inside(frame.f_code.co_filename), frame.f_lineno)
+
+
+def nearest_frame(frame: Optional[FrameType]) -> Optional[FrameType]:
+    """The first frame of the workspace from `frame` outwards; None where there is none."""
+    while frame is not None and not inside(frame.f_code.co_filename):
         frame = frame.f_back
-    return "", 0
+    return frame

@@ -36,11 +36,11 @@ def let_group_pass(sandbox: Sandbox, folder: Path) -> None:
         os.chmod(folder, _ENTER)
 
 
-def seal(sandbox: Sandbox, folder: Path, for_later: str) -> None:
+def seal(sandbox: Sandbox, folder: Path, for_later: str | tuple[str, ...]) -> None:
     """Take back what a run wrote into `folder`: root's from now on, so that no later run rewrites it, or learns from it what to write.
 
-    A later run may still read files whose names end in `for_later`. What is no plain file of the training's under one name (a link, a
-    folder, a hard link to somebody's file) is removed.
+    A later run may still read files whose names end in one of `for_later`. What is no plain file of the training's under one name (a link,
+    a folder, a hard link to somebody's file) is removed.
     """
     if not sandbox.own_user:
         return

@@ -55,6 +55,7 @@ class Uses:
     """
 
     def __init__(self, config: Dict[str, Any]) -> None:
+        self.config = config
         self.watch = bool(config.get("watch"))
         self.vary = frozenset(config.get("vary", ()))
         self._pins: Dict[str, Optional[FrozenSet[Site]]] = {
@@ -162,6 +163,11 @@ class Uses:
         self._children, self._open, self._counts, self._said = 0, {}, {}, 0
 
 
+def busy() -> bool:
+    """Whether this thread decides about a use just now: what it calls meanwhile is none."""
+    return bool(getattr(_BUSY, "on", False))
+
+
 def outside(frame: Optional[FrameType]) -> bool:
     """Whether the frame's code lies outside the workspace. What is asked to find that out is nobody's use."""
     if frame is None or getattr(_BUSY, "on", False):
@@ -214,10 +220,12 @@ def uses() -> Optional[Uses]:
 
 def start(config: Dict[str, Any]) -> Uses:
     """Watch, pin or vary what `config` names, in this process from here on."""
-    from . import clock, entropy, identity, listing, surroundings, threads
+    from . import clock, entropy, files, identity, listing, surroundings, threads
 
     found = Uses(config)
     _USES[:] = [found]
+    if found.wants(files.NAME) or found.wants(files.LEFTOVERS) or config.get("outside"):
+        files.install(found)  # before all others: they wrap the same calls, and hand on to it
     for module in (entropy, clock, listing, threads):
         if found.wants(module.NAME):
             module.install(found)

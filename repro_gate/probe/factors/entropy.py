@@ -88,7 +88,7 @@ def _open(uses: Uses, original: Any, path: Any, *args: Any, **kwargs: Any) -> An
             return original(path, *args, **kwargs)
         os.write(held, stream.bytes(_FILE_BYTES))
         os.lseek(held, 0, os.SEEK_SET)
-        return held if original is _OS_OPEN else original(held, *args, **kwargs)
+        return held if original.__module__ == os.name else original(held, *args, **kwargs)
 
     opened = uses.ask(NAME, "open(%r)" % path, lambda: _Opened(original(path, *args, **kwargs)), lambda stream: _Opened(pinned(stream)))
     return opened.file
@@ -102,6 +102,3 @@ class _Opened:
 
     def __repr__(self) -> str:
         return "opened at %x" % id(self)
-
-
-_OS_OPEN = os.open
