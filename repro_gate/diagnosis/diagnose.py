@@ -52,6 +52,36 @@ def diagnose(case: Case, experiments: Experiments) -> Diagnosis:
     return search.told()
 
 
+def diagnose_nan(experiments: Experiments, steps: int) -> Diagnosis | None:
+    """Which line reads memory that nothing had written, where two equal runs have no finite numbers: torch fills such memory with NaN, and
+    with another fill they are finite. None where they are not."""
+    try:
+        lines = {Unit(use.factor, use.site): use for use in experiments.pair(Setting(steps=steps)).uses[0] if use.factor == "memory"}
+        units = sorted((unit for unit in lines if unit.site and unit.site[0]), key=lambda unit: not lines[unit].direct)
+
+        def finite(chosen: frozenset[Unit]) -> bool:
+            pair = experiments.pair(Setting(steps=steps, pinned=chosen))
+            return pair.finite and not pair.failed
+
+        if not units or not finite(frozenset(units)):
+            return None
+        unit = smallest(units, finite)[0]
+    except Exhausted:
+        return None
+    factor, use = BY_NAME["memory"], lines[unit]
+    return Diagnosis(
+        cause=factor.cause,
+        factor=factor.name,
+        call=use.call or use.source,
+        file=use.site[0],
+        line=use.site[1],
+        confirmed=True,
+        message=f"{use.call or use.source} in {use.site[0]}:{use.site[1]} {factor.did}",
+        evidence=("the flag fill_uninitialized_memory fills it with NaN", f"confirmed: {factor.held}, the numbers are finite"),
+        remedy=factor.remedy,
+    )
+
+
 class _Search:
     """What was seen, found and ruled out so far."""
 

@@ -82,10 +82,11 @@ class Setting:
 @dataclass(frozen=True, kw_only=True)
 class Pair:
     """What a pair of runs showed: where it diverged (None: it did not), and what was watched in each run. `steps` is how many they made,
-    `failed` says why it could not be compared."""
+    `finite` whether their numbers were, `failed` says why it could not be compared."""
 
     first: Divergence | None = None
     steps: int = 0
+    finite: bool = True
     uses: tuple[tuple[Use, ...], tuple[Use, ...]] = ((), ())
     lines: tuple[tuple[Line, ...], tuple[Line, ...]] = ((), ())
     operators: tuple[tuple[OperatorCall, ...], tuple[OperatorCall, ...]] = ((), ())

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 from repro_gate.checks.opened import left_over
+from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import outside_tolerance
-from repro_gate.diagnosis.diagnose import REPLAYS, Case, Undone, diagnose
+from repro_gate.diagnosis.diagnose import REPLAYS, Case, Undone, diagnose, diagnose_nan
 from repro_gate.diagnosis.model import Diagnosis, Line, OperatorCall, Pair, Setting, Unit, Use
 from repro_gate.diagnosis.search import Exhausted, Experiments
 from repro_gate.factors import BY_NAME
 from repro_gate.runs import arms
+from repro_gate.runs.flags import FILL
 from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.launch import Plan, Run
 from repro_gate.runs.progress import Watch
@@ -24,6 +26,7 @@ from repro_gate.trace.format import ASKED
 from repro_gate.trace.model import Trace
 
 LINE = "line"  # what the probe calls a line of the workspace among the uses of factors
+_NAN_STEPS = 3  # after which a NaN that comes from memory shows
 _SHORT = 30.0  # seconds: a run that takes no longer is not cut off when something is pinned, so that what diverges later is seen too
 _RECORDED = {"leftovers", "files", "commands", "network"}  # factors whose pin gives the second run of a pair what the first one got
 Seen = Callable[[Setting, Pair], None]  # is told of each pair of runs, and what it showed
@@ -36,9 +39,9 @@ def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch,
     seed, first = next(
         ((seed, item.first_divergence) for seed, item in results.comparisons.items() if item.first_divergence is not None), (0, None)
     )
-    if bounds is None or first is None or results.interrupted:
+    if bounds is None or results.interrupted or (first is None and _finite(results.runs)):
         return None
-    if tolerance is not None and not outside_tolerance(results.comparisons[seed], tolerance):
+    if first is not None and tolerance is not None and not outside_tolerance(results.comparisons[seed], tolerance):
         return None
     began, done = monotonic(), 0
     outside = _Outside(tuple(dict.fromkeys(item.path for item in left_over(results.runs)))[:1000])
@@ -55,11 +58,14 @@ def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch,
         seen(setting, found)
         return found
 
-    seconds = next((run.ended.seconds for run in results.runs if run.plan.arm.name == "deterministic"), _SHORT)
-    steps = spec.train.steps if seconds < _SHORT or first.kind == "artifact" else max(first.step, 0) + 1
-    case = Case(first=first, undone=_undone(results.runs), steps=steps)
-    found = diagnose(case, Experiments(pair, bounds.runs // 2))
-    return replace(found, runs=2 * done, seconds=round(monotonic() - began, 3))
+    experiments = Experiments(pair, bounds.runs // 2)
+    if first is None:
+        found = diagnose_nan(experiments, _NAN_STEPS) if spec.determinism.allow_nonfinite is False else None
+    else:
+        seconds = next((run.ended.seconds for run in results.runs if run.plan.arm.name == "deterministic"), _SHORT)
+        steps = spec.train.steps if seconds < _SHORT or first.kind == "artifact" else max(first.step, 0) + 1
+        found = diagnose(Case(first=first, undone=_undone(results.runs), steps=steps), experiments)
+    return None if found is None else replace(found, runs=2 * done, seconds=round(monotonic() - began, 3))
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,7 @@ def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, outside: 
     return Pair(
         first=comparison.first_divergence,
         steps=comparison.steps,
+        finite=_finite(runs),
         uses=(tuple(_uses(a)), tuple(_uses(b))),
         lines=(tuple(_lines(a)), tuple(_lines(b))),
         operators=(tuple(_operators(a)), tuple(_operators(b))),
@@ -188,6 +195,12 @@ def _operators(traces: Sequence[tuple[str, Trace]]) -> Iterator[OperatorCall]:
                 simple=item.simple,
                 distinct=item.distinct,
             )
+
+
+def _finite(runs: Sequence[Run]) -> bool:
+    """Whether the deterministic runs that came to their end have finite losses and parameters, as far as it matters to the verdict."""
+    good = (run for run in runs if run.good and run.plan.arm.name == "deterministic")
+    return not [sentence for run in good for sentence in nonfinite(run.traces, None, bool(run.plan.arm.flags.get(FILL)))]
 
 
 def _undone(runs: Sequence[Run]) -> list[Undone]:

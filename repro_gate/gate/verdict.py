@@ -81,7 +81,9 @@ def _diverged(findings: Findings) -> Iterator[Reason]:
         first = item.comparison.first_divergence
         if first is not None and _by_crash(findings, item):
             message = f"two runs with seed {item.seed} and {flags} ended differently: {first.detail}"
-            remedy = f"see the exception; up to it the runs are bitwise identical, so look at what it depends on ({DOCS_URL}/causes/README.md)"
+            remedy = (
+                f"see the exception; up to it the runs are bitwise identical, so look at what it depends on ({DOCS_URL}/causes/README.md)"
+            )
             yield Reason("determinism/crashed", message, remedy)
         elif first is not None and tolerance is None:
             message = f"two runs with seed {item.seed} and {flags} diverge {place_of(first, item.comparison.steps)}"

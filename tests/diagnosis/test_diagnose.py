@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from repro_gate.compare.model import Divergence
-from repro_gate.diagnosis.diagnose import Case, Undone, diagnose
+from repro_gate.diagnosis.diagnose import Case, Undone, diagnose, diagnose_nan
 from repro_gate.diagnosis.model import Diagnosis, Line, OperatorCall, Pair, Setting, Unit, Use
 from repro_gate.diagnosis.search import Experiments
 from repro_gate.factors import Site
@@ -54,6 +54,7 @@ class World:
                 operators = (again,), ()
         seen = [item for item in (*self.decoys, *self.faults) if item.shows and item.step < steps]
         return Pair(
+            finite=not any(item.factor == "memory" and not pinned(item, setting) for item in self.faults),
             first=None if first is None else Divergence(step=first.step, kind=first.kind, name="w"),
             steps=steps,
             uses=(tuple(use(item, "a") for item in seen), tuple(use(item, "a" if pinned(item, setting) else "b") for item in seen)),
@@ -228,3 +229,16 @@ def test_the_bound_on_runs_holds_and_what_was_found_by_then_is_told() -> None:
     assert found.cause == "unseeded-rng"
     assert any("used up" in item for item in found.evidence)
     assert not any("bitwise identical" in item for item in found.evidence)
+
+
+def test_a_nan_that_comes_from_the_fill_is_named_by_the_line_that_reserved_the_memory() -> None:
+    decoys = [Fault(factor="memory", site=("net.py", at)) for at in (1, 2, 3)]
+    world = World(faults=[Fault(factor="memory", site=("bank.py", 9))], decoys=decoys)
+    found = diagnose_nan(Experiments(world.run, 8), 3)
+    assert found is not None
+    assert (found.cause, found.file, found.line, found.confirmed) == ("uninitialized-memory", "bank.py", 9, True)
+
+
+def test_a_nan_of_another_origin_is_not_laid_to_memory() -> None:
+    world = World(faults=[Fault(factor="memory", site=("net.py", 1), shows=False)], decoys=[Fault(factor="memory", site=("net.py", 3))])
+    assert diagnose_nan(Experiments(world.run, 8), 3) is None
