@@ -168,13 +168,15 @@ class StepMark(Event, frozen=True, tag="step"):
 
 
 class Undone(Event, frozen=True):
-    """A line of training code that set a determinism flag to another value than the arm's."""
+    """A line of training code that set a determinism flag to another value than the arm's. `late`: a variable, which its library had read
+    by then and does not read again."""
 
     flag: Short
     value: Short
     file: Name
     line: Line
     step: Step
+    late: bool = False
 
 
 class Distance(Event, frozen=True):
