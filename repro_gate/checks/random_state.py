@@ -29,14 +29,17 @@ def flags_effective(evidence: Evidence) -> Finding:
     readings = sum(len(trace.steps) for run in runs for trace in run.traces)
     if not readings:
         return skipped("no step was taken under the flags")
-    lines, moot_lines = undone_lines(runs)
+    lines, moot_lines, late_lines = undone_lines(runs)
     if lines:
         remedy = "remove the line; if the flag must stay as it is there, name it under determinism.allow with a reason"
         return failed("training code changed a determinism flag", lines, remedy)
     if not any(settings for run in runs for trace in run.traces for settings in trace.settings):
         return skipped("the training does not use torch, so no flag of torch was read back")
+    if late_lines:
+        message = "training code changed a variable after its library had read it, which changes nothing but for processes that it starts"
+        return noticed(message, late_lines, "leave the variable alone")
     undone = [(item, trace) for run in runs for trace in run.traces if trace.trained for item in trace.undone if item.step >= 0]
-    counting = [item for item, trace in undone if not moot(item.flag, trace.facts, {})]
+    counting = [item for item, trace in undone if not item.late and not moot(item.flag, trace.facts, {})]
     for_a_while = sorted({f"{item.flag} set to {item.value} at {item.file}:{item.line}, in step {item.step}" for item in counting})
     if for_a_while:
         message = "training code changed a determinism flag and set it back within a step"
@@ -44,9 +47,10 @@ def flags_effective(evidence: Evidence) -> Finding:
     return passed(f"every flag that counts here read back as set, at each of {readings} steps", moot_lines)
 
 
-def undone_lines(runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A line for each flag that a reading showed at another value: (those that count, those of libraries that the training did not use)."""
-    lines, moot_lines = dict[str, None](), dict[str, None]()
+def undone_lines(runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """A line for each flag that a reading showed at another value: (those that count, those of libraries that the training did not use,
+    variables that were changed after their library had read them)."""
+    lines, moot_lines, late_lines = dict[str, None](), dict[str, None](), dict[str, None]()
     for run in runs:
         for trace in run.traces:
             first: dict[str, tuple[int, object, str]] = {}
@@ -55,11 +59,13 @@ def undone_lines(runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[str, ...]]
                 for flag, value in not_effective(settings, run.plan.arm).items():
                     first.setdefault(flag, (mark.step, value, moot(flag, trace.facts, settings)))
             for flag, (step, value, why) in first.items():
-                at = next((f", set at {item.file}:{item.line}" for item in trace.undone if flag.startswith(item.flag)), "")
+                by = [item for item in trace.undone if flag.startswith(item.flag)]
+                at = next((f", set at {item.file}:{item.line}" for item in by if item.file), "")
                 line = f"{flag} is {'not set' if value is None else value} from step {step} on{at}, and the gate wants "
                 line += f"{wanted(flag, run.plan.arm)}"
-                (moot_lines if why else lines)[f"{line}; {why}" if why else line] = None
-    return tuple(lines), tuple(moot_lines)
+                kind = moot_lines if why else late_lines if by and all(item.late for item in by) else lines
+                kind[f"{line}; {why}" if why else line] = None
+    return tuple(lines), tuple(moot_lines), tuple(late_lines)
 
 
 @check("random-state/generators", "The states of all generators were equal in both runs, from the start to the end.")

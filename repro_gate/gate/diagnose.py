@@ -211,5 +211,6 @@ def _undone(runs: Sequence[Run]) -> list[Undone]:
         if run.plan.arm.name == "deterministic"
         for trace in run.traces
         for item in trace.undone
+        if not item.late
     }
     return [Undone(*key) for key in found]

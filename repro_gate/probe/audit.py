@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any, Callable, Dict, Set, Tuple
 
-from . import session
+from . import flags, session
 from .entropy import Draws
 from .opened import Opened
 
@@ -66,6 +66,8 @@ def _handlers(files: Opened, draws: Draws, protected: Tuple[str, ...]) -> Dict[s
         "ctypes.dlopen": loading,
         "sqlite3.connect": loading,
         "os.chdir": lambda args: files.folder_changed(),
+        "os.putenv": lambda args: flags.variable_set(*args),
+        "os.unsetenv": lambda args: flags.variable_set(*args),
         "os.exec": lambda args: session.current().flush(),
         "sys.excepthook": lambda args: vars(session.current()).update(failed=True),
         # connecting a datagram socket (type 2) sends nothing, it is done to learn one's own address; the module is not imported for it

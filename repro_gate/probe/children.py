@@ -1,8 +1,9 @@
 """Keeps the probe in the processes that this one starts, also where they are given an environment of their own.
 
 Python's `subprocess` and `multiprocessing` hand the environment to `_posixsubprocess.fork_exec` as a list of bytes; `os.exec*` and
-`posix_spawn` take a mapping. In both, our folder goes back to the front of PYTHONPATH and the configuration's path back in. A child that
-runs `python -I` or clears its environment from a shell cannot be reached from here: the gate sees such a process from outside.
+`posix_spawn` take a mapping. In both, our folder goes back to the front of PYTHONPATH and the configuration's path back in, and a Python
+that is to ignore them is started by way of `isolated.py`. A Python that a shell starts by its path in a cleared environment cannot be
+reached from here: the gate sees such a process from outside, and names the line that started it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Any, Mapping
+from typing import Any, Mapping, Set, Tuple
 
-from ..trace.format import CONFIG_VARIABLE
-from . import session
+from ..trace.format import CONFIG_VARIABLE, MAX_NAME, MAX_SPAWNED
+from . import session, source_line
 from .factors.hashing import hash_seed, listening, other_seed
+from .isolated import in_shell, reached
 from .patch import wrap
+
+_SPAWNED: Set[Tuple[int, str, int]] = set()  # what is noted: pid, file, line
 
 
 def pass_on(inject: str) -> None:
@@ -33,23 +37,35 @@ def pass_on(inject: str) -> None:
             pairs = os.environb if args[5] is None else dict(item.partition(b"=")[::2] for item in args[5])
             restored = restore(pairs)
             restored = {**restored, **other_seed(args[0], restored)}
-            args = (listening(args[0]), *args[1:5], [os.fsencode("%s=%s" % pair) for pair in restored.items()], *args[6:])
-        return original(*args)
+            args = (reached(listening(args[0])), *args[1:5], [os.fsencode("%s=%s" % pair) for pair in restored.items()], *args[6:])
+        return _spawned(original(*args))
 
     def with_mapping(original: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) > 1:
+            args = (args[0], reached(args[1]), *args[2:])
         if len(args) > 2 and args[2] is not None:
             args = (*args[:2], restore(args[2]), *args[3:])
         elif kwargs.get("env") is not None:
             kwargs["env"] = restore(kwargs["env"])
-        return original(*args, **kwargs)
+        return _spawned(original(*args, **kwargs))
 
     wrapper = wrap(sys.modules.get("_posixsubprocess"), "fork_exec", fork_exec)
     if hasattr(subprocess, "_fork_exec"):  # Python 3.11 and newer keep a reference of their own
         subprocess._fork_exec = wrapper
+    wrap(os, "system", lambda original, command: _spawned(os.getpid()) and original(in_shell(os.fsdecode(command))))
     for name in ("execve", "posix_spawn", "posix_spawnp"):
         wrap(os, name, with_mapping)
     wrap(os, "execve", _close_before)
     os.execv = lambda path, args: os.execve(path, args, os.environ)  # it may have changed its own
+
+
+def _spawned(pid: int) -> int:
+    """Note the line of the workspace that started a process, and return the pid as it came."""
+    file, line = source_line.nearest(sys._getframe(1))
+    if file and len(_SPAWNED) < MAX_SPAWNED and (pid, file, line) not in _SPAWNED:
+        _SPAWNED.add((pid, file, line))
+        session.current().event("spawned", pid=pid, file=file[:MAX_NAME], line=line)
+    return pid
 
 
 def _close_before(original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:

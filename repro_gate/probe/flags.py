@@ -10,10 +10,10 @@ import functools
 import os
 import sys
 from types import FrameType
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from ..trace.format import MAX_NAME
-from . import factors, session, source_line
+from . import factors, facts, session, source_line
 from .patch import wrap
 
 ALGORITHMS = "torch.use_deterministic_algorithms"
@@ -33,6 +33,10 @@ _SETTERS = {
     BENCHMARK: "_set_cudnn_benchmark",
     MKLDNN: "_set_mkldnn_deterministic",
 }
+HASH_SEED = "PYTHONHASHSEED"  # read as Python starts
+_GIVEN: Dict[str, str] = {}  # variables as the gate set them
+_NOTED: Set[Tuple[str, str, str, int, int]] = set()
+_MOST_NOTED = 1_000
 _EARLY: List[bool] = []  # one item once the early call was made
 _PROPERTIES = {CUDNN: ("cudnn", "deterministic"), BENCHMARK: ("cudnn", "benchmark"), MKLDNN: ("mkldnn", "deterministic")}
 
@@ -85,6 +89,36 @@ def watch(torch: Any, wanted: Dict[str, Any]) -> None:
             context: Any = vars(type(getattr(torch.backends, backend))).get(name) if backend else None
             if watched is not None and hasattr(context, "setter"):
                 context.setter = watched  # `torch.backends.cudnn.deterministic = …` holds a reference of its own
+
+
+def given(variables: Sequence[str]) -> None:
+    """Remember what the environment holds of `variables` as this process starts."""
+    _GIVEN.update({name: os.environ[name] for name in variables if name in os.environ and name != HASH_SEED})
+
+
+def variable_set(name: Any, value: Any = None) -> None:
+    """The training is about to set a variable, or to delete it (None): noted where the gate gave it another value."""
+    flag, said = os.fsdecode(name), "None" if value is None else os.fsdecode(value)
+    if flag in _GIVEN and said != _GIVEN[flag]:
+        (file, line), current = source_line.nearest(sys._getframe(1)), session.current()
+        note = (flag, said[:200], file[:MAX_NAME], line, current.step)
+        if note not in _NOTED and len(_NOTED) < _MOST_NOTED:
+            _NOTED.add(note)
+            current.event("undone", **dict(zip(("flag", "value", "file", "line", "step"), note)), late=_was_read(flag, current.step))
+
+
+def _was_read(variable: str, step: int) -> bool:
+    """Whether its library has read a variable in this process, and will not again. cuBLAS reads with its first handle, NCCL with its first
+    communicator, both of which the first step made; MKL with its first call, Inductor as it is imported. The others read at each call."""
+    torch = sys.modules.get("torch")
+    if variable == "MKL_CBWR":
+        return bool(_EARLY)
+    if variable == "TORCHINDUCTOR_DETERMINISTIC":
+        return "torch._inductor.config" in sys.modules
+    if variable == "CUBLAS_WORKSPACE_CONFIG":
+        return step > 0 and facts.started(torch)
+    distributed: Any = sys.modules.get("torch.distributed")
+    return variable.startswith("NCCL_") and step > 0 and distributed is not None and bool(distributed.is_initialized())
 
 
 def _set(flag: str, wanted: Any, home: str, original: Any, value: Any, *args: Any, **kwargs: Any) -> Any:

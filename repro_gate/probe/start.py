@@ -14,7 +14,7 @@ import sys
 from typing import Any, Dict
 
 from ..trace.format import CONFIG_VARIABLE
-from . import audit, children, factors, imports, session, source_line
+from . import audit, children, factors, flags, imports, session, source_line
 from .checkout_imports import CheckoutImports
 from .entropy import Draws
 from .lines import Lines
@@ -30,6 +30,7 @@ def start(inject: str) -> None:
     current = session.open_session(config)
     random.seed(config["seed"])
     source_line.start(config.get("workspace", ""))
+    flags.given(config["variables"])
     files, draws, checkout = Opened(config), Draws(), CheckoutImports(config)
     uses = factors.start(config.get("factors") or {})
     lines = [Lines(config["lines"])] if "lines" in config else []

@@ -65,9 +65,11 @@ def _untraced(traces: Sequence[Trace], trace_problem: str | None, watcher: Watch
     if trace_problem:
         return Ending("untraced", "trace/unreadable", f"its trace cannot be used: {trace_problem}", _trace_remedy(trace_problem))
     if watcher.untraced:
-        pid, command = next(iter(watcher.untraced.items()))
-        problem = f"process {pid} had torch loaded and could not be traced: {command}"
-        remedy = "start it without -I, -E or -S and with the environment that it was given, so that PYTHONPATH reaches it"
+        pid, found = next(iter(watcher.untraced.items()))
+        starts = {item.pid: f", started at {item.file}:{item.line}" for trace in traces for item in trace.spawned}
+        started = next((starts[above] for above in found.pids if above in starts), "")
+        problem = f"process {pid} had torch loaded and could not be traced: {found.command}{started}"
+        remedy = "start it as `python`, with the PATH and PYTHONPATH that its parent was given (add to their ends, not to their beginnings)"
         return Ending("untraced", "probe/untraced-process", problem, remedy)
     errors = [message for trace in traces for identifier, message in trace.notes if identifier == "probe-error"]
     if errors:

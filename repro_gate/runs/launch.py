@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from repro_gate.errors import held
+from repro_gate.probe.isolated import in_shell
 from repro_gate.runs import variation
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.ending import ending_of, leave_out_idle
@@ -144,7 +145,7 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     chown_to_training(site.sandbox, folder)
     watcher = Watcher(folder, nonce, tick, site.sandbox)
     with as_training_user(site.sandbox):
-        text = _command(spec, plan, site)
+        text = in_shell(_command(spec, plan, site))
     if _SIMPLE.fullmatch(text.strip()):
         text = f"exec {text.strip()}"  # no shell between gate and training: signals and the kernel's notice of the gate's death reach it
     command = ["/bin/sh", "-c", text]

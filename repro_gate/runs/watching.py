@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +28,14 @@ STOP_GRACE = 30.0  # seconds that a training has to leave after its last wanted 
 Tick = Callable[[Sequence[Trace]], str | None]
 
 
+@dataclass(frozen=True)
+class Untraced:
+    """A process that has torch loaded and writes no trace; `pids` holds its own and its ancestors', nearest first."""
+
+    command: str
+    pids: tuple[int, ...]
+
+
 class Watcher:
     """Follows a run from outside: its traces as they grow, and processes that have torch loaded and write none."""
 
@@ -35,7 +44,7 @@ class Watcher:
         self.opener = partial(open_written, sandbox=sandbox)
         self.followers: dict[str, TraceFollower] = {}
         self.suspects: dict[tuple[int, float], int] = {}
-        self.untraced: dict[int, str] = {}
+        self.untraced: dict[int, Untraced] = {}
         self.trace_problem: str | None = None
         self.ended_at: float | None = None
 
@@ -73,7 +82,8 @@ class Watcher:
                     key = (process.pid, process.create_time())
                     self.suspects[key] = self.suspects.get(key, 0) + 1
                     if self.suspects[key] > 3:  # a child between fork and exec shows its parent's libraries for a moment
-                        self.untraced[process.pid] = " ".join(process.cmdline())[:500]
+                        ancestors = tuple(above.pid for above in process.parents())
+                        self.untraced[process.pid] = Untraced(" ".join(process.cmdline())[:500], (process.pid, *ancestors))
 
 
 def _has_torch(pid: int) -> bool:

@@ -77,6 +77,9 @@ def _add_seen(trace: Trace, event: Event) -> None:
         case on.Drawn():
             _at_most("draws", len(trace.drawn) + 1, fmt.MAX_DRAWN)
             trace.drawn.append(event)
+        case on.Spawned():
+            _at_most("processes", len(trace.spawned) + 1, fmt.MAX_SPAWNED)
+            trace.spawned.append(event)
         case on.Used():
             _at_most("uses", len(trace.uses) + 1, fmt.MAX_USES)
             trace.uses.append(event)

@@ -37,6 +37,7 @@ MAX_DISTRIBUTIONS = 5_000
 MAX_DRAWN = 1_000
 MAX_USES = 20_000  # of factors, in one process: one for each step, factor and line
 MAX_OPERATORS = 200_000  # dispatched in the steps that are recorded
+MAX_SPAWNED = 1_000  # processes that lines of the workspace started
 MAX_VARIABLES = 1_000
 MAX_UNMOVED = 10_000  # modules and attributes that no optimizer updates
 MAX_UNMOVED_NAME = 300

@@ -101,6 +101,7 @@ class Trace:
     imports: list[Imported] = field(default_factory=list)
     distributions: dict[str, str] | None = None  # imported distributions, name -> version; None where the run was not asked for them
     drawn: list[Drawn] = field(default_factory=list)
+    spawned: list[Spawned] = field(default_factory=list)
     uses: list[Used] = field(default_factory=list)  # of factors, where the run was watched
     operators: list[OperatorLine] = field(default_factory=list)  # of one step, where the run was asked for them
     loaders: list[LoaderSeen] = field(default_factory=list)
@@ -167,13 +168,15 @@ class StepMark(Event, frozen=True, tag="step"):
 
 
 class Undone(Event, frozen=True):
-    """A line of training code that set a determinism flag to another value than the arm's."""
+    """A line of training code that set a determinism flag to another value than the arm's. `late`: a variable, which its library had read
+    by then and does not read again."""
 
     flag: Short
     value: Short
     file: Name
     line: Line
     step: Step
+    late: bool = False
 
 
 class Distance(Event, frozen=True):
@@ -201,6 +204,14 @@ class Drawn(Event, frozen=True):
     """A draw from the operating system's entropy by a line of the workspace: `source` is the call (`uuid.uuid4`, `random.Random()`)."""
 
     source: Short
+    file: Name
+    line: Line
+
+
+class Spawned(Event, frozen=True):
+    """A line of the workspace that started a process; `pid` is this process's own where the child's is not known (`os.system`)."""
+
+    pid: Line
     file: Name
     line: Line
 

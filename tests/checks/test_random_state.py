@@ -83,6 +83,18 @@ def test_a_flag_that_training_code_undid_is_named_with_its_line() -> None:
     assert "remove the line" in found.remedy and "determinism.allow" in found.remedy
 
 
+def test_a_variable_that_was_deleted_after_its_library_had_read_it_warns() -> None:
+    early, late = (Undone("MKL_CBWR", "None", "train.py", line, -1, line > 5) for line in (2, 9))
+    trace = training(settings={**ON, "MKL_CBWR": None})
+    found = flags_effective(evidence(runs=(run("deterministic-1", replace(trace, undone=[late])),)))
+    assert (found.status, found.evidence) == ("warn", ("MKL_CBWR is not set from step 0 on, set at train.py:9, and the gate wants AUTO",))
+    assert "after its library had read it" in found.message
+    for undone in ([], [early], [late, early]):
+        assert flags_effective(evidence(runs=(run("deterministic-1", replace(trace, undone=undone)),))).status == "fail"
+    back = replace(training(settings=ON), undone=[Undone("MKL_CBWR", "None", "train.py", 9, 1, True)])
+    assert flags_effective(evidence(runs=(run("deterministic-1", back),))).status == "pass", "set back, and never read meanwhile"
+
+
 def test_a_flag_that_was_off_for_part_of_a_step_is_worth_a_notice() -> None:
     for step, status in ((1, "warn"), (-1, "pass")):  # before the first step nothing was trained
         trace = replace(training(settings=ON), undone=[Undone(ALGORITHMS, "False", "train.py", 7, step)])

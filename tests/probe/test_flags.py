@@ -73,6 +73,25 @@ def test_the_early_call_into_mkl_is_made_where_torch_has_it_and_draws_nothing(mo
     assert torch.equal(state, torch.get_rng_state())
 
 
+VARIABLES = """import os
+os.environ.pop("MKL_CBWR")
+import torch
+os.environ["MKL_CBWR"] = "AVX"
+del os.environ["CUBLAS_WORKSPACE_CONFIG"]
+os.environ["NCCL_ALGO"] = os.environ["NCCL_ALGO"]
+os.environ.update(OTHER="1", PYTHONHASHSEED="5")
+"""
+
+
+def test_the_line_that_changes_a_variable_is_named_and_whether_its_library_had_read_it(tmp_path: Path) -> None:
+    found = trained(trace_script(tmp_path, VARIABLES + ONE)).undone
+    assert [(item.flag, item.value, item.file, item.line, item.late) for item in found] == [
+        ("MKL_CBWR", "None", "train.py", 2, False),
+        ("MKL_CBWR", "AVX", "train.py", 4, torch.backends.mkl.is_available()),
+        ("CUBLAS_WORKSPACE_CONFIG", "None", "train.py", 5, False),
+    ]
+
+
 UNDONE = {  # line of code -> (flag, value)
     "torch.use_deterministic_algorithms(False)": ("torch.use_deterministic_algorithms", "False"),
     "torch.use_deterministic_algorithms(True, warn_only=True)": ("torch.use_deterministic_algorithms", "warn_only"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from repro_gate.probe import isolated
 from tests.support.tracing import names, trace_script, trained
 
 TRAIN = """
@@ -49,6 +51,20 @@ import os, sys
 pid = os.posix_spawn(sys.executable, [sys.executable, "train.py"], {"A": "b"})
 sys.exit(os.waitpid(pid, 0)[1])
 """
+IN_A_SHELL = """
+import os, subprocess, sys
+{call}
+"""
+SPAWN = """
+import multiprocessing
+def work():
+    exec(open("train.py").read())
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=work, name="main")
+    process.start()
+    process.join()
+"""
+BOOT = {"boot/sitecustomize.py": "import sys; sys.mine = True", "train.py": "import sys\nassert sys.mine\n" + LIGHT}
 IN_SRC = {"train.py": "import model", "src/model.py": LIGHT}
 COMMANDS = {
     "python -m": ("python -m pkg.train", {"pkg/__init__.py": "", "pkg/train.py": LIGHT}),
@@ -60,6 +76,30 @@ COMMANDS = {
     "a PYTHONPATH that the parent changed": ("python start.py", {"start.py": CHANGED, **IN_SRC}),
     "an environment made from nothing": ("python start.py", {"start.py": CLEARED, **IN_SRC}),
     "posix_spawn": ("python start.py", {"start.py": SPAWNED, "train.py": LIGHT}),
+    "a folder before ours that holds a sitecustomize": ("export PYTHONPATH=boot:$PYTHONPATH; python train.py", BOOT),
+    "python -I": ("python -I train.py", {"train.py": LIGHT}),
+    "python -E -m, in one word": ("python -Em train", {"train.py": LIGHT}),
+    "python -S behind an option with a value": ("python -W ignore::ImportWarning -S train.py", {"train.py": LIGHT}),
+    "python -I -c": ("python -I -c \"exec(open('train.py').read())\"", {"train.py": LIGHT}),
+    "python -I from standard input": ("python -I - < train.py", {"train.py": LIGHT}),
+    "python -I by its path": (f"cd . && {sys.executable} -u -I train.py", {"train.py": LIGHT}),
+    "python -I with an environment made from nothing": (
+        "python start.py",
+        {"start.py": IN_A_SHELL.format(call="subprocess.run([sys.executable, '-I', 'train.py'], env={}, check=True)"), "train.py": LIGHT},
+    ),
+    "python -I by its path in a shell": (
+        "python start.py",
+        {"start.py": IN_A_SHELL.format(call="subprocess.run(sys.executable + ' -I train.py', shell=True, check=True)"), "train.py": LIGHT},
+    ),
+    "python -I by os.system": (
+        "python start.py",
+        {"start.py": IN_A_SHELL.format(call="sys.exit(os.system(sys.executable + ' -I train.py'))"), "train.py": LIGHT},
+    ),
+    "python -I by exec": (
+        "python start.py",
+        {"start.py": IN_A_SHELL.format(call="os.execl(sys.executable, 'python', '-I', 'train.py')"), "train.py": LIGHT},
+    ),
+    "python -I and multiprocessing": ("python -I start.py", {"start.py": SPAWN, "train.py": LIGHT}),
 }
 
 
@@ -120,17 +160,85 @@ def test_without_one_of_the_users_sitecustomize_is_ours_and_nothing_is_printed(t
     assert run.ended.tail == ()
 
 
-def test_a_training_that_shuts_the_probe_out_is_untraced_and_named(tmp_path: Path) -> None:
-    run = trace_script(tmp_path, LONG, command="python -I train.py")
+SEEN = """
+import inspect, sys
+main = sys.modules["__main__"]
+print([sys.argv, sys.flags, sys.path, getattr(sys, "orig_argv", None)])
+print([__name__, globals().get("__file__"), getattr(__spec__, "name", None), type(__loader__).__name__, __package__, __doc__])
+print(sorted(vars(main).keys() - {"__cached__"}), main.__dict__ is globals(), inspect.stack()[0].filename)
+def annotated(x: int): pass
+print(annotated.__annotations__, [name for name in sys.modules if name in ("isolated", "start", "session", "names")])
+"""
+ALIKE = ("-E train.py a -I", "-I train.py", "-S -u train.py --lr 0.1", "-E -m train a", "-I - < train.py", "-E -c 'import train' b")
+
+
+def test_a_program_sees_what_it_would_see_without_the_probe(tmp_path: Path) -> None:
+    """`sys.argv`, the flags, `sys.path`, `__main__` and the command line are as the interpreter itself makes them."""
+    bare = "env -u PYTHONPATH -u REPRO_GATE_PROBE env"  # so that the gate does not see that a Python is started
+    script = "".join(f"python {how}\n{bare} {sys.executable} {how}\n" for how in ALIKE)
+    run = trace_script(tmp_path, {"run.sh": script, "train.py": SEEN}, command="sh run.sh")
+    assert run.ended.exit_code == 0, run.ended.tail
+    lines = run.ended.tail
+    assert len(lines) == 8 * len(ALIKE)
+    for place, how in enumerate(ALIKE):
+        probed, alone = lines[8 * place : 8 * place + 4], lines[8 * place + 4 : 8 * place + 8]
+        assert probed == alone, how
+
+
+def test_a_python_that_cannot_be_reached_is_named_with_the_line_that_started_it(tmp_path: Path) -> None:
+    start = f"import subprocess\n\nsubprocess.run(['/bin/sh', '-c', 'exec env -i {sys.executable} child.py'], check=True)\n"
+    run = trace_script(tmp_path, {"train.py": LIGHT + start, "child.py": LONG})
     assert (run.outcome, run.reason_id) == ("untraced", "probe/untraced-process")
-    assert "-I train.py" in run.problem and "could not be traced" in run.problem and "-I" in run.remedy
+    line = (LIGHT + start).count("\n")
+    assert "child.py" in run.problem and run.problem.endswith(f"could not be traced: {sys.executable} child.py, started at train.py:{line}")
+    assert "PYTHONPATH" in run.remedy
 
 
-def test_an_isolated_child_that_trains_beside_a_traced_main_is_named(tmp_path: Path) -> None:
-    main = LIGHT + "import subprocess, sys\nsubprocess.run([sys.executable, '-I', 'child.py'], check=True)\n"
-    run = trace_script(tmp_path, {"train.py": main, "child.py": LONG})
-    assert run.outcome == "untraced"
-    assert "-I child.py" in run.problem
+def test_a_python_that_the_command_itself_keeps_from_the_probe_is_named(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, LONG, command=f"env -i {sys.executable} train.py")
+    assert (run.outcome, run.reason_id) == ("untraced", "probe/untraced-process")
+    assert run.problem.endswith(f"could not be traced: {sys.executable} train.py")
+
+
+def test_outside_a_virtual_environment_a_sitecustomize_before_ours_is_no_hindrance(tmp_path: Path) -> None:
+    python = getattr(sys, "_base_executable", sys.executable)
+    told = subprocess.run([python, "-c", "import site; print(site.ENABLE_USER_SITE)"], capture_output=True, text=True, check=True)
+    if told.stdout.strip() != "True":
+        pytest.skip("this interpreter imports no usercustomize")
+    run = trace_script(tmp_path, BOOT, command=f"PYTHONPATH=boot:$PYTHONPATH {python} train.py")
+    assert run.outcome == "finished", (run.problem, run.ended.tail)
+    assert len(trained(run).steps) == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["python", "-u", "train.py", "-I"],
+        ["python", "-W", "-I", "train.py"],
+        ["python", "-m", "train", "-E"],
+        ["python", "-c", "print()", "-S"],
+        ["python", "-WImportWarning", "train.py"],
+        ["python", "-I"],
+        ["python", "-Ii", "train.py"],
+        ["python", "-I", isolated.ENTRY, "train.py"],
+        ["grep", "-I", "x"],
+        ["sh", "-c", "python -I train.py"],
+        [],
+    ],
+)
+def test_a_command_that_is_reached_anyway_or_runs_no_python_is_left_alone(command: list[str]) -> None:
+    assert isolated.reached(command) == command
+
+
+def test_a_command_that_is_not_is_started_by_way_of_the_second_entry() -> None:
+    entry = isolated.ENTRY
+    assert isolated.reached([b"/v/python3", "-Xutf8", "-I", "t.py", "-x"]) == [b"/v/python3", "-Xutf8", "-I", entry, "t.py", "-x"]
+    assert isolated.reached(["python", "-Im", "pkg"]) == ["python", "-I", entry, "-m", "pkg"]
+    assert isolated.in_shell("A=1 /v/bin/python -u -E t.py && $V/python -I x") == (
+        f"A=1 /v/bin/python -I -S {entry} --exec /v/bin/python -u -E t.py && $V/python -I -S {entry} --exec $V/python -I x"
+    )
+    for text in ("python -I t.py", "/v/python t.py -I", "/v/python -u t.py", "cat /v/python.txt -E"):
+        assert isolated.in_shell(text) == text
 
 
 def test_children_that_do_not_train_are_no_trouble(tmp_path: Path) -> None:

@@ -314,6 +314,7 @@ def test_an_event_holds_no_more_than_its_limit(what: str, tmp_path: Path) -> Non
         ("MAX_OPENED", 1, "more than 1 files"),
         ("MAX_IMPORTS", 0, "more than 0 modules"),
         ("MAX_DRAWN", 0, "more than 0 draws"),
+        ("MAX_SPAWNED", 0, "more than 0 processes"),
         ("MAX_LOADERS", 1, "numbered from 0"),
         ("MAX_RECORDS", 1, "at most 1 records"),
         ("MAX_FILES", 0, "1 trace files, 0 at most"),

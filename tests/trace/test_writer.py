@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from repro_gate.trace import format as fmt
-from repro_gate.trace.model import Drawn, Imported, LoaderSeen, Measured, Opened, Records, StepMark, Trace, TraceError, Undone
+from repro_gate.trace.model import Drawn, Imported, LoaderSeen, Measured, Opened, Records, Spawned, StepMark, Trace, TraceError, Undone
 from repro_gate.trace.reader import TraceFollower, read_folder
 from repro_gate.trace.writer import TraceFailed, TraceWriter
 
@@ -41,6 +41,7 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
     writer.event("distributions", versions={"torch": "2.13.0+cu128"})
     writer.event("nonfinite", rows=[["parameter", "fc.weight", -1, True]])
     writer.event("drawn", source="uuid.uuid4", file="train.py", line=3)
+    writer.event("spawned", pid=12, file="train.py", line=4)
     writer.event("loader", number=0, workers=2, base_seed=-5, dataset=3)
     writer.event("loader", number=1, workers=0, base_seed=None, dataset=None)
     writer.event("records", loader=1, role="evaluation", digests=base64.b64encode(bytes(range(16))).decode(), whole=False)
@@ -88,6 +89,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert trace.distributions == {"torch": "2.13.0+cu128"}
     assert trace.nonfinite == [("parameter", "fc.weight", -1, True)]
     assert trace.drawn == [Drawn("uuid.uuid4", "train.py", 3)]
+    assert trace.spawned == [Spawned(12, "train.py", 4)]
     assert trace.loaders == [LoaderSeen(0, 2, -5, 3), LoaderSeen(1, 0, None, None)]
     assert trace.records == [Records(1, "evaluation", bytes(range(16)), False)]
     assert trace.variables == {"OMP_NUM_THREADS": "2"}

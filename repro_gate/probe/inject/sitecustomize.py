@@ -1,5 +1,5 @@
 """Python imports this at its start where the gate put this folder first on PYTHONPATH. It starts the probe and hands on to the user's own
-`sitecustomize`, if there is one. Nothing it does may stop the interpreter from starting."""
+`sitecustomize`, if there is one (`usercustomize.py` runs it under its own name). Nothing it does may stop the interpreter from starting."""
 
 
 def _start() -> None:
@@ -23,15 +23,15 @@ def _start() -> None:
         else:
             start(here)
 
-    own = sys.modules.pop("sitecustomize", None)
+    own = sys.modules.pop(__name__, None)
     try:
-        import sitecustomize
+        __import__(__name__)
     except ImportError as error:
-        if error.name != "sitecustomize":
+        if error.name != __name__:
             raise
     finally:
         if own is not None:
-            sys.modules.setdefault("sitecustomize", own)
+            sys.modules.setdefault(__name__, own)
 
 
 _start()
