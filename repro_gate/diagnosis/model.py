@@ -19,7 +19,8 @@ class Unit:
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """What one line got from one factor during one step: how often, and a digest of the answers."""
+    """What one line got from one factor during one step: how often, and a digest of the answers.
+    `direct`: no library asked on its behalf."""
 
     process: str
     step: int
@@ -29,6 +30,7 @@ class Use:
     call: str
     count: int
     digest: str
+    direct: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

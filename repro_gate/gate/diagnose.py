@@ -100,6 +100,7 @@ def _uses(traces: Sequence[Trace]) -> list[Use]:
             call=item.call,
             count=item.count,
             digest=item.digest,
+            direct=item.direct,
         )
         for trace in traces
         for item in trace.uses

@@ -206,7 +206,8 @@ class Drawn(Event, frozen=True):
 
 
 class Used(Event, frozen=True):
-    """What one line got from one factor during one step: how often, and a digest of the answers. `call` is the call as it is written."""
+    """What one line got from one factor during one step: how often, and a digest of the answers. `call` is the call as it is written.
+    `direct`: the line called it itself, by whatever name the standard library or NumPy has for it; else a library did, for its own ends."""
 
     step: Step
     factor: Annotated[str, Meta(max_length=32)]
@@ -216,6 +217,7 @@ class Used(Event, frozen=True):
     call: Short
     count: Count
     digest: Short
+    direct: bool = True
 
 
 class OperatorLine(Event, frozen=True, tag="operator"):

@@ -39,6 +39,7 @@ def trace_script(
     observe: bool = False,
     original: Original | None = None,
     began: float | None = None,
+    factors: Mapping[str, object] | None = None,
 ) -> Run:
     """One run of `train.py` (or several files, by name) under the probe, in `tmp_path`; the arm is `deterministic` unless given."""
     place = tmp_path / "place"
@@ -58,6 +59,7 @@ def trace_script(
         keep_step=keep_step,
         reference=tuple(reference),
         observe=observe,
+        probe={} if factors is None else {"factors": factors},
     )
     site = Site(
         run_folder=place,

@@ -18,7 +18,18 @@ from typing import Any, Callable, Dict, FrozenSet, List, Optional, Tuple
 from ...trace.format import MAX_NAME, MAX_USES
 from .. import session, source_line
 
+_OWN = __name__.split(".")[0] + "."  # what the probe itself puts in between
 Site = Tuple[str, int]  # file of the workspace and line; ("", 0): no line of the workspace is on the stack
+Key = Tuple[int, str, str, Site, bool]  # of the uses that are told as one: step, factor, source, site, direct
+# The modules in which the workspace's own call of a factor may pass on its way: what they are there for is to hand the factor out.
+WAYS: Dict[str, Tuple[str, ...]] = {
+    "entropy": ("random", "secrets", "uuid", "numpy.random", "torch.random", "torch.cuda.random", "torch.mps"),
+    "clock": ("datetime", "_pydatetime", "genericpath", "os", "pathlib"),
+    "listing": ("glob", "os", "pathlib"),
+    "identity": ("getpass", "multiprocessing.process", "os", "platform", "socket", "tempfile", "threading", "uuid"),
+    "hashing": ("multiprocessing", "os", "subprocess"),
+    "threads": ("asyncio", "concurrent.futures", "multiprocessing", "threading"),
+}
 _BUSY = threading.local()  # `on` while this thread decides about a use: what it calls meanwhile is none
 
 
@@ -53,7 +64,7 @@ class Uses:
         self.ordinal = "0"  # which process this is, by the order in which each parent started its children
         self._children = 0
         self._counts: Dict[Tuple[str, str, Site], int] = {}
-        self._open: Dict[Tuple[int, str, str, Site], List[Any]] = {}  # uses since the last step: how many, digest of the answers, call
+        self._open: Dict[Key, List[Any]] = {}  # uses since the last step: how many, digest of the answers, call
         self._said = 0
 
     @property
@@ -106,7 +117,7 @@ class Uses:
 
     def note(self, factor: str, source: str, site: Site, answer: object, frame: Optional[FrameType]) -> None:
         """Remember a use and a digest of what came back, until the step in progress ends."""
-        key = (session.current().step, factor, source, site)
+        key = (session.current().step, factor, source, site, _direct(frame, factor))
         found = self._open.get(key)
         if found is None and len(self._open) < MAX_USES:
             found = self._open[key] = [0, hashlib.blake2b(digest_size=8), _call(frame) if site[0] else ""]
@@ -117,10 +128,17 @@ class Uses:
     def flush(self, current: "session.Session", last: bool) -> None:
         """Write the uses since the last time."""
         uses, self._open = self._open, {}
-        for (step, factor, source, (file, line)), (count, digest, call) in uses.items():
+        for (step, factor, source, (file, line), direct), (count, digest, call) in uses.items():
             if self._said < MAX_USES:
                 self._said += 1
-                about = {"factor": factor, "source": source[:200], "file": file[:MAX_NAME], "line": line, "call": call[:200]}
+                about = {
+                    "factor": factor,
+                    "source": source[:200],
+                    "file": file[:MAX_NAME],
+                    "line": line,
+                    "call": call[:200],
+                    "direct": direct,
+                }
                 current.event("used", step=step, count=count, digest=digest.hexdigest(), **about)
 
     def forking(self) -> None:
@@ -147,6 +165,17 @@ def outside(frame: Optional[FrameType]) -> bool:
         return not source_line.inside(frame.f_code.co_filename)
     finally:
         _BUSY.on = False
+
+
+def _direct(frame: Optional[FrameType], factor: str) -> bool:
+    """Whether nothing but what hands this factor out lies between the frame and the workspace: no import, no library."""
+    ways = WAYS.get(factor, ())
+    while frame is not None and not source_line.inside(frame.f_code.co_filename):
+        module = str(frame.f_globals.get("__name__", ""))
+        if not module.startswith(_OWN) and not any(module == way or module.startswith(way + ".") for way in ways):
+            return False
+        frame = frame.f_back
+    return frame is not None
 
 
 def _call(frame: Optional[FrameType]) -> str:
