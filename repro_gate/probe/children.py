@@ -10,35 +10,40 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from ..trace.format import CONFIG_VARIABLE
-from . import session
-from .factors.hashing import hash_seed, listening
+from . import factors, session
 from .patch import wrap
 
 
 def pass_on(inject: str) -> None:
     config = os.environ[CONFIG_VARIABLE]
 
-    def restore(environment: Mapping[Any, Any]) -> Mapping[str, str]:
+    def restore(environment: Mapping[Any, Any], command: Sequence[Any]) -> Mapping[str, str]:
         restored = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
         entries = [entry for entry in restored.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != inject]
-        return {**restored, **hash_seed(restored), "PYTHONPATH": os.pathsep.join([inject, *entries]), CONFIG_VARIABLE: config}
+        return {
+            **restored,
+            **factors.for_child(restored, command),
+            "PYTHONPATH": os.pathsep.join([inject, *entries]),
+            CONFIG_VARIABLE: config,
+        }
 
     def fork_exec(original: Any, *args: Any) -> Any:
         """`fork_exec(args, executables, close_fds, fds, cwd, env, …)`: `env` is None (inherit: this process may have changed its own) or a
         list of b"NAME=value"."""
         if len(args) > 5:
             pairs = os.environb if args[5] is None else dict(item.partition(b"=")[::2] for item in args[5])
-            args = (listening(args[0]), *args[1:5], [os.fsencode("%s=%s" % pair) for pair in restore(pairs).items()], *args[6:])
+            restored = [os.fsencode("%s=%s" % pair) for pair in restore(pairs, args[0]).items()]
+            args = (factors.child_command(args[0]), *args[1:5], restored, *args[6:])
         return original(*args)
 
     def with_mapping(original: Any, *args: Any, **kwargs: Any) -> Any:
         if len(args) > 2 and args[2] is not None:
-            args = (*args[:2], restore(args[2]), *args[3:])
+            args = (args[0], factors.child_command(args[1]), restore(args[2], args[1]), *args[3:])
         elif kwargs.get("env") is not None:
-            kwargs["env"] = restore(kwargs["env"])
+            kwargs["env"] = restore(kwargs["env"], args[1] if len(args) > 1 else ())
         return original(*args, **kwargs)
 
     wrapper = wrap(sys.modules.get("_posixsubprocess"), "fork_exec", fork_exec)

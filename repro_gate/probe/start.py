@@ -30,8 +30,8 @@ def start(inject: str) -> None:
     random.seed(config["seed"])
     source_line.start(config.get("workspace", ""))
     files, draws, checkout = Opened(config), Draws(), CheckoutImports(config)
-    uses = factors.start(config.get("factors") or {})
-    session.OBSERVERS[:] = [files, draws, checkout, *([uses] if uses.active else [])]
+    uses = factors.start(config.get("factors") or {}, config["traces"])
+    session.OBSERVERS[:] = [files, draws, checkout, *([uses] if uses is not None else [])]
     imports.after_import("numpy", lambda module: _numpy_arrived(module, draws))
     imports.after_import("torch", lambda module: _torch_arrived(module, draws))
     draws.install()
