@@ -137,6 +137,7 @@ THREADS = Factor(
     held="with threads taking turns",
     remedy="collect results by their index, not as they finish; guard shared state with a lock; let one thread write",
     by_line=False,
+    pinned={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
 )
 
 # What memory holds before it is written: `torch.empty`, `np.empty`.
@@ -146,8 +147,6 @@ MEMORY = Factor(
     did="read memory that nothing had written",
     held="with fresh memory filled by a fixed pattern",
     remedy="use zeros(), or write every element before the first read",
-    by_line=False,
-    in_process=False,
     pinned={"MALLOC_PERTURB_": "85"},
     second={"MALLOC_PERTURB_": "170"},
 )

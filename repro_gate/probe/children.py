@@ -11,11 +11,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Any, Mapping, Set, Tuple
+from typing import Any, Mapping, Sequence, Set, Tuple
 
 from ..trace.format import CONFIG_VARIABLE, MAX_NAME, MAX_SPAWNED
-from . import session, source_line
-from .factors.hashing import hash_seed, listening, other_seed
+from . import factors, session, source_line
 from .isolated import in_shell, reached
 from .patch import wrap
 
@@ -25,28 +24,33 @@ _SPAWNED: Set[Tuple[int, str, int]] = set()  # what is noted: pid, file, line
 def pass_on(inject: str) -> None:
     config = os.environ[CONFIG_VARIABLE]
 
-    def restore(environment: Mapping[Any, Any]) -> Mapping[str, str]:
+    def restore(environment: Mapping[Any, Any], command: Sequence[Any]) -> Mapping[str, str]:
         restored = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
         entries = [entry for entry in restored.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != inject]
-        return {**restored, **hash_seed(restored), "PYTHONPATH": os.pathsep.join([inject, *entries]), CONFIG_VARIABLE: config}
+        return {
+            **restored,
+            **factors.for_child(restored, command),
+            "PYTHONPATH": os.pathsep.join([inject, *entries]),
+            CONFIG_VARIABLE: config,
+        }
 
     def fork_exec(original: Any, *args: Any) -> Any:
         """`fork_exec(args, executables, close_fds, fds, cwd, env, …)`: `env` is None (inherit: this process may have changed its own) or a
         list of b"NAME=value"."""
         if len(args) > 5:
             pairs = os.environb if args[5] is None else dict(item.partition(b"=")[::2] for item in args[5])
-            restored = restore(pairs)
-            restored = {**restored, **other_seed(args[0], restored)}
-            args = (reached(listening(args[0])), *args[1:5], [os.fsencode("%s=%s" % pair) for pair in restored.items()], *args[6:])
+            restored = [os.fsencode("%s=%s" % pair) for pair in restore(pairs, args[0]).items()]
+            args = (reached(factors.child_command(args[0])), *args[1:5], restored, *args[6:])
         return _spawned(original(*args))
 
     def with_mapping(original: Any, *args: Any, **kwargs: Any) -> Any:
-        if len(args) > 1:
-            args = (args[0], reached(args[1]), *args[2:])
+        command = args[1] if len(args) > 1 else ()
+        if command:
+            args = (args[0], reached(factors.child_command(command)), *args[2:])
         if len(args) > 2 and args[2] is not None:
-            args = (*args[:2], restore(args[2]), *args[3:])
+            args = (*args[:2], restore(args[2], command), *args[3:])
         elif kwargs.get("env") is not None:
-            kwargs["env"] = restore(kwargs["env"])
+            kwargs["env"] = restore(kwargs["env"], command)
         return _spawned(original(*args, **kwargs))
 
     wrapper = wrap(sys.modules.get("_posixsubprocess"), "fork_exec", fork_exec)

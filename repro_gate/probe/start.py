@@ -32,9 +32,9 @@ def start(inject: str) -> None:
     source_line.start(config.get("workspace", ""))
     flags.given(config["variables"])
     files, draws, checkout = Opened(config), Draws(), CheckoutImports(config)
-    uses = factors.start(config.get("factors") or {})
+    uses = factors.start(config.get("factors") or {}, config["traces"])
     lines = [Lines(config["lines"])] if "lines" in config else []
-    session.OBSERVERS[:] = [files, draws, checkout, *([uses] if uses.active else []), *lines]
+    session.OBSERVERS[:] = [files, draws, checkout, *([uses] if uses is not None else []), *lines]
     imports.after_import("numpy", lambda module: _numpy_arrived(module, draws))
     imports.after_import("torch", lambda module: _torch_arrived(module, draws))
     draws.install()

@@ -1,7 +1,8 @@
 """The clock: the time of day and durations, as Python reads them.
 
-Pinned, all clocks of a process advance by a millisecond with each reading, and by what was slept: a loop that waits for a time still ends.
-What the standard library reads for its own timeouts stays real. Varied, the time of day is a day and an hour ahead.
+Pinned, the clocks of a thread advance by about a millisecond with each reading, and by what was slept: a loop that waits for a time still
+ends. How often libraries read them depends on waits and threads, so their readings do not move the workspace's. What the standard library
+reads for its own timeouts stays real. Varied, the time of day is a day and an hour ahead. Out of sight: C code that reads the clock itself.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import time
 from types import FrameType
 from typing import Any, Dict, Optional
 
-from . import Uses, outside
 from .patching import replace, replace_in_type
+from .use import Uses, is_direct, outside
 
 NAME = "clock"
 _BEGIN = 1_700_000_000_000_000_000  # ns since 1970: where the pinned time of day begins
-_TICK = 1_000_000  # ns that each pinned reading takes
+_TICK = 1_000_000  # ns that the first pinned reading takes
+_SLOWER = 20_000  # ns that each further one takes more: who waits a minute by reading alone reads some 2,400 times
 _AHEAD = 90_000_000_000_000  # ns by which the varied time of day is ahead: 25 hours
 _OF_DAY = ("time",)
 _SINCE_START = ("monotonic", "perf_counter", "process_time", "thread_time")
@@ -28,15 +30,18 @@ _TIMEOUTS = ("threading", "queue", "selectors", "subprocess", "concurrent", "mul
 _LIBRARY = os.path.dirname(os.path.realpath(threading.__file__)) + os.sep
 
 
-class Clock:
-    """The pinned time of one process, in ns since its first reading."""
+class Clock(threading.local):
+    """The pinned time of each thread, in ns since its first reading. `now` is the workspace's, `beside` what libraries' readings add."""
 
-    def __init__(self) -> None:
-        self.now = 0
+    now = beside = readings = 0
 
-    def read(self) -> int:
+    def read(self, direct: bool) -> int:
         """The time, a tick later than at the last reading."""
-        self.now += _TICK
+        if not direct:
+            self.beside += _TICK
+            return self.now + self.beside
+        self.readings += 1
+        self.now += _TICK + self.readings * _SLOWER
         return self.now
 
 
@@ -59,20 +64,28 @@ def install(uses: Uses) -> None:
     replace(time, "sleep", functools.partial(_sleep, clock))
     for name in ("getmtime", "getctime", "getatime"):
         replace(os.path, name, functools.partial(_file_time, uses, name))
-    for name in ("stat", "lstat"):
-        replace(os, name, functools.partial(_stat, uses, name))
+    for name in ("stat", "lstat", "fstat"):
+        replace(os, name, functools.partial(_stat, uses, "os." + name))
+    replace_in_type(os.DirEntry, "stat", functools.partial(_entry_stat, uses))
+    replace(time, "clock_gettime", functools.partial(_gettime, uses, clock, "time.clock_gettime", 1e-9))
+    replace(time, "clock_gettime_ns", functools.partial(_gettime, uses, clock, "time.clock_gettime_ns", 1))
 
 
 def _read(uses: Uses, clock: Clock, source: str, begin: int, ahead: int, unit: Any, original: Any) -> Any:
     frame = sys._getframe(2)
     if _timeout(frame):
         return original()
-    pinned = functools.partial(_pinned_time, clock, begin, unit)
+
+    def pinned(_stream: Any) -> Any:
+        return (begin + clock.read(is_direct(frame, NAME))) * unit
+
     return uses.ask(NAME, source, original, pinned, (lambda: original() + type(unit)(ahead * unit)) if ahead else None, frame)
 
 
-def _pinned_time(clock: Clock, begin: int, unit: Any, _stream: Any) -> Any:
-    return (begin + clock.read()) * unit
+def _gettime(uses: Uses, clock: Clock, source: str, unit: Any, original: Any, which: int) -> Any:
+    of_day = which in (getattr(time, "CLOCK_REALTIME", None), getattr(time, "CLOCK_TAI", None))
+    begin, ahead = (_BEGIN, _AHEAD) if of_day else (0, 0)
+    return _read(uses, clock, source, begin, ahead, unit, functools.partial(original, which))
 
 
 def _broken_down(uses: Uses, clock: Clock, source: str, formats: bool, original: Any, *args: Any) -> Any:
@@ -87,7 +100,12 @@ def _broken_down(uses: Uses, clock: Clock, source: str, formats: bool, original:
     def varied() -> Any:
         return at(_ORIGINAL_TIME() + _AHEAD * 1e-9)
 
-    return uses.ask(NAME, source, lambda: original(*args), lambda _: at((_BEGIN + clock.read()) * 1e-9), varied, sys._getframe(2))
+    frame = sys._getframe(2)
+    return uses.ask(NAME, source, lambda: original(*args), lambda _: at(_of_day(clock, frame)), varied, frame)
+
+
+def _of_day(clock: Clock, frame: Optional[FrameType]) -> float:
+    return (_BEGIN + clock.read(is_direct(frame, NAME))) * 1e-9
 
 
 def _datetime(uses: Uses, clock: Clock, name: str, original: Any, owner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -104,18 +122,19 @@ def _datetime(uses: Uses, clock: Clock, name: str, original: Any, owner: Any, *a
         def at(seconds: float) -> Any:
             return owner.fromtimestamp(seconds, *args, **kwargs)
 
+    frame = sys._getframe(2)
     return uses.ask(
         NAME,
         "%s.%s" % (owner.__name__, name),
         lambda: original(*args, **kwargs),
-        lambda _: at((_BEGIN + clock.read()) * 1e-9),
+        lambda _: at(_of_day(clock, frame)),
         lambda: at(_ORIGINAL_TIME() + _AHEAD * 1e-9),
-        sys._getframe(2),
+        frame,
     )
 
 
 def _sleep(clock: Clock, original: Any, seconds: Any) -> Any:
-    if isinstance(seconds, (int, float)) and 0 < seconds < 1e9:
+    if isinstance(seconds, (int, float)) and 0 < seconds < 1e9 and not _timeout(sys._getframe(2)):
         clock.now += int(seconds * 1e9)
     return original(seconds)
 
@@ -127,13 +146,21 @@ def _file_time(uses: Uses, name: str, original: Any, path: Any) -> Any:
 def _stat(uses: Uses, name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
     """`os.stat` called by the workspace, or for it by `pathlib`: what it says about times is the clock's."""
     frame: Optional[FrameType] = sys._getframe(2)
-    if frame is not None and frame.f_globals.get("__name__", "").startswith("pathlib"):
+    if frame is not None and str(frame.f_globals.get("__name__", "")).startswith("pathlib"):
         frame = frame.f_back
+    return _with_times(uses, name, functools.partial(original, *args, **kwargs), frame)
+
+
+def _entry_stat(uses: Uses, original: Any, _entry: Any, *args: Any, **kwargs: Any) -> Any:
+    return _with_times(uses, "os.DirEntry.stat", functools.partial(original, *args, **kwargs), sys._getframe(2))
+
+
+def _with_times(uses: Uses, name: str, real: Any, frame: Optional[FrameType]) -> Any:
+    found = real()
     if outside(frame):
-        return original(*args, **kwargs)
-    found = original(*args, **kwargs)
+        return found
     times = (found.st_mtime_ns, found.st_ctime_ns, found.st_atime_ns)
-    pinned = uses.ask(NAME, "os." + name, lambda: times, lambda _: None, None, frame)
+    pinned = uses.ask(NAME, name, lambda: times, lambda _: None, None, frame)
     return found if pinned is not None else _without_times(found)
 
 

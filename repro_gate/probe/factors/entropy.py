@@ -1,6 +1,7 @@
 """Entropy of the operating system: every way in which Python, NumPy and torch draw random bytes that no seed decides.
 
-`secrets`, `uuid` and NumPy's `SeedSequence` end in `os.urandom`; `random.Random()` seeds itself in C, and torch draws in C++.
+`secrets`, `uuid` and NumPy's `SeedSequence` end in `os.urandom`; `random.Random()` seeds itself in C, and torch draws in C++. Out of sight:
+other C and C++ code that asks the kernel itself (OpenSSL, `std::random_device`), and what a program that is not Python draws.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import sys
 from typing import Any
 
 from .. import imports
-from . import Uses
 from .patching import replace, replace_in_type
+from .use import Uses
 
 NAME = "entropy"
 _DEVICES = ("/dev/urandom", "/dev/random", "/dev/hwrng")
-_FILE_BYTES = 1 << 20  # what a pinned device holds; who reads more comes to its end
+_FILE_BYTES = 1 << 23  # what a pinned device holds; who reads more comes to its end
 
 
 def install(uses: Uses) -> None:
@@ -79,8 +80,9 @@ def _watch_random(uses: Uses) -> None:
 
 
 def _open(uses: Uses, original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
-    if not (isinstance(path, str) and path in _DEVICES):
+    if isinstance(path, int) or (path if isinstance(path, str) else _text(path)) not in _DEVICES:
         return original(path, *args, **kwargs)
+    name = _text(path)
 
     def pinned(stream: Any) -> Any:
         held = os.memfd_create("random") if hasattr(os, "memfd_create") else None
@@ -90,8 +92,15 @@ def _open(uses: Uses, original: Any, path: Any, *args: Any, **kwargs: Any) -> An
         os.lseek(held, 0, os.SEEK_SET)
         return held if original.__module__ == os.name else original(held, *args, **kwargs)
 
-    opened = uses.ask(NAME, "open(%r)" % path, lambda: _Opened(original(path, *args, **kwargs)), lambda stream: _Opened(pinned(stream)))
+    opened = uses.ask(NAME, "open(%r)" % name, lambda: _Opened(original(path, *args, **kwargs)), lambda stream: _Opened(pinned(stream)))
     return opened.file
+
+
+def _text(path: Any) -> str:
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        return ""
 
 
 class _Opened:

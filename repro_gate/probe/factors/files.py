@@ -19,10 +19,10 @@ from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 from ...trace.format import ASKED
 from .. import imports, session, source_line
-from . import Uses, busy
 from .patching import replace
 from .private import Outside, digest, label
 from .recording import recording_of
+from .use import Uses, busy
 
 NAME, LEFTOVERS = "files", "leftovers"
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND

@@ -1,59 +1,118 @@
 """The hash seed of strings in Python children that drop `PYTHONHASHSEED`, or are told to ignore it (`python -I`, `-E`).
 
-Pinned, the variable goes back into their environment and these options are taken out of their command. Varied, a program that a line of
-the workspace starts gets another seed than its parent has; what `multiprocessing` starts goes on with the same work, and keeps it.
+Pinned, the variable goes back into their environment and these options are taken out of their command; a child that a shell started
+without it starts itself again. Varied, children get another seed than the one that they would have inherited.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from .. import source_line
-from . import uses
+from .. import session, source_line
+from .use import Site, Uses
 
 NAME = "hashing"
 _VARIABLE = "PYTHONHASHSEED"
-_SEED = os.environ.get(_VARIABLE)  # as the gate started this process; children hand it on
-_DEAF = ("-I", "-E")
+_SETS = ("set", "frozenset", "hash")
 
 
-def hash_seed(environment: Mapping[str, str]) -> Dict[str, str]:
-    """What a child's environment gets: the seed, where it lacks it and the factor is pinned; else nothing."""
-    if _SEED is None or environment.get(_VARIABLE) == _SEED:
+def install(uses: Uses) -> None:
+    """Where this process's own hashes are random: note it, at the first line of its script that makes a set or asks for a hash; pinned,
+    start again with the seed."""
+    if not sys.flags.hash_randomization or not (sys.flags.ignore_environment or _lacking(os.environ)):
+        return
+    site = _script()
+    if site is None:
+        return
+    uses.note(NAME, "a Python without " + _VARIABLE, site, os.urandom(8), None, direct=True)
+    if uses.pinned(NAME, site):
+        command = heard(sys.orig_argv)
+        os.execve(sys.executable, list(command), {**os.environ, _VARIABLE: _seed()})
+
+
+def hash_seed(uses: Uses, environment: Mapping[str, str], command: Sequence[Any]) -> Dict[str, str]:
+    """What a child's environment gets: the seed where it lacks it and the factor is pinned, another one where it is varied."""
+    if not uses.wants(NAME):
         return {}
-    return {_VARIABLE: _SEED} if _noted("its environment lacks " + _VARIABLE) else {}
+    if _lacking(environment):
+        return {_VARIABLE: _seed()} if _noted(uses, "its environment lacks " + _VARIABLE) else {}
+    value = environment[_VARIABLE]
+    same_work = any(b"multiprocessing" in os.fsencode(item) for item in list(command)[:10])  # it goes on with its parent's
+    own = not same_work and source_line.nearest(sys._getframe(1))[0]
+    if NAME in uses.vary and value == os.environ.get(_VARIABLE) and value.isdecimal() and own:
+        return {_VARIABLE: str((int(value) + 1) % 2**32)}
+    return {}
 
 
-def other_seed(command: Any, environment: Mapping[str, str]) -> Dict[str, str]:
-    """What the environment of a program that is started gets where the factor is varied."""
-    found = uses()
-    if found is None or NAME not in found.vary or _SEED is None or environment.get(_VARIABLE) != _SEED or not _SEED.isdecimal():
-        return {}
-    if any(b"multiprocessing" in os.fsencode(item) for item in list(command)[:10]) or not source_line.nearest(sys._getframe(1))[0]:
-        return {}
-    return {_VARIABLE: str((int(_SEED) + 1) % 2**32)}
-
-
-def listening(command: Any) -> Any:
+def listening(uses: Uses, command: Any) -> Any:
     """A child's command, without the options that ignore the environment where the factor is pinned."""
-    given: List[Any] = list(command)
-    if _SEED is None or not given or "python" not in os.path.basename(os.fsdecode(given[0])):
+    if not uses.wants(NAME) or not is_python(command):
         return command
-    deaf = [item for item in given[1:3] if os.fsdecode(item) in _DEAF]
-    if not deaf or not _noted("python " + os.fsdecode(deaf[0])):
-        return command
-    return [given[0], *(item for item in given[1:] if item not in deaf)]
+    new = heard(command)
+    return new if list(new) != list(command) and _noted(uses, "python -I or -E") else command
 
 
-def _noted(source: str) -> bool:
+def is_python(command: Sequence[Any]) -> bool:
+    """Whether a command starts a Python interpreter, by its name."""
+    return bool(command) and os.path.basename(os.fsdecode(command[0])).startswith(("python", "pypy"))
+
+
+def heard(command: Sequence[Any]) -> List[Any]:
+    """A command of Python without `-E` and `-I`; what else `-I` stands for stays."""
+    new, rest = [command[0]], list(command[1:])
+    safe = "sP" if sys.version_info >= (3, 11) else "s"
+    while rest:
+        text = os.fsdecode(rest[0])
+        if not text.startswith("-") or text.startswith("--") or text == "-":
+            break
+        rest.pop(0)
+        end = min([text.index(letter) for letter in "cmWX" if letter in text] or [len(text)])
+        letters = text[1:end].replace("E", "").replace("I", safe) + text[end:]
+        new += ["-" + letters] if letters else []
+        if end < len(text) and text[end] in "cm":
+            break
+        if end == len(text) - 1 and rest:
+            new.append(rest.pop(0))  # of -W and -X
+    return new + rest
+
+
+def _seed() -> str:
+    return str(session.current().config["seed"] % 2**32)
+
+
+def _lacking(environment: Mapping[str, str]) -> bool:
+    return environment.get(_VARIABLE, "random") in ("random", "")
+
+
+def _noted(uses: Uses, source: str) -> bool:
     """Note a child whose hashes are random, and say whether the factor is pinned at the line that starts it."""
-    found = uses()
-    if found is None or not found.wants(NAME):
-        return False
     frame = sys._getframe(2)
     site = source_line.nearest(frame)
-    if found.watch:
-        found.note(NAME, source, site, os.urandom(8), frame)
-    return found.pinned(NAME, site)
+    uses.note(NAME, source, site, os.urandom(8), frame)
+    return uses.pinned(NAME, site)
+
+
+def _script() -> Optional[Site]:
+    """The script of this process and its line; None where it lies outside the workspace."""
+    for item in getattr(sys, "orig_argv", [])[1:4]:
+        file = source_line.inside(item) if item.endswith(".py") else ""
+        if file:
+            with open(item, encoding="utf-8", errors="replace") as script:
+                return file, _line(script.read(1_000_000))
+    return None
+
+
+def _line(source: str) -> int:
+    import ast  # takes milliseconds, which most processes need not spend
+
+    def makes(node: ast.AST) -> bool:
+        called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SETS
+        return called or isinstance(node, (ast.Set, ast.SetComp))
+
+    try:
+        nodes = [node for node in ast.walk(ast.parse(source)) if makes(node)]
+    except (SyntaxError, ValueError, RecursionError):
+        return 1
+    return min((node.lineno for node in nodes), default=1)  # type: ignore[attr-defined]

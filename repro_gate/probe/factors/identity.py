@@ -1,103 +1,166 @@
-"""Who the process is: its number, its threads' numbers, the host, the user, names of temporary files, and where objects lie in memory.
+"""Who the process is: its number, its threads' numbers, the host, the user, and the names of temporary files.
 
 Only what the workspace itself asks for gets another answer: libraries name sockets, locks and shared memory by the process's number, and
-would break. The default `hash()` and `repr()` of objects are read in C: the address layout of the whole process is pinned from outside.
+would break. Where a pinned number goes back to the system or to psutil, the real one is put in its place. Out of sight: the numbers of
+children as `Popen` and `Process` objects tell them, environment variables, and what C code asks for itself.
 """
 
 from __future__ import annotations
 
-import builtins
 import functools
+import itertools
 import os
 import sys
 import threading
 from types import FrameType
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Iterator, Optional
 
 from .. import imports
-from . import Uses, outside
 from .patching import replace
+from .use import Uses, indirect, outside
 
 NAME = "identity"
-_FIRST = 100_000  # the pinned number of a run's first process; each further one of the same parent counts on
-_OBJECTS = 1_000_000
-_OTHER_HOST = "localhost"  # the varied name: whoever connects to it arrives
+_FIRST = 4_200_000  # above what Linux gives to a process (2^22): no other one has a pinned number
+_HOST, _USER = "localhost", "user"  # a name that can be looked up
+_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789_"
+_getpid = os.getpid
 
 
 def install(uses: Uses) -> None:
     """Wrap what tells one process from another."""
     native = (sys.modules[os.name],)
-    replace(os, "uname", functools.partial(_answer, uses, "os.uname", _uname), also=native)
+    replace(os, "uname", functools.partial(_uname, uses), also=native)
+    for name, attribute in (("socket", "gethostname"), ("socket", "getfqdn"), ("platform", "node")):
+        imports.after_import(name, functools.partial(_host, uses, attribute))
     if uses.only_varies(NAME):
-        for module, name in (("socket", "gethostname"), ("socket", "getfqdn"), ("platform", "node")):
-            imports.after_import(module, functools.partial(_arrived, uses, name, "host"))
         return  # nothing but the host's name is varied
-    for name in ("getpid", "getppid"):
-        replace(os, name, functools.partial(_answer, uses, "os." + name, _number), also=native)
-    for name in ("get_ident", "get_native_id"):
-        replace(threading, name, functools.partial(_answer, uses, "threading." + name, _thread))
-    replace(os, "getlogin", functools.partial(_answer, uses, "os.getlogin", lambda _: "user"), also=native)
-    for module, name, fixed in (
-        ("socket", "gethostname", "host"),
-        ("socket", "getfqdn", "host"),
-        ("platform", "node", "host"),
-        ("getpass", "getuser", "user"),
-    ):
-        imports.after_import(module, functools.partial(_arrived, uses, name, fixed))
-    replace(builtins, "id", functools.partial(_id, uses, {}))
+    for name, above in (("getpid", 0), ("getppid", 1)):
+        replace(os, name, functools.partial(_answer, uses, "os." + name, functools.partial(_number, uses, above)), also=native)
+    for name in ("kill", "getpgid", "getsid", "sched_getaffinity", "sched_setaffinity", "getpriority", "setpriority", "pidfd_open"):
+        replace(os, name, functools.partial(_with_real_number, uses), also=native)
+    imports.after_import("psutil", lambda module: replace(module.Process, "_init", functools.partial(_with_real_number, uses)))
+    _threads(uses)
+    replace(os, "getlogin", functools.partial(_answer, uses, "os.getlogin", lambda: _USER), also=native)
+    imports.after_import(
+        "getpass", lambda module: replace(module, "getuser", functools.partial(_answer, uses, "getpass.getuser", lambda: _USER))
+    )
+    imports.after_import(
+        "uuid", lambda module: replace(module, "getnode", functools.partial(_answer, uses, "uuid.getnode", lambda: 1 << 40))
+    )
+    imports.after_import("tempfile", functools.partial(_temporary, uses))
 
 
-def _arrived(uses: Uses, name: str, fixed: str, module: Any) -> None:
-    replace(module, name, functools.partial(_answer, uses, "%s.%s" % (module.__name__, name), lambda _: fixed))
-
-
-def _answer(uses: Uses, source: str, pinned: Callable[[Uses], Any], original: Any, *args: Any, **kwargs: Any) -> Any:
-    frame = sys._getframe(2)
+def _answer(uses: Uses, source: str, pinned: Callable[[], Any], original: Any, *args: Any, **kwargs: Any) -> Any:
+    frame: Optional[FrameType] = sys._getframe(2)
+    if frame is not None and frame.f_code.co_name == "ident":
+        frame = frame.f_back  # `current_process().pid`
     if outside(frame):
         return original(*args, **kwargs)
-    varied = _VARIED.get(source)
-    other = None if varied is None else functools.partial(varied, original)
-    return uses.ask(NAME, source, lambda: original(*args, **kwargs), lambda _: pinned(uses), other, frame)
+    return uses.ask(NAME, source, lambda: original(*args, **kwargs), lambda _: pinned(), None, frame)
 
 
-def _number(uses: Uses) -> int:
-    number = _FIRST
-    for part in uses.ordinal.split("."):
-        number = number * 100 + int(part) if number < 10**9 else number + int(part)
-    return number % 4_194_304
+def _number(uses: Uses, above: int) -> int:
+    """The pinned number of this process, or of its parent: another one for each process of the run."""
+    parts = uses.ordinal.split(".")
+    return _FIRST + hash_of(".".join(parts[: len(parts) - above])) % 1_000_000_000
 
 
-def _thread(uses: Uses) -> int:
-    current = threading.current_thread()
-    return 1 if current is threading.main_thread() else 2 + sum(map(ord, current.name))
+def hash_of(text: str) -> int:
+    """A number of 32 bits that stands for a text, the same in every process."""
+    import zlib
+
+    return zlib.crc32(text.encode())
 
 
-def _other_uname(original: Any) -> Any:
-    found = original()
-    return os.uname_result((found[0], _OTHER_HOST, *tuple(found)[2:]))
+def _with_real_number(uses: Uses, original: Any, *args: Any, **kwargs: Any) -> Any:
+    """A call that is given the number of a process: the pinned one is known to nobody else."""
+    pinned = _number(uses, 0)
+    args = tuple(_getpid() if isinstance(item, int) and item == pinned else item for item in args)
+    return original(*args, **kwargs)
 
 
-_VARIED: Dict[str, Callable[[Any], Any]] = {
-    "os.uname": _other_uname,
-    "socket.gethostname": lambda _: _OTHER_HOST,
-    "socket.getfqdn": lambda _: _OTHER_HOST,
-    "platform.node": lambda _: _OTHER_HOST,
-}
+def _threads(uses: Uses) -> None:
+    """Number threads by the order in which they were started; one that Python did not start comes after all others."""
+    counts, numbers = itertools.count(2), threading.local()
+
+    def started(original: Any, thread: Any, *args: Any, **kwargs: Any) -> Any:
+        thread._repro_gate_number = next(counts)
+        return original(thread, *args, **kwargs)
+
+    def number_of(thread: Any) -> int:
+        if thread is threading.main_thread():
+            return 1
+        if not hasattr(thread, "_repro_gate_number"):
+            thread._repro_gate_number = next(counts) + 1_000_000
+        return int(thread._repro_gate_number)
+
+    def mine() -> int:
+        if not hasattr(numbers, "own"):
+            numbers.own = number_of(threading.current_thread())
+        return int(numbers.own)
+
+    replace(threading.Thread, "start", started)
+    for name in ("get_ident", "get_native_id"):
+        replace(threading, name, functools.partial(_own_number, uses, "threading." + name, mine))
+    for name in ("ident", "native_id"):
+        kind: Any = threading.Thread
+        if isinstance(vars(kind).get(name), property):
+            setattr(kind, name, property(functools.partial(_property, uses, "Thread." + name, number_of, vars(kind)[name].fget)))
 
 
-def _uname(uses: Uses) -> Any:
-    return os.uname_result(("Linux", "host", "0", "0", "machine"))
+def _own_number(uses: Uses, source: str, pinned: Callable[[], int], original: Any) -> Any:
+    frame = sys._getframe(2)
+    if outside(frame):  # `threading` finds its own by it
+        return original()
+    return uses.ask(NAME, source, original, lambda _: pinned(), None, frame)
 
 
-def _id(uses: Uses, known: Dict[int, int], original: Any, *args: Any) -> int:
-    frame: Optional[FrameType] = sys._getframe(2)
-    number = int(original(*args))
-    if outside(frame):
+def _property(uses: Uses, source: str, pinned: Callable[[Any], int], original: Any, thread: Any) -> Any:
+    frame = sys._getframe(1)
+    number = original(thread)
+    if number is None or outside(frame):
         return number
+    return uses.ask(NAME, source, lambda: number, lambda _: pinned(thread), None, frame)
 
-    def pinned(_stream: Any) -> int:
-        if len(known) < _OBJECTS:
-            known.setdefault(number, 1 + len(known))
-        return 0x7F00_0000_0000 + 64 * known.get(number, 0)
 
-    return int(uses.ask("addresses", "id", lambda: number, pinned, None, frame))
+def _host(uses: Uses, name: str, module: Any) -> None:
+    source = "%s.%s" % (module.__name__, name)
+
+    def host(original: Any, *args: Any) -> Any:
+        frame = sys._getframe(2)
+        if args or outside(frame):
+            return original(*args)
+        return uses.ask(NAME, source, original, lambda _: _HOST, lambda: _other(original()), frame)
+
+    replace(module, name, host)
+
+
+def _uname(uses: Uses, original: Any) -> Any:
+    frame, real = sys._getframe(2), original()
+    if outside(frame):
+        return real
+
+    def named(host: str) -> Any:
+        return os.uname_result((real[0], host, *real[2:]))
+
+    return uses.ask(NAME, "os.uname", lambda: real, lambda _: named(_HOST), lambda: named(_other(real[1])), frame)
+
+
+def _other(host: str) -> str:
+    return _HOST if host != _HOST else _HOST + ".localdomain"
+
+
+def _temporary(uses: Uses, module: Any) -> None:
+    """Names of the workspace's own temporary files: who makes them tries the next name where one is taken."""
+
+    def following(original: Any, names: Iterator[str]) -> Any:
+        frame = sys._getframe(2)
+        if indirect(frame, NAME):
+            return original(names)
+
+        def pinned(stream: Any) -> str:
+            return "".join(_LETTERS[byte % len(_LETTERS)] for byte in stream.bytes(8))
+
+        return uses.ask(NAME, "tempfile", lambda: original(names), pinned, None, frame)
+
+    replace(module._RandomNameSequence, "__next__", following)

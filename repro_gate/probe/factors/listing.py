@@ -10,8 +10,8 @@ import os
 import sys
 from typing import Any, Iterator, List
 
-from . import Uses
 from .patching import replace
+from .use import Uses
 
 NAME = "listing"
 
@@ -25,6 +25,8 @@ def install(uses: Uses) -> None:
 
 def _listdir(uses: Uses, original: Any, *args: Any, **kwargs: Any) -> Any:
     names: List[Any] = original(*args, **kwargs)
+    if sys._getframe(2).f_code.co_filename.startswith("<frozen importlib"):
+        return names  # who looks for a module asks for no order
     return uses.ask(NAME, "os.listdir", lambda: names, lambda _: sorted(names), lambda: names[::-1], sys._getframe(2))
 
 

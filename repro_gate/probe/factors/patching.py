@@ -44,5 +44,7 @@ def replace_in_type(kind: type, name: str, around: Callable[..., Any]) -> None:
 
     replacement.__name__ = name
     found = [item for item in gc.get_referents(vars(kind)) if type(item) is dict]
+    if not found:
+        return
     found[0][name] = classmethod(replacement) if of_class else replacement
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))

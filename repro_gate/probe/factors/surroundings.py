@@ -9,7 +9,7 @@ import os
 from typing import Any, Dict
 
 from ...trace.format import CONFIG_VARIABLE
-from . import Uses
+from .use import Uses
 
 
 def install(uses: Uses) -> None:

@@ -32,12 +32,12 @@ DIRECT = (
     "os.getpid()",
     "platform.node()",
     "threading.Thread(target=int).start()",
+    "tempfile.mkdtemp()",
 )
 INDIRECT = (
     "import beside_library",
     "beside_library.name()",
     "logging.getLogger().warning('')",
-    "tempfile.mkdtemp()",
     "importlib.import_module('own')",
 )
 

@@ -1,0 +1,236 @@
+"""The threads of one process take turns: one runs until it waits, then the next in the order in which they were started.
+
+A thread that polls (`is_set`, `done`, a lock that it does not get) hands the turn on as well. Waiting with a time limit is counted in
+virtual time: it ends when nobody else can run, the earliest first, and only then does the thread sleep in fact. Who keeps the turn for
+twenty seconds while others could run (a loop that spins on a variable) loses it: the order is then no longer pinned, but nothing hangs.
+"""
+
+from __future__ import annotations
+
+import _thread
+import time
+from typing import Any, Callable, Dict, List, Optional
+
+_raw, _start, _ident = _thread.allocate_lock, _thread.start_new_thread, _thread.get_ident
+_now, _sleep = time.monotonic, time.sleep
+_LATE = 20.0  # seconds
+_POLL = 0.001  # virtual seconds that one polling takes
+_SLICE = 0.01  # seconds after which a thread that sleeps looks whether it can go on
+FOREVER = float("inf")
+
+
+class Member:
+    """One thread that takes turns."""
+
+    def __init__(self) -> None:
+        self.go = _raw()
+        self.go.acquire()
+        self.waits: Any = None  # what it waits for; None: it can run
+        self.until = FOREVER  # the virtual time at which it waits no longer
+        self.real = FOREVER  # seconds that waiting for it may take in fact
+        self.nap = 0.0  # seconds that it has to sleep in fact before it goes on
+        self.expired = False
+        self.away = False  # in a call that waits for the world outside
+        self.done = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether it could run."""
+        return self.waits is None and not self.away and not self.done
+
+
+class Turns:
+    """Whose turn it is, in one process. `at` is the virtual time in seconds; `late` counts the turns that were taken away."""
+
+    def __init__(self) -> None:
+        self.off = False
+        self.begin()
+
+    def begin(self) -> None:
+        """The calling thread is the only one: at the start, and in a forked child."""
+        self._mutex = _raw()
+        first = Member()
+        self.order: List[Member] = [first]
+        self.by_ident: Dict[int, Member] = {_ident(): first}
+        self.holder: Optional[Member] = first
+        self.at, self.late, self.switches = 0.0, 0, 0
+        self._napping = self._watched = False
+
+    def me(self) -> Optional[Member]:
+        """The calling thread, where it takes turns."""
+        return None if self.off else self.by_ident.get(_ident())
+
+    def wait(self, me: Member, what: Any, timeout: float = FOREVER, real: float = FOREVER) -> bool:
+        """Give the turn away until `what` is told to be free. False where the time ran out before, of which it sleeps `real` at most."""
+        with self._mutex:
+            me.waits, me.until, me.expired, me.nap, me.real = what, self.at + timeout, False, 0.0, real
+            chosen = self._hand_on(me)
+        if chosen is not me:
+            me.go.acquire()
+        if me.nap > 0 and not self.off:
+            self._take_nap(me, what)
+        return not me.expired
+
+    def poll(self) -> None:
+        """The calling thread has looked for something that another one may bring about."""
+        me = self.me()
+        if me is not None and not me.away and len(self.order) > 1:
+            with self._mutex:
+                self.at += _POLL
+                for member in self.order:
+                    if member.waits is not None and member.until <= self.at:
+                        member.waits, member.expired = None, True
+                chosen = self._hand_on(me)
+            if chosen is not me:
+                me.go.acquire()
+
+    def others_ready(self, me: Member) -> bool:
+        """Whether another thread could run."""
+        return any(item.ready for item in self.order if item is not me)
+
+    def free(self, what: Any) -> None:
+        """Whoever waits for `what` can run when its turn comes."""
+        with self._mutex:
+            for member in self.order:
+                if member.waits is what:
+                    member.waits = None
+            if self.holder is None:
+                self._hand_on(None)  # nobody could run until now
+
+    def leave(self, me: Member) -> None:
+        """The calling thread is about to wait for the world outside."""
+        with self._mutex:
+            me.away = True
+            self._hand_on(me)
+
+    def come_back(self, me: Member) -> None:
+        """It no longer waits: it takes its turn."""
+        with self._mutex:
+            me.away = False
+            if self.holder is None:
+                self.holder = me
+                return
+        me.go.acquire()
+
+    def add(self) -> Member:
+        """A thread is about to be started."""
+        member = Member()
+        with self._mutex:
+            self.order.append(member)
+            watched, self._watched = self._watched, True
+        if not watched:
+            _start(self._watch, ())
+        return member
+
+    def end(self, me: Member) -> None:
+        """The calling thread ends."""
+        with self._mutex:
+            me.done = True
+            self.by_ident.pop(_ident(), None)
+            for member in self.order:
+                if member.waits is me:
+                    member.waits = None
+            self._hand_on(me)
+            self.order.remove(me)
+
+    def stop(self) -> None:
+        """Nobody takes turns from here on: the interpreter is shutting down."""
+        with self._mutex:
+            self.off = True
+            for member in self.order:
+                if member is not self.holder and member.go.locked():
+                    member.go.release()
+
+    def _take_nap(self, me: Member, what: Any) -> None:
+        """Sleep for what is left of the virtual time: something outside may bring about what is waited for."""
+        self._napping = True
+        self.leave(me)
+        end = _now() + me.nap
+        while _now() < end and getattr(what, "locked", bool)():
+            _sleep(min(_SLICE, max(end - _now(), 0)))
+        if not hasattr(what, "locked"):
+            _sleep(max(end - _now(), 0))
+        self._napping = False
+        self.come_back(me)
+
+    def _hand_on(self, me: Optional[Member], forced: bool = False) -> Optional[Member]:
+        """Choose who runs next, after `me` in order, and wake it. Called with the mutex held; None where nobody can run."""
+        if me is not self.holder:
+            return None  # it had lost its turn before
+        self.switches += 1
+        start = self.order.index(me) + 1 if me is not None and me in self.order else 0
+        ring = self.order[start:] + self.order[:start]
+        chosen = next((item for item in ring if item.ready and not (forced and item is me)), None)
+        if chosen is None and not self._napping:
+            timed = [item for item in ring if item.waits is not None and item.until < FOREVER and not item.away]
+            chosen = min(timed, key=lambda item: item.until, default=None)
+            if chosen is not None:
+                chosen.nap, chosen.waits, chosen.expired = min(max(chosen.until - self.at, 0.0), chosen.real), None, True
+                self.at = max(self.at, chosen.until)
+        self.holder = chosen
+        if chosen is not None and chosen is not me and chosen.go.locked():
+            chosen.go.release()
+        return chosen
+
+    def _watch(self) -> None:
+        seen, since, never = -1, _now(), _raw()
+        never.acquire()
+        while not self.off:
+            never.acquire(timeout=0.5)  # no sleep: `processes` takes a process that sleeps for a busy one
+            if self.switches != seen:
+                seen, since = self.switches, _now()
+            elif _now() - since > _LATE:
+                with self._mutex:
+                    if any(item.ready for item in self.order if item is not self.holder):
+                        self.late += 1
+                        self._hand_on(self.holder, forced=True)
+                seen, since = self.switches, _now()
+
+
+class Lock:
+    """A lock as `threading.Lock` makes it; a thread that takes turns hands its turn on while it waits."""
+
+    turns: Turns
+
+    def __init__(self) -> None:
+        self._lock = _raw()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        turns = self.turns
+        me = turns.me()
+        if me is None:
+            return self._lock.acquire(blocking, timeout)
+        if self._lock.acquire(False):
+            return True
+        if not blocking:
+            turns.poll()
+            return self._lock.acquire(False)
+        until = FOREVER if timeout < 0 else turns.at + timeout
+        while not self._lock.acquire(False):
+            if not turns.wait(me, self, until - turns.at):
+                return self._lock.acquire(False)
+            if turns.off:
+                return self._lock.acquire(True, timeout)
+        return True
+
+    def release(self) -> None:
+        self._lock.release()
+        if not self.turns.off:
+            self.turns.free(self)
+
+    def locked(self) -> bool:
+        return self._lock.locked()
+
+    def _at_fork_reinit(self) -> None:
+        self._lock = _raw()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *unused: Any) -> None:
+        self.release()
+
+
+def lock_type(turns: Turns) -> Callable[[], Lock]:
+    """The locks of these turns."""
+    return type("Lock", (Lock,), {"turns": turns})

@@ -1,0 +1,275 @@
+"""The uses of factors in one process. A use is one call that got an answer from outside the declared inputs.
+
+`Uses.ask` decides about each: the real answer, one that is the same in every run (pinned), or one that differs on purpose (varied); and
+notes the use with its line of the workspace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import linecache
+import os
+import sys
+import threading
+from types import FrameType
+from typing import Any, Callable, Dict, FrozenSet, List, Optional, Tuple
+
+from ...trace.format import MAX_NAME, MAX_USES
+from .. import session, source_line
+from ..process import arguments
+
+_OWN = __name__.split(".")[0] + "."  # the probe's own modules
+_BETWEEN = tuple(_OWN + "probe." + name for name in ("factors.", "patch", "entropy"))  # those that stand between a call and its factor
+Site = Tuple[str, int]  # file of the workspace and line; ("", 0): no line of the workspace is on the stack
+Key = Tuple[int, str, str, Site, bool]  # of the uses that are told as one: step, factor, source, site, direct
+# The modules in which the workspace's own call of a factor may pass on its way: what they are there for is to hand the factor out.
+WAYS: Dict[str, Tuple[str, ...]] = {
+    "entropy": ("pathlib", "random", "secrets", "uuid", "numpy.random", "torch.random", "torch.cuda.random", "torch.mps"),
+    "clock": ("datetime", "_pydatetime", "genericpath", "os", "pathlib", "timeit"),
+    "listing": ("glob", "os", "pathlib"),
+    "identity": ("multiprocessing.process", "tempfile"),
+    "addresses": (),
+    "memory": (),
+    "hashing": ("multiprocessing", "os", "subprocess"),
+    "threads": ("asyncio", "concurrent.futures", "multiprocessing", "threading"),
+}
+PROCESS_VARIABLE = "REPRO_GATE_PROCESS"  # environment variable: the ordinal that a process gives to a child
+_CERTAIN = "="  # at its end: the parent started this very process, no shell stands between
+_CLAIMS = 1_000  # processes of one ordinal and command line that are told apart
+_NOWHERE: Site = ("", 0)
+_NONE = object()
+_BUSY = threading.local()  # `on` while this thread decides about a use: what it calls meanwhile is none
+
+
+class Stream:
+    """Bytes that are the same in every run: SHAKE-128 over where the draw happens and how many happened there before."""
+
+    def __init__(self, *key: object) -> None:
+        self._key = repr(key).encode("utf-8", "surrogatepass")
+
+    def bytes(self, count: int) -> bytes:
+        """The first `count` bytes."""
+        return hashlib.shake_128(self._key).digest(count)
+
+    def integer(self, bits: int) -> int:
+        """An integer of `bits` random bits, 0 <= n < 2**bits."""
+        return int.from_bytes(self.bytes((bits + 7) // 8), "big") >> (-bits % 8)
+
+
+class Uses:
+    """The uses of all factors in one process. What is called from the training raises nothing of its own.
+
+    `config` and `traces` are those of `start`.
+    """
+
+    def __init__(self, config: Dict[str, Any], traces: str) -> None:
+        self.config = config
+        self.watch = bool(config.get("watch"))
+        self.vary = frozenset(config.get("vary", ()))
+        self._pins: Dict[str, Optional[FrozenSet[Site]]] = {
+            factor: None if sites is None else frozenset((str(file), int(line)) for file, line in sites)
+            for factor, sites in config.get("pin", {}).items()
+        }
+        self.ordinal = _ordinal(traces)
+        self._children = 0
+        self._counts: Dict[Tuple[str, str, Site], int] = {}
+        self._open: Dict[Key, List[Any]] = {}  # uses since the last step: how many, digest of the answers, call
+        self._said = 0
+
+    def only_varies(self, factor: str) -> bool:
+        """Whether nothing but varied answers of this factor is asked for: what cannot be varied is then left as it is."""
+        return factor in self.vary and factor not in self._pins and not self.watch
+
+    def wants(self, factor: str) -> bool:
+        """Whether the calls of this factor have to be wrapped."""
+        return self.watch or factor in self._pins or factor in self.vary
+
+    def pinned(self, factor: str, site: Site) -> bool:
+        """Whether a use of the factor at this site gets the same answer in every run."""
+        sites = self._pins.get(factor, frozenset())
+        return sites is None or site in sites
+
+    def names_sites(self, factor: str) -> bool:
+        """Whether the factor is pinned at single lines only."""
+        return bool(self._pins.get(factor))
+
+    def stream(self, factor: str, source: str, site: Site) -> Stream:
+        """The pinned bytes of the next draw of this process at a site."""
+        key = (factor, source, site)
+        count = self._counts[key] = self._counts.get(key, 0) + 1
+        return Stream(factor, source, site, self.ordinal, count)
+
+    def ask(
+        self,
+        factor: str,
+        source: str,
+        real: Callable[[], Any],
+        pinned: Optional[Callable[[Stream], Any]] = None,
+        varied: Optional[Callable[[], Any]] = None,
+        frame: Optional[FrameType] = None,
+    ) -> Any:
+        """The answer to one call: `pinned` or `varied` where the configuration says so, else `real`. What `real` raises passes; where
+        `pinned` or `varied` raise, the real answer is given. `frame` is the caller's."""
+        if getattr(_BUSY, "on", False):
+            return real()
+        if varied is not None and self.only_varies(factor):
+            return varied()  # no look at the stack: a gate run that passes pays nothing
+        _BUSY.on = True
+        try:
+            frame = frame if frame is not None else sys._getframe(2)
+            site, answer = _NOWHERE, _NONE
+            try:
+                if not _asked_by_probe(frame):
+                    site = source_line.nearest(frame)
+                    if pinned is not None and self.pinned(factor, site):
+                        answer = pinned(self.stream(factor, source, site))
+                    elif varied is not None and factor in self.vary:
+                        answer = varied()
+            except Exception:
+                answer = _NONE
+            if answer is _NONE:
+                answer = real()
+            self.note(factor, source, site, answer, frame)
+        finally:
+            _BUSY.on = False
+        return answer
+
+    def note(self, factor: str, source: str, site: Site, answer: object, frame: Optional[FrameType], direct: Optional[bool] = None) -> None:
+        """Remember a use and a digest of what came back, until the step in progress ends. Raises nothing."""
+        if not self.watch or len(self._open) >= MAX_USES:
+            return
+        try:
+            if _asked_by_probe(frame):
+                return
+            key = (session.current().step, factor, source, site, is_direct(frame, factor) if direct is None else direct)
+            found = self._open.setdefault(key, [0, hashlib.blake2b(digest_size=8), ""])
+            found[2] = found[2] or (_call(frame) if site[0] else "")
+            found[0] += 1
+            found[1].update(_encoded(answer))
+        except Exception:
+            return
+
+    def flush(self, current: "session.Session", last: bool) -> None:
+        """Write the uses since the last time."""
+        uses, self._open = self._open, {}
+        for (step, factor, source, (file, line), direct), (count, digest, call) in list(uses.items()):
+            if self._said < MAX_USES:
+                self._said += 1
+                about = {
+                    "factor": factor,
+                    "source": source[:200],
+                    "file": file[:MAX_NAME],
+                    "line": line,
+                    "call": call[:200],
+                    "direct": direct,
+                }
+                current.event("used", step=step, count=count, digest=digest.hexdigest(), **about)
+
+    def forking(self) -> None:
+        """A child is about to be forked."""
+        self._children += 1
+
+    def child_variable(self, python: bool) -> Dict[str, str]:
+        """What the environment of the next child gets that is started, not forked. `python`: it is an interpreter, no shell."""
+        self._children += 1
+        return {PROCESS_VARIABLE: "%s.%d%s" % (self.ordinal, self._children, _CERTAIN if python else "")}
+
+    def forked(self) -> None:
+        """This is a forked child: the uses so far are its parent's."""
+        self.ordinal = "%s.%d" % (self.ordinal, self._children)
+        self._children, self._open, self._counts, self._said = 0, {}, {}, 0
+        _BUSY.on = False
+
+
+def busy() -> bool:
+    """Whether this thread decides about a use just now: what it calls meanwhile is none."""
+    return bool(getattr(_BUSY, "on", False))
+
+
+def outside(frame: Optional[FrameType]) -> bool:
+    """Whether the frame's code lies outside the workspace. What is asked to find that out is nobody's use."""
+    if frame is None or getattr(_BUSY, "on", False):
+        return True
+    _BUSY.on = True
+    try:
+        return not source_line.inside(frame.f_code.co_filename)
+    except Exception:
+        return True
+    finally:
+        _BUSY.on = False
+
+
+def indirect(frame: Optional[FrameType], factor: str) -> bool:
+    """Whether a library asks, for ends of its own: names of sockets, locks and files that would break were they pinned."""
+    if frame is None or getattr(_BUSY, "on", False):
+        return True
+    _BUSY.on = True
+    try:
+        return not is_direct(frame, factor)
+    except Exception:
+        return True
+    finally:
+        _BUSY.on = False
+
+
+def _asked_by_probe(frame: Optional[FrameType]) -> bool:
+    module = _OWN
+    while frame is not None and module.startswith(_OWN):
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.startswith(_OWN) and not module.startswith(_BETWEEN):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def is_direct(frame: Optional[FrameType], factor: str) -> bool:
+    """Whether nothing but what hands this factor out lies between the frame and the workspace: no import, no library."""
+    ways = WAYS.get(factor, ())
+    while frame is not None and not source_line.inside(frame.f_code.co_filename):
+        module = str(frame.f_globals.get("__name__", ""))
+        if not module.startswith(_OWN) and not any(module == way or module.startswith(way + ".") for way in ways):
+            return False
+        frame = frame.f_back
+    return frame is not None
+
+
+def _call(frame: Optional[FrameType]) -> str:
+    """The call of the workspace that is in progress, as it is written, on one line. Exact from Python 3.11 on; empty before."""
+    while frame is not None and not source_line.inside(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None or not hasattr(frame.f_code, "co_positions"):
+        return ""
+    first, last, start, end = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+    if first is None or first != last:
+        return ""
+    return linecache.getline(frame.f_code.co_filename, first).encode()[start:end].decode("utf-8", "replace").strip()
+
+
+def _encoded(answer: object) -> bytes:
+    if isinstance(answer, (bytes, bytearray, memoryview)):
+        return bytes(answer)
+    if isinstance(answer, (list, tuple)):
+        return b"\0".join(_encoded(item) for item in list(answer)[:10_000])
+    return repr(answer)[:10_000].encode("utf-8", "surrogatepass")
+
+
+def _ordinal(claims: str) -> str:
+    """The ordinal of this process, the same in every run: what its Python parent gave it. A shell hands its own on to all its children:
+    which of those this is, its command line says, and, where that is the same too, who came first, by a file in the folder `claims`."""
+    given = os.environ.get(PROCESS_VARIABLE, "0")[:200]
+    ordinal = given.rstrip(_CERTAIN)
+    if ordinal == given:
+        key = hashlib.blake2b(repr((given, arguments())).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        ordinal = "%s.%s" % (given, key)
+        for number in range(_CLAIMS):
+            try:
+                os.close(os.open(os.path.join(claims, "%s-%d.claim" % (key, number)), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            except FileExistsError:
+                continue
+            except OSError:
+                break
+            ordinal = "%s-%d" % (ordinal, number)
+            break
+    os.environ[PROCESS_VARIABLE] = ordinal
+    return ordinal

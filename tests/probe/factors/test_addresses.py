@@ -1,0 +1,60 @@
+"""Claims about `probe.factors.addresses`: `id`, the default `hash` and `data_ptr` are told; pinned they count objects, and still tell them
+apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
+
+SCRIPT = """
+class Thing:
+    pass
+class Equal:
+    def __hash__(self):
+        return 7
+things = [Thing() for _ in range(3)]
+print(id(things[0]))
+print(hash(things[0]))
+print(hash(Thing))
+print(hash("text") == hash("te" + "xt"), hash(Equal()), hash(3), hash((1, 2)) == hash((1, 2)))
+known = {id(thing): number for number, thing in enumerate(things)}
+print([known[id(thing)] for thing in things], len({hash(thing) for thing in things}))
+try:
+    hash([])
+except TypeError as error:
+    print(error)
+"""
+
+
+def test_addresses_are_told_and_pinned_and_other_hashes_stay(tmp_path: Path) -> None:
+    first, second = watched_twice(tmp_path, SCRIPT)
+    differing = [one != other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)]
+    assert differing == [True, True, True, False, False, False]
+    assert {use.line for use in told(first, "addresses")} == {8, 9, 10, 12, 13}
+    pinned, again = pinned_twice(tmp_path, SCRIPT, {"addresses": None})
+    assert pinned.ended.tail == again.ended.tail
+    assert pinned.ended.tail[3:] == first.ended.tail[3:]
+    by_line = once(tmp_path, SCRIPT, {"pin": {"addresses": [["train.py", 8]]}}).ended.tail
+    assert by_line[0] == pinned.ended.tail[0] and by_line[1] != pinned.ended.tail[1]
+
+
+TORCH = """
+import torch
+weight = torch.nn.Parameter(torch.zeros(3))
+print(weight.data_ptr() > 0, {weight: 1}[weight], hash(weight) == id(weight))
+print(weight.data_ptr())
+"""
+
+
+def test_the_address_of_a_tensor_is_pinned_where_its_line_is_named_only(tmp_path: Path) -> None:
+    named, again = pinned_twice(tmp_path, TORCH, {"addresses": [["train.py", 5]]})
+    assert named.ended.tail == again.ended.tail and named.ended.tail[0] == "True 1 True"
+    whole = once(tmp_path, TORCH, {"watch": True, "pin": {"addresses": None}})
+    assert whole.ended.tail[0] == "True 1 True" and whole.ended.tail[1] != named.ended.tail[1]
+    assert {(use.source, use.line) for use in told(whole, "addresses")} == {
+        ("Tensor.data_ptr", 4),
+        ("Tensor.data_ptr", 5),
+        ("hash", 4),
+        ("id", 4),
+    }

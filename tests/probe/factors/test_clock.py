@@ -1,0 +1,103 @@
+"""Claims about `probe.factors.clock`: readings are told; pinned, time passes by reading and sleeping only; varied, it is another day."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.probe.factors.runs import once, pinned_twice, told, twice, watched_twice
+
+HEAD = "import datetime, os, sys, threading, time, timeit\nfrom pathlib import Path\n"
+READINGS = (
+    "time.time()",
+    "time.time_ns()",
+    "time.monotonic()",
+    "time.perf_counter_ns()",
+    "time.process_time()",
+    "time.clock_gettime(time.CLOCK_REALTIME)",
+    "time.clock_gettime_ns(time.CLOCK_MONOTONIC)",
+    "time.strftime('%H:%M:%S'), time.time_ns() % 1000",
+    "time.localtime().tm_sec, time.time_ns() % 1000",
+    "datetime.datetime.now()",
+    "datetime.datetime.now(datetime.timezone.utc)",
+    "datetime.datetime.utcnow()",
+    "datetime.datetime.today(), datetime.date.today()",
+    "timeit.default_timer()",
+    "os.stat('train.py').st_mtime_ns",
+    "Path('train.py').stat().st_mtime",
+    "os.path.getmtime('train.py')",
+    "os.fstat(os.open('train.py', os.O_RDONLY)).st_ctime",
+    "[entry.stat().st_mtime for entry in os.scandir('.')]",
+)
+SCRIPT = HEAD + "\n".join(f"print({reading})" for reading in READINGS) + "\n"
+
+
+def test_each_reading_is_told_differs_between_runs_and_agrees_where_pinned(tmp_path: Path) -> None:
+    first, second = watched_twice(tmp_path, SCRIPT)
+    assert {use.line for use in told(first, "clock") if use.direct} == set(range(3, 3 + len(READINGS)))
+    assert all(one != other for one, other in zip(first.ended.tail, second.ended.tail, strict=True))
+    pinned, again = pinned_twice(tmp_path, SCRIPT, {"clock": None})
+    assert pinned.ended.tail == again.ended.tail
+
+
+def test_varied_the_time_of_day_is_another_days_and_durations_stay(tmp_path: Path) -> None:
+    script = HEAD + "print(time.time(), datetime.datetime.now().timestamp(), time.mktime(time.localtime()), time.monotonic())\n"
+    plain, varied = (
+        list(map(float, once(tmp_path, script, {key: value}).ended.tail[0].split()))
+        for key, value in (("watch", True), ("vary", ["clock"]))
+    )
+    ahead = [other - one for one, other in zip(plain, varied, strict=True)]
+    assert all(86_400 < seconds < 100_000 for seconds in ahead[:3]) and ahead[3] < 3_600
+
+
+ENDS = """
+import queue, subprocess, sys, threading, time
+end, rounds = time.time() + 30, 0
+while time.time() < end:
+    rounds += 1
+begin = time.perf_counter()
+time.sleep(0.05)
+assert 0.05 <= time.perf_counter() - begin < 1
+assert time.monotonic() < time.monotonic() and time.time() - 1.7e9 > 30
+try:
+    queue.Queue().get(timeout=0.05)
+except queue.Empty:
+    rounds += 10_000
+assert not threading.Event().wait(0.05)
+subprocess.run([sys.executable, "-c", "pass"], timeout=30)
+def beat():
+    for _ in range(100):
+        time.time()
+beats = [threading.Thread(target=beat) for _ in range(4)]
+for thread in beats:
+    thread.start()
+print(rounds, time.time())
+for thread in beats:
+    thread.join()
+"""
+
+
+def test_loops_that_wait_for_a_time_end_and_other_threads_do_not_move_the_clock(tmp_path: Path) -> None:
+    first, second = pinned_twice(tmp_path, ENDS, {"clock": None})
+    assert first.ended.tail == second.ended.tail
+    assert 11_000 < int(first.ended.tail[0].split()[0]) < 13_000
+
+
+LIBRARY = """
+import logging, os, tempfile, time
+place = tempfile.mkdtemp()
+for _ in range(int.from_bytes(os.urandom(1), "big")):
+    logging.getLogger("x").info("a record reads the clock")
+    logging.LogRecord("x", 1, "x", 1, "x", (), None)
+print(time.time(), os.path.exists(place), os.stat(place).st_size, os.path.isdir("/"))
+"""
+
+
+def test_what_libraries_read_does_not_move_the_workspaces_clock(tmp_path: Path) -> None:
+    first, second = pinned_twice(tmp_path, LIBRARY, {"clock": None})
+    assert first.ended.tail == second.ended.tail
+
+
+def test_one_line_can_be_pinned_alone(tmp_path: Path) -> None:
+    script = HEAD + "print(time.time())\nprint(time.time())\n"
+    first, second = twice(tmp_path, script, {"pin": {"clock": [["train.py", 4]]}})
+    assert first.ended.tail[0] != second.ended.tail[0] and first.ended.tail[1] == second.ended.tail[1]

@@ -1,0 +1,116 @@
+"""Claims about `probe.factors.entropy`: each way to the system's random bytes is told with its line; pinned, it gives the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.probe.factors.runs import pinned_twice, told, watched_twice
+
+HEAD = """
+import multiprocessing, os, random, secrets, uuid
+import numpy as np
+from pathlib import Path
+"""
+DRAWS = (
+    "os.urandom(4)",
+    "os.getrandom(4)",
+    "secrets.token_hex(4)",
+    "uuid.uuid4()",
+    "uuid.uuid1()",
+    "random.Random().random()",
+    "random.SystemRandom().random()",
+    "(random.seed(), random.random())",
+    "np.random.default_rng().random()",
+    "np.random.SeedSequence().entropy",
+    "np.random.RandomState().rand()",
+    "(np.random.seed(), np.random.rand())",
+    "open('/dev/urandom', 'rb').read(4)",
+    "os.read(os.open('/dev/urandom', os.O_RDONLY), 4)",
+    "Path('/dev/urandom').open('rb').read(4)",
+    "np.fromfile('/dev/urandom', np.uint8, 4).tolist()",
+)
+SCRIPT = HEAD + "\n".join(f"print({draw})" for draw in DRAWS) + "\n"
+FIRST = HEAD.count("\n") + 1
+
+
+def test_each_draw_is_told_with_its_line_and_differs_between_two_runs(tmp_path: Path) -> None:
+    first, second = watched_twice(tmp_path, SCRIPT)
+    lines = {use.line for use in told(first) if use.factor == "entropy" and use.direct}
+    assert lines == set(range(FIRST, FIRST + len(DRAWS)))
+    assert not {(use.line, use.digest) for use in told(first)} & {(use.line, use.digest) for use in told(second) if use.line >= FIRST}
+    assert all(one != other for one, other in zip(first.ended.tail, second.ended.tail, strict=True))
+
+
+def test_pinned_each_draw_is_the_same_in_two_runs_and_another_one_each_time(tmp_path: Path) -> None:
+    script = HEAD + "for _ in range(2):\n" + "\n".join(f"    print({draw})" for draw in DRAWS) + "\n"
+    first, second = pinned_twice(tmp_path, script, {"entropy": None})
+    assert first.ended.tail == second.ended.tail
+    assert len(set(first.ended.tail)) == len(first.ended.tail) == 2 * len(DRAWS)
+
+
+def test_one_line_can_be_pinned_alone(tmp_path: Path) -> None:
+    first, second = pinned_twice(tmp_path, SCRIPT, {"entropy": [["train.py", FIRST + 8]]})
+    same = [one == other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)]
+    assert same == [number == 8 for number in range(len(DRAWS))]
+
+
+def test_a_seeded_generator_gives_the_same_numbers_pinned_or_not(tmp_path: Path) -> None:
+    script = HEAD + "print(random.Random(3).random(), np.random.default_rng(3).random())\nprint(np.random.RandomState(3).rand())\n"
+    pinned, _ = pinned_twice(tmp_path, script, {"entropy": None})
+    watched, _ = watched_twice(tmp_path, script)
+    assert pinned.ended.tail == watched.ended.tail
+    assert not [use for use in told(watched) if use.line == FIRST]
+
+
+CHILDREN = """
+import multiprocessing, os, subprocess, sys
+import numpy as np
+
+def draw(place):
+    place.put(np.random.default_rng().integers(1 << 60))
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(np.random.default_rng().integers(1 << 60))
+        sys.exit()
+    for method in ("fork", "spawn", "forkserver"):
+        context = multiprocessing.get_context(method)
+        place = context.SimpleQueue()
+        for _ in range(2):
+            process = context.Process(target=draw, args=(place,))
+            process.start()
+            print(place.get())
+            process.join()
+    for _ in range(2):
+        print(subprocess.run([sys.executable, "train.py", "x"], capture_output=True, text=True).stdout.strip())
+    shell = "python train.py x; python train.py x; python train.py y"
+    print(subprocess.run(shell, shell=True, capture_output=True, text=True).stdout.strip())
+"""
+
+
+def test_pinned_every_process_of_the_tree_draws_its_own_and_the_same_in_each_run(short_path: Path) -> None:
+    first, second = pinned_twice(short_path, CHILDREN, {"entropy": None})
+    assert first.ended.tail == second.ended.tail
+    assert len(set(first.ended.tail)) == len(first.ended.tail) == 11
+    free, again = watched_twice(short_path, CHILDREN)
+    assert all(one != other for one, other in zip(free.ended.tail, again.ended.tail, strict=True))
+
+
+TORCH = """
+import torch
+print(torch.seed(), torch.rand(1).item())
+print(torch.Generator().seed())
+print(torch.random.seed())
+torch.manual_seed(3)
+print(torch.rand(1).item())
+"""
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_torchs_own_seeds_are_pinned_and_a_seeded_one_stays_as_it_is(tmp_path: Path, pinned: bool) -> None:
+    first, second = pinned_twice(tmp_path, TORCH, {"entropy": None}) if pinned else watched_twice(tmp_path, TORCH)
+    same = [one == other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)]
+    assert same == ([True] * 4 if pinned else [False, False, False, True])
+    assert first.ended.tail[3].startswith("0.00426")

@@ -1,0 +1,114 @@
+"""Claims about `probe.factors.identity`: pinned, the workspace is told the same about its process in each run, and libraries the truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
+
+HEAD = """
+import getpass, multiprocessing, os, platform, socket, tempfile, threading, uuid
+from multiprocessing import current_process
+name = os.path.basename
+"""
+QUESTIONS = (
+    "os.getpid()",
+    "os.getppid()",
+    "current_process().pid",
+    "threading.get_ident()",
+    "threading.get_native_id()",
+    "threading.current_thread().ident",
+    "threading.main_thread().native_id",
+    "socket.gethostname(), os.getpid()",
+    "platform.node(), os.getpid()",
+    "os.uname().nodename, os.getpid()",
+    "getpass.getuser(), os.getpid()",
+    "uuid.getnode(), os.getpid()",
+    "name(tempfile.mkdtemp())",
+    "name(tempfile.mkstemp()[1])",
+    "name(tempfile.NamedTemporaryFile().name)",
+    "name(tempfile.TemporaryDirectory().name)",
+)
+SCRIPT = HEAD + "\n".join(f"print({question})" for question in QUESTIONS) + "\n"
+FIRST = HEAD.count("\n") + 1
+
+
+def test_each_question_is_told_and_its_answer_pinned(tmp_path: Path) -> None:
+    first, second = watched_twice(tmp_path, SCRIPT)
+    uses = [use for use in told(first, "identity") if use.line >= FIRST]
+    assert {use.line for use in uses if use.direct} == set(range(FIRST, FIRST + len(QUESTIONS)))
+    differing = [one != other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)]
+    ident = (1, 3, 5)  # the number of the parent may be the same, and a thread's address too
+    assert all(differs for number, differs in enumerate(differing) if number not in ident)
+    pinned, again = pinned_twice(tmp_path, SCRIPT, {"identity": None})
+    assert pinned.ended.tail == again.ended.tail
+
+
+def test_varied_the_host_has_another_name_that_can_be_looked_up(tmp_path: Path) -> None:
+    script = HEAD + "print(socket.gethostname(), platform.node(), os.uname().nodename)\nsocket.gethostbyname(socket.gethostname())\n"
+    plain, varied = once(tmp_path, script, {"watch": True}).ended.tail[0], once(tmp_path, script, {"vary": ["identity"]}).ended.tail[0]
+    assert all(one != other for one, other in zip(plain.split(), varied.split(), strict=True))
+
+
+WORKS = """
+import logging, multiprocessing, os, signal, sys, tempfile, threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import shared_memory
+
+def numbers(place=None):
+    found = os.getpid(), threading.get_ident(), os.path.basename(tempfile.mkdtemp())
+    if place is not None:
+        place.put(found)
+    return found
+
+def caught(*unused):
+    print("caught")
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGUSR1, caught)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    os.kill(os.getpid(), 0)
+    assert os.getpgid(os.getpid()) == os.getpgid(0) and os.sched_getaffinity(os.getpid()) == os.sched_getaffinity(0)
+    seen = [numbers()]
+    for method in ("fork", "spawn", "forkserver"):
+        context = multiprocessing.get_context(method)
+        place = context.Queue()
+        for _ in range(2):
+            process = context.Process(target=numbers, args=(place,))
+            process.start()
+            seen.append(place.get(timeout=30))
+            process.join()
+            assert process.exitcode == 0
+    assert len({number for number, _, _ in seen}) == len({name for _, _, name in seen}) == 7, seen
+    with ProcessPoolExecutor(2) as pool:
+        assert list(pool.map(abs, range(-4, 0))) == [4, 3, 2, 1]
+    threads, idents = [], []
+    for _ in range(8):
+        threads.append(threading.Thread(target=lambda: idents.append(threading.get_ident()), name="worker"))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
+    assert len(set(idents)) == 8 and set(idents) == {thread.ident for thread in threads}, idents
+    block = shared_memory.SharedMemory(create=True, size=8)
+    block.close()
+    block.unlink()
+    lock = threading.RLock()
+    with lock, lock:
+        logging.warning("%s", "worked")
+    print(seen, idents)
+"""
+
+
+def test_pinned_every_process_and_thread_has_a_number_of_its_own_and_everything_works(short_path: Path) -> None:
+    first, second = pinned_twice(short_path, WORKS, {"identity": None})
+    assert first.ended.tail == second.ended.tail
+    assert first.ended.tail[0] == "caught"
+
+
+def test_a_single_line_is_pinned_and_a_library_is_told_the_truth(tmp_path: Path) -> None:
+    script = HEAD + "print(os.getpid())\nprint(os.getpid())\nimport beside\nprint(beside.number() == os.getpid())\n"
+    files = {"train.py": f"import sys; sys.path.append({str(tmp_path)!r})\n{script}"}
+    (tmp_path / "beside.py").write_text("import os\ndef number():\n    return os.getpid()\n")
+    first, second = pinned_twice(tmp_path, files, {"identity": [["train.py", FIRST + 1]]})
+    assert first.ended.tail[0] == second.ended.tail[0] != first.ended.tail[1] != second.ended.tail[1]
+    assert first.ended.tail[2] == "True"

@@ -1,0 +1,64 @@
+"""Claims about `probe.factors.listing`: every way to list a folder is told; pinned it is sorted, varied it is turned round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.probe.factors.runs import once, told
+
+LISTINGS = (
+    "os.listdir('files')",
+    "[entry.name for entry in os.scandir('files')]",
+    "[path.name for path in Path('files').iterdir()]",
+    "[path.name for path in Path('files').glob('*')]",
+    "[path.name for path in Path('files').rglob('*')]",
+    "[os.path.basename(path) for path in glob.glob('files/*')]",
+    "next(os.walk('files'))[2]",
+    "os.listdir(os.open('files', os.O_RDONLY))",
+    "sorted(os.listdir('files'))",
+)
+SCRIPT = """
+import glob, os, shutil
+from pathlib import Path
+os.mkdir("files")
+for number in os.urandom(40):
+    open("files/%d" % number, "w").close()
+""" + "\n".join(f"print(*{listing})" for listing in LISTINGS)
+FIRST = 7
+
+
+def test_each_listing_is_told_sorted_where_pinned_and_turned_round_where_varied(tmp_path: Path) -> None:
+    watched = once(tmp_path, SCRIPT, {"watch": True})
+    uses = [use for use in told(watched, "listing") if use.line >= FIRST]
+    assert {use.line for use in uses if use.direct} == set(range(FIRST, FIRST + len(LISTINGS)))
+    for line in once(tmp_path, SCRIPT, {"pin": {"listing": None}}).ended.tail:
+        assert line.split() == sorted(line.split())
+    same = SCRIPT.replace("os.urandom(40)", "range(40)")
+    plain, varied = once(tmp_path, same, {"watch": True}).ended.tail, once(tmp_path, same, {"vary": ["listing"]}).ended.tail
+    assert [line.split()[::-1] for line in plain[:-1]] == [line.split() for line in varied[:-1]]
+    assert plain[-1] == varied[-1]
+
+
+def test_one_line_can_be_pinned_alone(tmp_path: Path) -> None:
+    lines = once(tmp_path, SCRIPT, {"pin": {"listing": [["train.py", FIRST + 2]]}}).ended.tail
+    assert [line.split() == sorted(line.split()) for line in lines[:-1]] == [number == 2 for number in range(len(lines) - 1)]
+
+
+CLOSED = """
+import os, shutil
+os.mkdir("folder")
+with os.scandir("folder") as entries:
+    print(list(entries))
+try:
+    os.scandir("missing")
+except FileNotFoundError as error:
+    print(error.filename)
+shutil.rmtree("folder")
+import json.tool
+print(os.path.exists("folder"))
+"""
+
+
+def test_closing_errors_and_imports_are_as_without(tmp_path: Path) -> None:
+    for factors in ({"watch": True}, {"pin": {"listing": None}}, {"vary": ["listing"]}):
+        assert once(tmp_path, CLOSED, factors).ended.tail == ("[]", "missing", "False")

@@ -1,0 +1,64 @@
+"""Claims about `probe.factors.memory`: what is made empty is told with what it held; pinned and varied, it holds a number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
+
+NUMPY = """
+import numpy as np
+for size in (8, 4096):
+    held = np.frombuffer(np.random.default_rng().bytes(8 * size)).copy()  # other bytes in each run, and the next array lies there
+    del held
+    print(np.empty(size).tobytes().hex()[:600])
+    print(np.empty_like(np.zeros(size, np.int64)).sum())
+print(np.empty(3, bool).tolist(), np.empty(0).tolist(), np.empty(2, object).tolist(), np.empty((2, 2), "S3").shape)
+print(np.zeros(3).tolist(), np.full(2, 7).tolist())
+"""
+
+
+def test_numpys_empty_arrays_are_told_and_pinned(tmp_path: Path) -> None:
+    first, second = watched_twice(tmp_path, NUMPY)
+    digests = [{(use.line, use.count, use.digest) for use in told(run, "memory") if use.line == 6} for run in (first, second)]
+    assert digests[0] and digests[0] != digests[1]
+    assert {use.source for use in told(first, "memory")} == {"numpy.empty", "numpy.empty_like"}
+    pinned = pinned_twice(tmp_path, NUMPY, {"memory": None})
+    assert pinned[0].ended.tail == pinned[1].ended.tail
+    assert pinned[0].ended.tail[0] == "000000000000e03f" * 8 and pinned[0].ended.tail[3] == "4096"
+    varied = once(tmp_path, NUMPY, {"vary": ["memory"]})
+    assert varied.ended.tail[0] == "000000000000f8bf" * 8 and varied.ended.tail[3] == "8192"
+    assert varied.ended.tail[5] == pinned[0].ended.tail[5] == first.ended.tail[5]
+
+
+TORCH = """
+import torch
+def shown(tensor):
+    return tensor.reshape(-1)[:2].tolist()
+print(shown(torch.empty(64, 4)), shown(torch.empty_like(torch.zeros(9))), shown(torch.empty_strided((2, 3), (3, 1))))
+print(shown(torch.zeros(2).new_empty(6)), shown(torch.empty(5, dtype=torch.int64)), shown(torch.empty(5, dtype=torch.bool)))
+with torch.device("meta"):
+    print(torch.empty(3).device, torch.zeros(3).device)
+@torch.jit.script
+def scripted(count: int):
+    return torch.empty(count).zero_()
+@torch.compile(fullgraph=True, backend="eager")
+def compiled(x):
+    return x + torch.empty(x.shape).zero_()
+print(scripted(3).tolist(), compiled(torch.ones(2)).tolist(), torch.empty(0).tolist())
+torch.manual_seed(3)
+print(torch.nn.Linear(4, 4).weight.sum().item(), torch.rand(1).item())
+"""
+
+
+def test_torchs_empty_tensors_hold_a_number_where_pinned_or_varied_and_else_the_nan_of_torchs_own_fill(tmp_path: Path) -> None:
+    plain = once(tmp_path, TORCH, {"watch": True})
+    pinned, varied = once(tmp_path, TORCH, {"pin": {"memory": None}}), once(tmp_path, TORCH, {"vary": ["memory"]})
+    assert plain.ended.tail[0] == "[nan, nan] [nan, nan] [nan, nan]"
+    assert pinned.ended.tail[:2] == ("[0.5, 0.5] [0.5, 0.5] [0.5, 0.5]", "[0.5, 0.5] [1, 1] [True, True]")
+    assert varied.ended.tail[:2] == ("[-1.5, -1.5] [-1.5, -1.5] [-1.5, -1.5]", "[-1.5, -1.5] [2, 2] [False, False]")
+    assert plain.ended.tail[2:] == pinned.ended.tail[2:] == varied.ended.tail[2:]
+    assert plain.ended.tail[2:4] == ("meta meta", "[0.0, 0.0, 0.0] [1.0, 1.0] []")
+    assert {use.line for use in told(plain, "memory") if use.direct} >= {5, 6}
+    by_line = once(tmp_path, TORCH, {"pin": {"memory": [["train.py", 6]]}})
+    assert by_line.ended.tail[:2] == (plain.ended.tail[0], pinned.ended.tail[1])

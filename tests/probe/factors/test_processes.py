@@ -1,0 +1,120 @@
+"""Claims about `probe.factors.processes`: pinned, child processes work one after the other, and hand over what they would without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.probe.factors.runs import pinned_twice, watched_twice
+
+RACES = """
+import multiprocessing, random, subprocess
+from concurrent.futures import ProcessPoolExecutor
+
+context = multiprocessing.get_context("fork")
+jitter = random.SystemRandom()
+
+def work(number):
+    total = 0
+    for _ in range(jitter.randrange(1, 200_000)):
+        total += 1
+    return number
+
+def shared():
+    order, at = context.Array("i", 100, lock=False), context.Value("i", 0, lock=False)
+    def go(worker):
+        for _ in range(10):
+            work(0)
+            order[at.value] = worker
+            at.value += 1
+    run([context.Process(target=go, args=(worker,)) for worker in (1, 2, 3)])
+    return list(order)
+
+def run(processes, between=lambda: None):
+    for process in processes:
+        process.start()
+    found = between()
+    for process in processes:
+        process.join()
+    return found
+
+def results():
+    place = context.Queue()
+    processes = [context.Process(target=lambda number: place.put(work(number)), args=(number,)) for number in range(6)]
+    return run(processes, lambda: [place.get(timeout=20) for _ in processes])
+
+def tasks():
+    todo, done = context.Queue(), context.Queue()
+    def go():
+        for number in iter(todo.get, None):
+            done.put(work(number))
+    def hand_out():
+        for number in range(12):
+            todo.put(number)
+        for _ in range(3):
+            todo.put(None)
+        return [done.get(timeout=20) for _ in range(12)]
+    return run([context.Process(target=go) for _ in range(3)], hand_out)
+
+def unordered():
+    with context.Pool(3) as pool:
+        return list(pool.imap_unordered(work, range(12)))
+
+def callbacks():
+    found = []
+    with context.Pool(3) as pool:
+        for result in [pool.apply_async(work, (number,), callback=found.append) for number in range(10)]:
+            result.get(20)
+    return found
+
+def executor():
+    found = []
+    with ProcessPoolExecutor(3, mp_context=context) as pool:
+        for future in [pool.submit(work, number) for number in range(8)]:
+            future.add_done_callback(lambda future: found.append(future.result()))
+    return found
+
+def shells():
+    count = "i=0; while [ $i -lt %d ]; do i=$((i+1)); done; echo %d >> out.txt"
+    children = [subprocess.Popen(["sh", "-c", count % (jitter.randrange(30_000), number)]) for number in range(6)]
+    for child in children:
+        child.wait()
+    return open("out.txt").read().split()
+
+def piped():
+    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return child.communicate("x" * 100_000)[0].count("x"), subprocess.run(["sh", "-c", "exit 3"]).returncode
+
+def mapped():
+    with context.Pool(3) as pool:
+        return pool.map(work, range(8))
+"""
+NAMES = ["shared", "results", "tasks", "unordered", "callbacks", "executor", "shells", "piped", "mapped"]
+SCRIPT = RACES + "".join(f'print("{name}", *{name}(), flush=True)\n' for name in NAMES)
+
+
+def test_pinned_the_order_is_the_same_in_two_runs_and_free_it_is_not(short_path: Path) -> None:
+    first, second = pinned_twice(short_path, SCRIPT, {"threads": None})
+    assert first.ended.tail == second.ended.tail
+    pinned = dict(line.split(" ", 1) for line in first.ended.tail)
+    free = [dict(line.split(" ", 1) for line in run.ended.tail) for run in watched_twice(short_path, SCRIPT)]
+    assert len({name for name in NAMES if free[0][name] != free[1][name]}) > 3
+    assert pinned["mapped"] == free[0]["mapped"] and pinned["piped"] == free[0]["piped"] == "100000 3"
+    for name in ("results", "tasks", "unordered", "callbacks", "executor"):
+        assert sorted(pinned[name].split()) == sorted(free[0][name].split()), name
+    assert pinned["shared"].split() == ["1"] * 10 + ["2"] * 10 + ["3"] * 10 + ["0"] * 70
+
+
+LONG = """
+import subprocess, sys
+import _repro_gate.probe.factors.processes as processes
+processes._MOST = 0.2
+children = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(5)]
+for child in children:
+    child.kill()
+print(len(processes._STRIKES), [child.wait() for child in children])
+"""
+
+
+def test_children_that_never_wait_hold_nobody_up(short_path: Path) -> None:
+    first, _ = pinned_twice(short_path, LONG, {"threads": None})
+    assert first.ended.tail == ("3 [-9, -9, -9, -9, -9]",)

@@ -1,0 +1,227 @@
+"""Claims about `probe.factors.threads` and `.turns`: pinned, threads run in one order, whatever time each takes; nothing hangs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
+
+RACES = """
+import asyncio, queue, random, threading, time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from multiprocessing.pool import ThreadPool
+
+jitter = random.SystemRandom()
+
+def work(number):
+    total = 0
+    for _ in range(jitter.randrange(1, 4000)):
+        total += 1
+    time.sleep(jitter.random() / 50)
+    return number
+
+def started(target, count):
+    threads = [threading.Thread(target=target, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+def pool_appends():
+    found = []
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(12):
+            pool.submit(lambda number: found.append(work(number)), number)
+    return found
+
+def completed():
+    with ThreadPoolExecutor(4) as pool:
+        return [future.result() for future in as_completed([pool.submit(work, number) for number in range(12)])]
+
+def queued():
+    ready = queue.Queue(maxsize=3)
+    def put(worker):
+        for number in range(4):
+            ready.put(work(10 * worker + number))
+    for worker in range(3):
+        threading.Thread(target=put, args=(worker,), daemon=True).start()
+    return [ready.get(timeout=5) for _ in range(12)]
+
+def barrier():
+    found, gate = [], threading.Barrier(4)
+    def go(number):
+        work(number)
+        gate.wait()
+        found.append(number)
+    started(go, 4)
+    return found
+
+def conditions():
+    found, changed = [], threading.Condition()
+    def go(number):
+        work(number)
+        with changed:
+            found.append(number)
+            changed.notify_all()
+    for number in range(5):
+        threading.Thread(target=go, args=(number,)).start()
+    with changed:
+        assert changed.wait_for(lambda: len(found) == 5, 10)
+    return found
+
+def semaphores():
+    found, few = [], threading.BoundedSemaphore(2)
+    def go(number):
+        with few:
+            found.append(work(number))
+    started(go, 6)
+    return found
+
+def locked_twice():
+    found, lock = [], threading.RLock()
+    def go(number):
+        for _ in range(3):
+            with lock, lock:
+                found.append(work(number))
+    started(go, 3)
+    return found
+
+def polled():
+    done, found, seen = threading.Event(), [], []
+    def spin():
+        while not done.is_set():
+            found.append(1)
+    thread = threading.Thread(target=spin)
+    thread.start()
+    for _ in range(5):
+        time.sleep(0.01)
+        seen.append(len(found))
+    done.set()
+    thread.join()
+    return seen
+
+def to_thread():
+    async def main():
+        return [await job for job in asyncio.as_completed([asyncio.to_thread(work, number) for number in range(10)])]
+    return asyncio.run(main())
+
+def unordered():
+    with ThreadPool(4) as pool:
+        return list(pool.imap_unordered(work, range(12)))
+
+def callbacks():
+    found = []
+    with ThreadPool(4) as pool:
+        for result in [pool.apply_async(work, (number,), callback=found.append) for number in range(10)]:
+            result.get(10)
+    return found
+
+def timers():
+    found = []
+    for thread in [threading.Timer(seconds, found.append, (seconds,)) for seconds in (0.03, 0.01, 0.02)]:
+        thread.start()
+    while len(found) < 3:
+        time.sleep(0.001)
+    return found
+
+def mapped():
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(work, range(8)))
+"""
+NAMES = ("pool_appends", "completed", "queued", "barrier", "conditions", "semaphores", "locked_twice")
+NAMES += ("polled", "to_thread", "unordered", "callbacks", "timers", "mapped")
+SCRIPT = RACES + "".join(f'print("{name}", *{name}(), flush=True)\n' for name in NAMES)
+
+
+def test_pinned_the_order_is_the_same_in_ten_of_ten_runs_and_free_it_is_not(tmp_path: Path) -> None:
+    pinned = {once(tmp_path, SCRIPT, {"pin": {"threads": None}}).ended.tail for _ in range(10)}
+    assert len(pinned) == 1
+    free = [dict(line.split(" ", 1) for line in run.ended.tail) for run in watched_twice(tmp_path, SCRIPT)]
+    differing = {name for name in NAMES if free[0][name] != free[1][name]}
+    assert len(differing) > 6 and not differing & {"timers", "mapped"}
+    [lines] = pinned
+    results = dict(line.split(" ", 1) for line in lines)
+    assert results["mapped"] == free[0]["mapped"] and results["timers"] == free[0]["timers"]
+    for name in set(NAMES) - {"polled"}:
+        assert sorted(results[name].split()) == sorted(free[0][name].split()), name
+
+
+def test_where_threads_start_is_told(tmp_path: Path) -> None:
+    script = "import threading\nthread = threading.Thread(target=int)\nthread.start()\nthread.join()\n"
+    first, second = watched_twice(tmp_path, script)
+    assert {(use.line, use.source, use.direct) for use in told(first, "threads")} == {(3, "threading.Thread.start", True)}
+    assert not told(second, "entropy")
+
+
+ENDS = """
+import queue, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+
+pool = ThreadPoolExecutor(2)  # nobody shuts it down
+def after(number):
+    time.sleep(0.01)
+    print("task", number, flush=True)
+for number in range(4):
+    pool.submit(after, number)
+
+def forever():
+    while True:
+        time.sleep(0.01)
+threading.Thread(target=forever, daemon=True).start()
+
+lost = queue.Queue()
+try:
+    lost.get(timeout=0.05)
+except queue.Empty:
+    print("empty", flush=True)
+lock = threading.Lock()
+assert lock.acquire() and not lock.acquire(timeout=0.01) and not lock.acquire(False)
+assert not threading.Event().wait(0.01)
+def late():
+    time.sleep(0.02)
+    print("late", flush=True)
+threading.Thread(target=late).start()  # nobody joins it
+try:
+    threading.Thread(target=sys.exit).start()
+finally:
+    print("main ends", flush=True)
+"""
+
+
+def test_what_nobody_waits_for_is_done_and_limits_of_time_end(tmp_path: Path) -> None:
+    first, second = pinned_twice(tmp_path, ENDS, {"threads": None})
+    assert first.ended.tail == second.ended.tail
+    assert sorted(first.ended.tail) == ["empty", "late", "main ends", *(f"task {number}" for number in range(4))]
+
+
+SPINS = """
+import threading
+import _repro_gate.probe.factors.turns as turns
+turns._LATE = 1.0
+flag = []
+def later():
+    flag.append(1)
+threading.Thread(target=lambda: [None for _ in iter(lambda: bool(flag), True)]).start()
+threading.Thread(target=later).start()
+print("done")
+"""
+
+
+def test_a_thread_that_spins_on_a_variable_loses_its_turn(tmp_path: Path) -> None:
+    assert once(tmp_path, SPINS, {"pin": {"threads": None}}).ended.tail == ("done",)
+
+
+TORCH = """
+import torch
+torch.set_num_threads(4)
+print(torch.get_num_threads())
+from torch.utils.data import DataLoader
+if __name__ == "__main__":
+    for batch in DataLoader(torch.arange(8), batch_size=4, num_workers=2):
+        print(batch.tolist())
+"""
+
+
+def test_operators_compute_with_one_thread_and_loaders_give_their_batches(short_path: Path) -> None:
+    run = once(short_path, TORCH, {"pin": {"threads": None}})
+    assert run.ended.tail == ("1", "[0, 1, 2, 3]", "[4, 5, 6, 7]")
