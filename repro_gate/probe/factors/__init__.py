@@ -185,12 +185,14 @@ def uses() -> Optional[Uses]:
 
 def start(config: Dict[str, Any]) -> Uses:
     """Watch, pin or vary what `config` names, in this process from here on."""
-    from . import clock, entropy, files, identity, listing, threads
+    from . import clock, commands, entropy, files, identity, listing, threads
 
     found = Uses(config)
     _USES[:] = [found]
     if found.wants(files.NAME) or found.wants(files.LEFTOVERS) or config.get("outside"):
         files.install(found)  # before all others: they wrap the same calls, and hand on to it
+    if any(map(found.wants, commands.factors())):
+        commands.install(found)
     for module in (entropy, clock, listing, threads):
         if found.wants(module.NAME):
             module.install(found)

@@ -1,0 +1,214 @@
+"""What the training reads from the programs that it starts: the output of a child, through a pipe.
+
+A child that is a Python has the probe, and a line of its own shows there. Of the others the output alone is seen; the few whose business is
+known by their name (`date`, `shuf`) count as uses of the clock, of entropy and so on. Pinned, the children run, and the training reads what
+the first run of the pair read. What a child writes to a file is out of sight.
+"""
+
+from __future__ import annotations
+
+import _thread
+import functools
+import hashlib
+import io
+import os
+import re
+import sys
+import threading
+from types import FrameType
+from typing import Any, Callable, Dict, Optional
+
+from ...trace.format import ANY_ORDER
+from .. import imports, source_line
+from . import Site, Uses
+from .patching import replace
+from .recording import Recording, Tap, readable, recording_of
+
+NAME, PARALLEL = "commands", "parallel"
+# Whose business it is to draw, to tell the time, to tell who one is, to list: those of POSIX, GNU and OpenSSL. The first that fits counts.
+_FIRST = (  # where a command may stand
+    r"(?:^|[\n;&|(`]|\s-c|\bdo|\bthen|\bexec|\bxargs(?:\s+-\S+(?:\s+\d+)?)*|\benv(?:\s+\S+=\S*)*)\s*(?:[\w./-]+/)?"
+)
+_KNOWN = tuple(
+    (factor, re.compile(r"%s(?:%s)(?=$|[\s;&|)`])%s" % (_FIRST, words, anywhere)))
+    for factor, words, anywhere in (
+        ("entropy", r"shuf|uuidgen|mktemp|sort\s+(?:-\w*R\w*|--random-sort)|openssl\s+rand", r"|/dev/u?random\b|\$\{?RANDOM\b"),
+        ("clock", r"date|uptime", ""),
+        ("identity", r"hostname|whoami|logname|id|tty", ""),
+        ("listing", r"find|ls\s+-\w*[Uf]\w*", ""),
+    )
+)
+_SCRIPT_BYTES = 64 * 1024
+_MOST_LINES = 10_000  # of one child that are told one by one
+_PIPES: Dict[int, "_Pipe"] = {}  # by descriptor: `communicate` and asyncio read from that
+
+
+def install(uses: Uses) -> None:
+    """Wrap what starts a child and what reads from it."""
+    spawns = _Spawns(uses, recording_of(uses.config))
+    replace(os, "read", _read)
+    imports.after_import("subprocess", lambda module: replace(module.Popen, "__init__", spawns.started))
+
+
+def factors() -> Any:
+    """The factors that a command's output may count for."""
+    return (NAME, PARALLEL, *(factor for factor, _ in _KNOWN))
+
+
+class _Spawns:
+    """The children of this process whose output it reads."""
+
+    def __init__(self, uses: Uses, recording: Recording) -> None:
+        self._uses, self._recording = uses, recording
+        self._counts: Dict[Any, int] = {}
+
+    def started(self, original: Any, child: Any, *args: Any, **kwargs: Any) -> None:
+        """`subprocess.Popen(…)`: its pipes are read through a tap."""
+        original(child, *args, **kwargs)
+        if child.stdout is None and child.stderr is None:
+            return
+        frame = source_line.nearest_frame(sys._getframe(2))
+        site, text = source_line.nearest(frame), _text(child.args)
+        factor = next((factor for factor, words in _KNOWN if words.search(text)), NAME)
+        pinned = any(self._uses.pinned(name, site) for name in (NAME, PARALLEL, factor))
+        if not pinned and not self._uses.watch:
+            return
+        alone = threading.current_thread() is threading.main_thread()
+        key = ("command", site, self._uses.ordinal, "" if alone else text)
+        count = self._counts[key] = self._counts.get(key, 0) + 1
+        about = " ".join(text.split("\n", 1)[0].split())[:120]
+        for name in ("stdout", "stderr"):
+            file = getattr(child, name)
+            if file is not None:
+                tap = Tap(self._recording, (*key, count, name), about) if pinned else None
+                source = about if name == "stdout" else about + " (its errors)"
+                note = _Lines(self._uses, factor, source, site, frame) if self._uses.watch else None
+                setattr(child, name, _tapped(file, tap, note))
+        if pinned and self._recording.replays:
+            child.wait = functools.partial(_wait, child, child.wait)
+
+
+class _Lines:
+    """Notes what is read from a child, line by line; at its end, what it is in any order."""
+
+    def __init__(self, uses: Uses, factor: str, about: str, site: Site, frame: Optional[FrameType]) -> None:
+        self._note: Callable[[str, Any], None] = lambda source, answer: uses.note(factor, source, site, answer, frame)
+        self._about = about
+        self._rest = b""
+        self._count = self._sum = 0
+
+    def add(self, data: bytes) -> None:
+        """What was read; nothing at the end."""
+        if self._count < 0:
+            return
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if not data and self._rest:
+            lines, self._rest = [self._rest], b""
+        for line in lines:
+            self._count += 1
+            self._sum += int.from_bytes(hashlib.blake2b(line, digest_size=8).digest(), "big")
+            if self._count <= _MOST_LINES:
+                self._note(self._about, line)
+        if not data:
+            self._note(self._about + ANY_ORDER, "%d lines %x" % (self._count, self._sum))
+            self._count = -1
+
+
+class _Pipe(io.RawIOBase):
+    """The end of a pipe that the training reads from."""
+
+    def __init__(self, file: Any, tap: Optional[Tap], note: Optional[_Lines]) -> None:
+        super().__init__()
+        self._file, self._tap, self._lines = file, tap, note
+        self.mode = "rb"
+        _PIPES[file.fileno()] = self
+
+    @property
+    def name(self) -> int:
+        """The descriptor, as of any file that was opened by one."""
+        return self.fileno()
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def fileno(self) -> int:
+        """The pipe's descriptor."""
+        return int(self._file.fileno())
+
+    def readinto(self, buffer: Any) -> Optional[int]:
+        """As a file does it; None where nothing has come yet and the pipe does not wait."""
+        try:
+            data = self.receive(functools.partial(_REAL_READ, self.fileno()), len(buffer))
+        except BlockingIOError:
+            return None
+        buffer[: len(data)] = data
+        return len(data)
+
+    def receive(self, real: Callable[[int], bytes], most: int) -> bytes:
+        """What the training gets of it next."""
+        data = real(most) if self._tap is None else self._tap.read(real, functools.partial(readable, self.fileno()), most)
+        if self._lines is not None and most > 0:
+            self._lines.add(data)
+        return data
+
+    def close(self) -> None:
+        """Close the pipe."""
+        if not self.closed:
+            _PIPES.pop(self._file.fileno(), None)
+            self._file.close()
+        super().close()
+
+
+_REAL_READ, _START = os.read, _thread.start_new_thread
+
+
+def _wait(child: Any, original: Any, timeout: Optional[float] = None) -> Any:
+    """`Popen.wait` in a replay: the training has read all that it wants, so what the child still prints is thrown away."""
+    for file in (child.stdout, child.stderr):
+        if file is not None and not file.closed:
+            _START(_drain, (os.dup(file.fileno()),))
+    return original(timeout)
+
+
+def _drain(descriptor: int) -> None:
+    try:
+        while _REAL_READ(descriptor, 1 << 16):
+            pass
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def _read(original: Any, descriptor: Any, most: int) -> bytes:
+    pipe = _PIPES.get(descriptor) if _PIPES and isinstance(descriptor, int) else None
+    if pipe is None or pipe.closed:
+        return bytes(original(descriptor, most))
+    return pipe.receive(functools.partial(original, descriptor), most)
+
+
+def _tapped(file: Any, tap: Optional[Tap], note: Optional[_Lines]) -> Any:
+    """The same file as `subprocess` made it (raw, buffered or text), on top of a tap."""
+    if isinstance(file, io.TextIOWrapper):
+        encoding, errors, line_buffering = file.encoding, file.errors, file.line_buffering
+        below = _tapped(file.detach(), tap, note)
+        return io.TextIOWrapper(below, encoding=encoding, errors=errors, line_buffering=line_buffering)
+    if isinstance(file, io.BufferedReader):
+        return io.BufferedReader(_Pipe(file.detach(), tap, note))
+    return _Pipe(file, tap, note)
+
+
+def _text(command: Any) -> str:
+    """A command on one line, and below it the shell scripts of the workspace that it names: what they do is what it does."""
+    words = [command] if isinstance(command, (str, bytes, os.PathLike)) else list(command)
+    text = " ".join(os.fsdecode(word) for word in words if isinstance(word, (str, bytes, os.PathLike)))
+    scripts = []
+    for word in text.split()[:20]:
+        if word.endswith(".sh") and source_line.inside(os.path.abspath(word)):
+            try:
+                with open(word, encoding="utf-8", errors="replace") as file:
+                    scripts.append(file.read(_SCRIPT_BYTES))
+            except OSError:
+                continue
+    return "\n".join([text.replace("\n", " "), *scripts])
