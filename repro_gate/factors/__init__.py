@@ -104,6 +104,15 @@ FILES = Factor(
     remedy="copy the file into the checkout or declare it under `data` with its sha256; keep the state of the machine out of the numbers",
 )
 
+# What a socket receives from outside the training's own processes.
+NETWORK = Factor(
+    name="network",
+    cause="external-input",
+    did="received something else from the network in each run",
+    held="with the bytes of that connection held as the first run received them",
+    remedy="fetch it once, keep it in the checkout or declare it under `data` with its sha256, and train from that",
+)
+
 # What programs print that the training starts and reads from.
 COMMANDS = Factor(
     name="commands",
@@ -156,5 +165,5 @@ MEMORY = Factor(
 )
 
 # In the order in which they are tried: what explains most divergences, and is pinned at the least risk, comes first.
-FACTORS = (FLAGS, ENTROPY, CLOCK, LISTING, IDENTITY, HASHING, LEFTOVERS, FILES, COMMANDS, PARALLEL, ADDRESSES, THREADS, MEMORY)
+FACTORS = (FLAGS, ENTROPY, CLOCK, LISTING, IDENTITY, HASHING, LEFTOVERS, FILES, NETWORK, COMMANDS, PARALLEL, ADDRESSES, THREADS, MEMORY)
 BY_NAME = {factor.name: factor for factor in FACTORS}

@@ -185,7 +185,7 @@ def uses() -> Optional[Uses]:
 
 def start(config: Dict[str, Any]) -> Uses:
     """Watch, pin or vary what `config` names, in this process from here on."""
-    from . import clock, commands, entropy, files, identity, listing, threads
+    from . import clock, commands, entropy, files, identity, listing, network, threads
 
     found = Uses(config)
     _USES[:] = [found]
@@ -193,6 +193,8 @@ def start(config: Dict[str, Any]) -> Uses:
         files.install(found)  # before all others: they wrap the same calls, and hand on to it
     if any(map(found.wants, commands.factors())):
         commands.install(found)
+    if found.wants(network.NAME):
+        network.install(found)
     for module in (entropy, clock, listing, threads):
         if found.wants(module.NAME):
             module.install(found)
