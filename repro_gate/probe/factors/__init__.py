@@ -189,10 +189,11 @@ def start(config: Dict[str, Any]) -> Uses:
 
     found = Uses(config)
     _USES[:] = [found]
-    if found.wants(files.NAME) or found.wants(files.LEFTOVERS) or config.get("outside"):
-        files.install(found)  # before all others: they wrap the same calls, and hand on to it
-    if any(map(found.wants, commands.factors())):
+    ran = any(map(found.wants, commands.factors()))
+    if ran:
         commands.install(found)
+    if ran or found.wants(files.NAME) or found.wants(files.LEFTOVERS) or config.get("outside"):
+        files.install(found)  # before all others: they wrap the same calls, and hand on to it
     if found.wants(network.NAME):
         network.install(found)
     for module in (entropy, clock, listing, threads):

@@ -1,28 +1,30 @@
-"""What the training reads from the programs that it starts: the output of a child, through a pipe.
+"""What the training reads from the programs that it starts: the output of its children.
 
-A child that is a Python has the probe, and a line of its own shows there. Of the others the output alone is seen; the few whose business is
-known by their name (`date`, `shuf`) count as uses of the clock, of entropy and so on. Pinned, the children run, and the training reads what
-the first run of the pair read. What a child writes to a file is out of sight.
+A child that is a Python has the probe, and a line of its own shows there. Of the others the output alone is seen, through a pipe or in a
+file of the workspace that no Python has written; the few whose business is known by their name (`date`, `shuf`) count as uses of the clock,
+of entropy and so on. Pinned, the children run, and the training reads what the first run of the pair read.
 """
 
 from __future__ import annotations
 
 import _thread
+import collections
 import functools
 import hashlib
 import io
 import os
 import re
+import stat
 import sys
 import threading
 from types import FrameType
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Deque, Dict, List, Optional, Set
 
 from ...trace.format import ANY_ORDER
-from .. import imports, source_line
+from .. import imports, session, source_line
 from . import Site, Uses
 from .patching import replace
-from .recording import Recording, Tap, readable, recording_of
+from .recording import MAX_BYTES, Recording, Tap, readable, recording_of
 
 NAME, PARALLEL = "commands", "parallel"
 # Whose business it is to draw, to tell the time, to tell who one is, to list: those of POSIX, GNU and OpenSSL. The first that fits counts.
@@ -40,13 +42,16 @@ _KNOWN = tuple(
 )
 _SCRIPT_BYTES = 64 * 1024
 _MOST_LINES = 10_000  # of one child that are told one by one
+_SPAWNS: List["_Spawns"] = []  # of this process, where they are watched or pinned
 _PIPES: Dict[int, "_Pipe"] = {}  # by descriptor: `communicate` and asyncio read from that
 
 
 def install(uses: Uses) -> None:
     """Wrap what starts a child and what reads from it."""
     spawns = _Spawns(uses, recording_of(uses.config))
+    _SPAWNS[:] = [spawns]
     replace(os, "read", _read)
+    replace(os, "system", spawns.in_shell)
     imports.after_import("subprocess", lambda module: replace(module.Popen, "__init__", spawns.started))
 
 
@@ -55,34 +60,97 @@ def factors() -> Any:
     return (NAME, PARALLEL, *(factor for factor, _ in _KNOWN))
 
 
+def written_by_child(path: str, of_python: Callable[[str], bool]) -> str:
+    """The path to read in place of that of a file in the workspace: another where a child without the probe has written it and the factor
+    is pinned at the line that started the child. `of_python` says whether a process with the probe has written a file."""
+    return _SPAWNS[0].file(path, of_python) if _SPAWNS else path
+
+
+class _Child:
+    """A program that was started: where, what it is called, and which factor its output counts for."""
+
+    def __init__(self, command: Any, frame: Optional[FrameType]) -> None:
+        self.site, self.text = source_line.nearest(frame), _text(command)
+        self.factor = next((factor for factor, words in _KNOWN if words.search(self.text)), NAME)
+        self.about = " ".join(self.text.split("\n", 1)[0].split())[:120]
+
+
 class _Spawns:
     """The children of this process whose output it reads."""
 
     def __init__(self, uses: Uses, recording: Recording) -> None:
         self._uses, self._recording = uses, recording
         self._counts: Dict[Any, int] = {}
+        self._children: Deque[_Child] = collections.deque(maxlen=100)
+        self._outputs: Set[str] = set()  # files that were handed to children as their output
+        self._versions: Dict[str, List[Any]] = {}  # path -> what was read there, by its time and size
+        self._started = float(session.current().config.get("started", 0.0))
+        self._folder = os.path.join(session.current().config["traces"], "outside")
+
+    def in_shell(self, original: Any, command: Any) -> Any:
+        """`os.system`."""
+        self._children.append(_Child(command, source_line.nearest_frame(sys._getframe(2))))
+        return original(command)
+
+    def pinned(self, child: _Child) -> bool:
+        """Whether the training gets the same output of it in both runs of a pair."""
+        return any(self._uses.pinned(name, child.site) for name in (NAME, PARALLEL, child.factor))
+
+    def file(self, path: str, of_python: Callable[[str], bool]) -> str:
+        """Note what a child has written, and replay it; see `written_by_child`."""
+        if not self._children:
+            return path
+        real = os.path.realpath(path)
+        try:
+            state = os.lstat(real)
+        except OSError:
+            return path
+        mine = state.st_ctime < self._started or (real not in self._outputs and of_python(real))
+        if mine or not stat.S_ISREG(state.st_mode) or state.st_size > MAX_BYTES:
+            return path
+        child = next((item for item in reversed(self._children) if os.path.basename(real) in item.text), self._children[-1])
+        versions, signature = self._versions.setdefault(real, []), (state.st_mtime_ns, state.st_size)
+        new = signature not in versions
+        if new:
+            versions.append(signature)
+        key = ("written", source_line.inside(real), versions.index(signature))
+        held = self._recording.given(key) if self.pinned(child) else None
+        content = _content(real) if held is None else held
+        if new and self._uses.watch:
+            lines = _Lines(self._uses, child.factor, child.about, child.site, None)
+            lines.add(content)
+            lines.add(b"")
+        if held is None:
+            if new and self.pinned(child) and not self._recording.replays:
+                self._recording.keep(key, content, path, whole=True)
+            return path
+        os.makedirs(self._folder, exist_ok=True)
+        copy = os.path.join(self._folder, "%d-%d-%s" % (os.getpid(), versions.index(signature), os.path.basename(real)))
+        with open(copy, "wb") as file:
+            file.write(held)
+        return copy
 
     def started(self, original: Any, child: Any, *args: Any, **kwargs: Any) -> None:
         """`subprocess.Popen(…)`: its pipes are read through a tap."""
         original(child, *args, **kwargs)
-        if child.stdout is None and child.stderr is None:
-            return
         frame = source_line.nearest_frame(sys._getframe(2))
-        site, text = source_line.nearest(frame), _text(child.args)
-        factor = next((factor for factor, words in _KNOWN if words.search(text)), NAME)
-        pinned = any(self._uses.pinned(name, site) for name in (NAME, PARALLEL, factor))
-        if not pinned and not self._uses.watch:
+        program = _Child(child.args, frame)
+        self._children.append(program)
+        for output in (kwargs.get("stdout"), kwargs.get("stderr")):
+            if isinstance(getattr(output, "name", None), str):
+                self._outputs.add(os.path.realpath(output.name))  # type: ignore[union-attr]
+        pinned = self.pinned(program)
+        if (child.stdout is None and child.stderr is None) or not (pinned or self._uses.watch):
             return
         alone = threading.current_thread() is threading.main_thread()
-        key = ("command", site, self._uses.ordinal, "" if alone else text)
+        key = ("command", program.site, self._uses.ordinal, "" if alone else program.text)
         count = self._counts[key] = self._counts.get(key, 0) + 1
-        about = " ".join(text.split("\n", 1)[0].split())[:120]
         for name in ("stdout", "stderr"):
             file = getattr(child, name)
             if file is not None:
-                tap = Tap(self._recording, (*key, count, name), about) if pinned else None
-                source = about if name == "stdout" else about + " (its errors)"
-                note = _Lines(self._uses, factor, source, site, frame) if self._uses.watch else None
+                tap = Tap(self._recording, (*key, count, name), program.about) if pinned else None
+                source = program.about if name == "stdout" else program.about + " (its errors)"
+                note = _Lines(self._uses, program.factor, source, program.site, frame) if self._uses.watch else None
                 setattr(child, name, _tapped(file, tap, note))
         if pinned and self._recording.replays:
             child.wait = functools.partial(_wait, child, child.wait)
@@ -197,6 +265,14 @@ def _tapped(file: Any, tap: Optional[Tap], note: Optional[_Lines]) -> Any:
     if isinstance(file, io.BufferedReader):
         return io.BufferedReader(_Pipe(file.detach(), tap, note))
     return _Pipe(file, tap, note)
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(MAX_BYTES)
+    except OSError:
+        return b""
 
 
 def _text(command: Any) -> str:

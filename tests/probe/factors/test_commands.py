@@ -150,3 +150,26 @@ def test_a_child_whose_output_stays_the_same_is_as_ever(tmp_path: Path) -> None:
     assert pair(tmp_path, source, "commands") == (free, free)
     watched = run(tmp_path, source, "watched", {"watch": True})
     assert ast.literal_eval(watched.ended.tail[-1]) == free
+
+
+def test_what_a_child_writes_to_a_file_of_the_workspace_is_held_fixed(tmp_path: Path) -> None:
+    source = """
+    import os, subprocess
+    from pathlib import Path
+    os.system("shuf -n 9 -i 1-100000 > a.txt")
+    subprocess.run(["sh", "-c", "shuf -n 9 -i 1-100000 > b.txt"], check=True)
+    with open("c.txt", "w") as file:
+        subprocess.run(["shuf", "-n", "9", "-i", "1-100000"], stdout=file)
+    found = [Path(name).read_text() for name in ("a.txt", "b.txt", "c.txt")]
+    os.system("shuf -n 9 -i 1-100000 > a.txt")
+    found.append(open("a.txt").read())
+    Path("own.txt").write_text("x")
+    print([*found, Path("own.txt").read_text(), len(Path("train.py").read_text()) > 0])
+    """
+    seen = [{(use.line, use.factor, use.digest) for use in noted(tmp_path, source, name)} for name in ("x", "y")]
+    assert {(line, factor) for line, factor, _ in seen[0]} == {(line, "entropy") for line in (4, 5, 7, 9)}
+    assert not seen[0] & seen[1]
+    first, second = pair(tmp_path, source, "commands")
+    assert first == second
+    assert first[0] != first[3]
+    assert all(first)
