@@ -189,7 +189,7 @@ def start(config: Dict[str, Any]) -> Uses:
 
     found = Uses(config)
     _USES[:] = [found]
-    ran = any(map(found.wants, commands.factors()))
+    ran = any(map(found.wants, commands.FACTORS))
     if ran:
         commands.install(found)
     if ran or found.wants(files.NAME) or found.wants(files.LEFTOVERS) or config.get("outside"):

@@ -40,6 +40,7 @@ _KNOWN = tuple(
         ("listing", r"find|ls\s+-\w*[Uf]\w*", ""),
     )
 )
+FACTORS = (NAME, PARALLEL, *(factor for factor, _ in _KNOWN))  # that the output of a child may count for
 _SCRIPT_BYTES = 64 * 1024
 _MOST_LINES = 10_000  # of one child that are told one by one
 _SPAWNS: List["_Spawns"] = []  # of this process, where they are watched or pinned
@@ -55,11 +56,6 @@ def install(uses: Uses) -> None:
     imports.after_import("subprocess", lambda module: replace(module.Popen, "__init__", spawns.started))
 
 
-def factors() -> Any:
-    """The factors that a command's output may count for."""
-    return (NAME, PARALLEL, *(factor for factor, _ in _KNOWN))
-
-
 def written_by_child(path: str, of_python: Callable[[str], bool]) -> str:
     """The path to read in place of that of a file in the workspace: another where a child without the probe has written it and the factor
     is pinned at the line that started the child. `of_python` says whether a process with the probe has written a file."""
@@ -69,8 +65,8 @@ def written_by_child(path: str, of_python: Callable[[str], bool]) -> str:
 class _Child:
     """A program that was started: where, what it is called, and which factor its output counts for."""
 
-    def __init__(self, command: Any, frame: Optional[FrameType]) -> None:
-        self.site, self.text = source_line.nearest(frame), _text(command)
+    def __init__(self, command: Any, site: Site) -> None:
+        self.site, self.text = site, _text(command)
         self.factor = next((factor for factor, words in _KNOWN if words.search(self.text)), NAME)
         self.about = " ".join(self.text.split("\n", 1)[0].split())[:120]
 
@@ -82,6 +78,7 @@ class _Spawns:
         self._uses, self._recording = uses, recording
         self._counts: Dict[Any, int] = {}
         self._children: Deque[_Child] = collections.deque(maxlen=100)
+        self._scripts: Dict[str, Optional[_Child]] = {}
         self._outputs: Set[str] = set()  # files that were handed to children as their output
         self._versions: Dict[str, List[Any]] = {}  # path -> what was read there, by its time and size
         self._started = float(session.current().config.get("started", 0.0))
@@ -89,17 +86,24 @@ class _Spawns:
 
     def in_shell(self, original: Any, command: Any) -> Any:
         """`os.system`."""
-        self._children.append(_Child(command, source_line.nearest_frame(sys._getframe(2))))
+        self._children.append(_Child(command, source_line.nearest(sys._getframe(2))))
         return original(command)
 
     def pinned(self, child: _Child) -> bool:
         """Whether the training gets the same output of it in both runs of a pair."""
         return any(self._uses.pinned(name, child.site) for name in (NAME, PARALLEL, child.factor))
 
+    def _writer(self, name: str) -> Optional[_Child]:
+        """The child that has written a file, as far as commands and scripts tell: one that names it, else the last one."""
+        for child in reversed(self._children):
+            if name in child.text:
+                return child
+        if name not in self._scripts:
+            self._scripts[name] = _from_script(name)
+        return self._scripts[name] or (self._children[-1] if self._children else None)
+
     def file(self, path: str, of_python: Callable[[str], bool]) -> str:
         """Note what a child has written, and replay it; see `written_by_child`."""
-        if not self._children:
-            return path
         real = os.path.realpath(path)
         try:
             state = os.lstat(real)
@@ -108,7 +112,9 @@ class _Spawns:
         mine = state.st_ctime < self._started or (real not in self._outputs and of_python(real))
         if mine or not stat.S_ISREG(state.st_mode) or state.st_size > MAX_BYTES:
             return path
-        child = next((item for item in reversed(self._children) if os.path.basename(real) in item.text), self._children[-1])
+        child = self._writer(os.path.basename(real))
+        if child is None:
+            return path
         versions, signature = self._versions.setdefault(real, []), (state.st_mtime_ns, state.st_size)
         new = signature not in versions
         if new:
@@ -134,7 +140,7 @@ class _Spawns:
         """`subprocess.Popen(…)`: its pipes are read through a tap."""
         original(child, *args, **kwargs)
         frame = source_line.nearest_frame(sys._getframe(2))
-        program = _Child(child.args, frame)
+        program = _Child(child.args, source_line.nearest(frame))
         self._children.append(program)
         for output in (kwargs.get("stdout"), kwargs.get("stderr")):
             if isinstance(getattr(output, "name", None), str):
@@ -228,7 +234,7 @@ class _Pipe(io.RawIOBase):
         super().close()
 
 
-_REAL_READ, _START = os.read, _thread.start_new_thread
+_REAL_READ, _LISTDIR, _START = os.read, os.listdir, _thread.start_new_thread
 
 
 def _wait(child: Any, original: Any, timeout: Optional[float] = None) -> Any:
@@ -267,6 +273,16 @@ def _tapped(file: Any, tap: Optional[Tap], note: Optional[_Lines]) -> Any:
     return _Pipe(file, tap, note)
 
 
+def _from_script(name: str) -> Optional[_Child]:
+    """The line of a shell script beside the training that names a file: what ran before this process has written it."""
+    for script in sorted(item for item in _LISTDIR(".") if item.endswith(".sh") or item == "Makefile")[:20]:
+        if source_line.inside(os.path.abspath(script)):
+            for number, line in enumerate(_content(script)[:_SCRIPT_BYTES].decode("utf-8", "replace").splitlines(), 1):
+                if name in line and ">" in line and not line.lstrip().startswith("#"):
+                    return _Child(line, (source_line.inside(os.path.abspath(script)), number))
+    return None
+
+
 def _content(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
@@ -279,12 +295,5 @@ def _text(command: Any) -> str:
     """A command on one line, and below it the shell scripts of the workspace that it names: what they do is what it does."""
     words = [command] if isinstance(command, (str, bytes, os.PathLike)) else list(command)
     text = " ".join(os.fsdecode(word) for word in words if isinstance(word, (str, bytes, os.PathLike)))
-    scripts = []
-    for word in text.split()[:20]:
-        if word.endswith(".sh") and source_line.inside(os.path.abspath(word)):
-            try:
-                with open(word, encoding="utf-8", errors="replace") as file:
-                    scripts.append(file.read(_SCRIPT_BYTES))
-            except OSError:
-                continue
-    return "\n".join([text.replace("\n", " "), *scripts])
+    scripts = [word for word in text.split()[:20] if word.endswith(".sh") and source_line.inside(os.path.abspath(word))]
+    return "\n".join([text.replace("\n", " "), *(_content(script)[:_SCRIPT_BYTES].decode("utf-8", "replace") for script in scripts)])

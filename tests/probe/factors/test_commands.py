@@ -173,3 +173,18 @@ def test_what_a_child_writes_to_a_file_of_the_workspace_is_held_fixed(tmp_path: 
     assert first == second
     assert first[0] != first[3]
     assert all(first)
+
+
+def test_what_a_script_wrote_before_the_training_is_noted_at_the_scripts_line(tmp_path: Path) -> None:
+    script = "#!/bin/sh\n# makes seed.txt\ndate +%N > seed.txt\necho fixed > fixed.txt\nexec python train.py\n"
+    files = {"train.py": "print([open('seed.txt').read(), open('fixed.txt').read()])\n", "run.sh": script}
+    done = [trace_script(tmp_path, files, command="sh run.sh", name=name, factors={"watch": True}) for name in ("x", "y")]
+    seen = [{(use.factor, use.file, use.line): use.digest for use in run.traces[0].uses if use.file == "run.sh"} for run in done]
+    clock, fixed = ("clock", "run.sh", 3), ("commands", "run.sh", 4)
+    assert seen[0][clock] != seen[1][clock]
+    assert seen[0][fixed] == seen[1][fixed]
+    pin: dict[str, Any] = {"pin": {"clock": [["run.sh", 3]]}}
+    first = trace_script(tmp_path, files, command="sh run.sh", name="a", factors=pin)
+    second = trace_script(tmp_path, files, command="sh run.sh", name="b", factors={**pin, "recording": str(first.folder)})
+    assert first.ended.tail == second.ended.tail
+    assert first.ended.tail != done[0].ended.tail
