@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from repro_gate.diagnosis.model import Line, Unit, Use
 from repro_gate.factors import BY_NAME, FACTORS
-from repro_gate.trace.format import ASKED
+from repro_gate.trace.format import ANY_ORDER, ASKED
 
 _RANK = {factor.name: index for index, factor in enumerate(FACTORS)}
 
@@ -25,14 +25,15 @@ class Suspect:
 def suspects(first: Sequence[Use], second: Sequence[Use], until: int) -> list[Suspect]:
     """The lines whose answers differed at or before step `until`: calls by the training's own code first, then by factor and time."""
     found: dict[Unit, Suspect] = {}
+    same_lines = set(_any_order(first)) & set(_any_order(second))
     twins = _by_place(second)
     for key, use in _by_place(first).items():
         twin = twins.pop(key, None)
         if use.step <= until and (twin is None or (twin.count, twin.digest) != (use.count, use.digest)):
-            _keep(found, Suspect(unit=_unit(use), use=use, other=twin))
+            _keep(found, Suspect(unit=_unit(use, same_lines), use=use, other=twin))
     for use in twins.values():
         if use.step <= until:
-            _keep(found, Suspect(unit=_unit(use), use=use, other=None))
+            _keep(found, Suspect(unit=_unit(use, same_lines), use=use, other=None))
     return sorted(
         _read_rather_than_asked_for(found),
         key=lambda item: (not item.use.site[0], not item.use.direct, _RANK[item.unit.factor], item.use.step, item.use.site),
@@ -79,7 +80,14 @@ def _by_place(uses: Sequence[Use]) -> dict[tuple[object, ...], Use]:
     return found
 
 
-def _unit(use: Use) -> Unit:
+def _any_order(uses: Sequence[Use]) -> list[tuple[object, ...]]:
+    """What commands printed, whatever the order of its lines."""
+    return [(use.process, use.site, use.source.removesuffix(ANY_ORDER), use.digest) for use in uses if use.source.endswith(ANY_ORDER)]
+
+
+def _unit(use: Use, same_lines: Collection[tuple[object, ...]]) -> Unit:
+    if use.factor == "commands" and any(item[:3] == (use.process, use.site, use.source) for item in same_lines):
+        return Unit("parallel", use.site)
     return Unit(use.factor, use.site if BY_NAME[use.factor].by_line and use.site[0] else None)
 
 

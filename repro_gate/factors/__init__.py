@@ -119,6 +119,33 @@ FILES = Factor(
     remedy="copy the file into the checkout or declare it under `data` with its sha256; keep the state of the machine out of the numbers",
 )
 
+# What a socket receives from outside the training's own processes.
+NETWORK = Factor(
+    name="network",
+    cause="external-input",
+    did="received something else from the network in each run",
+    held="with the bytes of that connection held as the first run received them",
+    remedy="fetch it once, keep it in the checkout or declare it under `data` with its sha256, and train from that",
+)
+
+# What programs print that the training starts and reads from.
+COMMANDS = Factor(
+    name="commands",
+    cause="external-input",
+    did="started a program that printed something else in each run",
+    held="with the output of that program held as the first run read it",
+    remedy="keep what the program prints in a file of the checkout, or give it inputs and a seed that are declared",
+)
+
+# The same lines in another order: the program ran several at once.
+PARALLEL = Factor(
+    name="parallel",
+    cause="thread-race",
+    did="read the output of programs that run side by side, in the order in which it came",
+    held="with that output held in the order of the first run",
+    remedy="sort the lines, number them, or run the programs one after the other",
+)
+
 # Where objects lie in memory: `id()`, the default `hash()` and `repr()`, and the order of sets and dictionaries keyed by objects.
 ADDRESSES = Factor(
     name="addresses",
@@ -152,5 +179,5 @@ MEMORY = Factor(
 )
 
 # In the order in which they are tried: what explains most divergences, and is pinned at the least risk, comes first.
-FACTORS = (FLAGS, ENTROPY, CLOCK, LISTING, IDENTITY, HASHING, LEFTOVERS, FILES, ADDRESSES, THREADS, MEMORY)
+FACTORS = (FLAGS, ENTROPY, CLOCK, LISTING, IDENTITY, HASHING, LEFTOVERS, FILES, NETWORK, COMMANDS, PARALLEL, ADDRESSES, THREADS, MEMORY)
 BY_NAME = {factor.name: factor for factor in FACTORS}

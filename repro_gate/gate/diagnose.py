@@ -28,7 +28,7 @@ from repro_gate.trace.model import Trace
 LINE = "line"  # what the probe calls a line of the workspace among the uses of factors
 _NAN_STEPS = 3  # after which a NaN that comes from memory shows
 _SHORT = 30.0  # seconds: a run that takes no longer is not cut off when something is pinned, so that what diverges later is seen too
-_RECORDED = {"leftovers", "files", "commands", "network"}  # factors whose pin gives the second run of a pair what the first one got
+_ALONE = {"flags", "hashing", "addresses", "threads", "memory"}  # factors whose pin gives nothing of the pair's first run to its second
 Seen = Callable[[Setting, Pair], None]  # is told of each pair of runs, and what it showed
 
 
@@ -105,9 +105,11 @@ def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, outside: 
     # Names of one length: with addresses held fixed, what is allocated first decides where all else lies.
     plan = _plan(spec, seed, setting, outside, f"diagnosis-{number}a")
     second = replace(plan, name=f"diagnosis-{number}b", second_of=plan.name)
-    if _RECORDED & {unit.factor for unit in setting.pinned}:  # what the first run got from outside is given to the second
-        factors: dict[str, object] = {**plan.probe["factors"], "recording": str(folder.path / "traces" / plan.name)}  # type: ignore[dict-item]
-        second = replace(second, probe={**plan.probe, "factors": factors})
+    if {unit.factor for unit in setting.pinned} - _ALONE:
+        recorded, factors = str(folder.path / "traces" / plan.name), plan.probe["factors"]
+        assert isinstance(factors, dict)
+        second = replace(second, probe={**plan.probe, "factors": {**factors, "recording": recorded}})
+        plan = replace(plan, probe={**plan.probe, "factors": {**factors, "recorder:": recorded}})  # of the same length
     results = run_series(spec, folder, Watch(), (plan, second))
     comparison, runs = results.comparisons.get(seed), results.runs
     if len(runs) < 2 or comparison is None:

@@ -14,6 +14,7 @@ SUFFIX = ".trace.jsonl"
 RECORDED = ".recorded"  # what the first run of a diagnosis's pair got from outside, kept beside its traces for the second
 CONFIG_VARIABLE = "REPRO_GATE_PROBE"  # environment variable: path of the probe's configuration
 ASKED = " (whether it is there)"  # behind a file's path, as the source of a use: the file was not read
+ANY_ORDER = " (its lines in any order)"  # behind a command, as the source of a use: a digest of all lines that it printed
 FAILURE_FILE = "failure.json"  # beside the traces; its blocks are allocated before training, so that it can be written on a full disk
 FAILURE_BYTES = 4096
 

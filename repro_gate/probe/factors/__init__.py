@@ -23,13 +23,18 @@ def start(config: Dict[str, Any], traces: str) -> Optional["Uses"]:
     """
     if not any(config.get(name) for name in ("watch", "pin", "vary", "outside")):
         return None
-    from . import addresses, clock, entropy, files, hashing, identity, listing, memory, surroundings, threads
+    from . import addresses, clock, commands, entropy, files, hashing, identity, listing, memory, network, surroundings, threads
     from .use import Uses
 
     found = Uses(config, traces)
     _USES[:] = [found]
-    if found.wants(files.NAME) or found.wants(files.LEFTOVERS) or config.get("outside"):
+    ran = any(map(found.holds, commands.FACTORS))
+    if ran:
+        commands.install(found)
+    if ran or found.wants(files.NAME) or found.wants(files.LEFTOVERS) or config.get("outside"):
         files.install(found)  # before all others: they wrap the same calls, and hand on to it
+    if found.wants(network.NAME):
+        network.install(found)
     for module in (hashing, entropy, clock, listing, identity, addresses, memory, threads):
         if found.wants(module.NAME):
             try:

@@ -19,6 +19,7 @@ from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 from ...trace.format import ASKED
 from .. import imports, session, source_line
+from . import commands
 from .patching import replace
 from .private import Outside, digest, label
 from .recording import recording_of
@@ -167,7 +168,7 @@ class _Files:
                 return path
             place = self._outside.place(path, machine=not writes)
             if place is None:
-                return path
+                return self._in_workspace(path, writes)
             copy = self._outside.private(place)
             for suffix in beside if copy else ():
                 self._outside.private(place + suffix)
@@ -178,6 +179,15 @@ class _Files:
         if copy is None:
             return path
         return os.fsencode(copy) if isinstance(path, bytes) else copy
+
+    def _in_workspace(self, path: Any, writes: bool) -> Any:
+        """A file of the workspace: a child without the probe may have written it."""
+        if not isinstance(path, (str, os.PathLike)) or not source_line.inside(os.path.abspath(path)):
+            return path
+        if writes:
+            self._outside.wrote(os.path.realpath(path), now=True)
+            return path
+        return commands.written_by_child(os.fspath(path), self._outside.wrote)
 
     def _note_names(self, place: str, names: Optional[List[str]], frame: Optional[FrameType]) -> None:
         try:

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import Any, Callable, Dict, Optional
+import select
+import struct
+from typing import Any, Callable, Dict, List, Optional
 
 from ...trace.format import RECORDED
 from .. import session
 
 MAX_ITEMS, MAX_BYTES = 1_000, 64 * 1024 * 1024  # of one process
 _open, _read, _write, _close = os.open, os.read, os.write, os.close  # as they are before any factor wraps them
+_poll, _POLLIN = select.poll, select.POLLIN
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _END = "end"
+_LENGTH = struct.Struct(">I")  # of a piece, in bytes; before it
+_PATIENCE = 3.0  # seconds
 
 
 class Recording:
@@ -78,33 +83,68 @@ class Recording:
 
 
 class Tap:
-    """One stream of bytes from outside, as the training reads it: recorded in the first run of a pair, replayed in the second."""
+    """One stream of bytes from outside, as the training reads it: recorded in the first run of a pair, replayed in the second.
+
+    In a replay the world still sets the pace: as many bytes are handed out as have come in, and none of a later piece than the first run
+    got at once: an answer ends where it ended. Where nothing comes for some seconds the rest is handed out as it is asked for, and what
+    comes then is thrown away.
+    """
 
     def __init__(self, recording: Recording, key: object, what: str) -> None:
         self._recording, self._key, self._what = recording, key, what
-        self._replay = recording.given(key)
-        self._ends = self._replay is not None and recording.ended(key)
-        self._at = 0
+        given = recording.given(key)
+        self._replay = None if given is None else _pieces(given)
+        self._ends = given is not None and recording.ended(key)
+        self._came = 0  # bytes that came in and for which none was handed out
+        self._behind = False  # less came in than the recording holds
 
-    def read(self, receive: Callable[[int], bytes], most: int) -> bytes:
-        """What the training gets where it asks for `most` bytes and `receive` would give it some. What comes in sets the pace of a replay:
-        for each piece received, a piece of the recording is handed out."""
-        data = receive(most)
-        if most <= 0:
+    def read(self, receive: Callable[[int], bytes], ready: Callable[[float], bool], most: int) -> bytes:
+        """What the training gets where it asks for `most` bytes: `receive` gives it some of what came in, `ready` waits so many seconds for
+        something to come in, or for the end."""
+        if most <= 0 or (self._recording.replays and self._replay is None):
+            return receive(most)
+        if self._replay is None:
+            data = receive(most)
+            if data:
+                self._recording.keep(self._key, _LENGTH.pack(len(data)) + data, self._what)
+            else:
+                self._recording.end(self._key)
             return data
-        if self._recording.replays:
-            if self._replay is None:
-                return data
-            piece = self._replay[self._at : self._at + most]
-            self._at += len(piece)
-            while not piece and self._ends and data:
+        if not self._replay:
+            data = receive(most)
+            while data and self._ends:
                 data = receive(most)  # more comes than the first run got: it is thrown away
-            return piece or data
-        if data:
-            self._recording.keep(self._key, data, self._what)
+            return data
+        if not self._behind and ready(_PATIENCE):
+            data = receive(most)
+            self._came += len(data)
+            self._behind = not data
         else:
-            self._recording.end(self._key)
-        return data
+            self._behind = True
+            while ready(0.0) and receive(1 << 16):
+                pass
+        size = most if self._behind else min(most, max(self._came, 1))
+        piece, rest = self._replay[0][:size], self._replay[0][size:]
+        self._replay[:1] = [rest] if rest else []
+        self._came -= len(piece)
+        return piece
+
+
+def _pieces(given: bytes) -> List[bytes]:
+    """What a run got at once each time, of what it recorded."""
+    found, at = [], 0
+    while at + _LENGTH.size <= len(given):
+        (size,) = _LENGTH.unpack_from(given, at)
+        found.append(given[at + _LENGTH.size : at + _LENGTH.size + size])
+        at += _LENGTH.size + size
+    return [piece for piece in found if piece]
+
+
+def readable(descriptor: int, seconds: float) -> bool:
+    """Whether something comes in there, or the end, within so many seconds."""
+    poll = _poll()
+    poll.register(descriptor, _POLLIN)
+    return bool(poll.poll(int(seconds * 1000)))
 
 
 def read_all(file: int, most: int) -> bytes:

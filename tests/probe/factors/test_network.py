@@ -1,0 +1,206 @@
+"""Claims about `probe.factors.network`: what comes in from outside is noted and held fixed, and what a training tells itself is not."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import shutil
+import socketserver
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro_gate.runs.launch import Run
+from repro_gate.trace.model import Used
+from tests.support.tracing import trace_script
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Each answer has another number; the tenth is a digit longer, and so are those behind it."""
+
+    numbers: Iterator[int]
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = json.dumps({"number": next(self.numbers), "filling": "x" * 20_000}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        """Nothing."""
+
+
+class Lines(socketserver.StreamRequestHandler):
+    """Answers each line with the next number."""
+
+    numbers: Iterator[int]
+
+    def handle(self) -> None:
+        for _ in self.rfile:
+            self.wfile.write(b"%d\n" % next(self.numbers))
+
+
+@pytest.fixture
+def ports(tmp_path: Path) -> Iterator[dict[str, int]]:
+    """Servers beside the training, whose answers change: HTTP, HTTPS where a certificate can be made, and lines."""
+    http = type("Http", (Answers,), {"numbers": itertools.count(5)})
+    lines = type("Count", (Lines,), {"numbers": itertools.count(1007)})
+    servers = {"http": ThreadingHTTPServer(("127.0.0.1", 0), http), "lines": socketserver.ThreadingTCPServer(("127.0.0.1", 0), lines)}
+    if shutil.which("openssl"):
+        made = "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=localhost"
+        made += " -addext subjectAltName=IP:127.0.0.1"
+        subprocess.run(made.split(), cwd=tmp_path, check=True, capture_output=True)
+        servers["https"] = ThreadingHTTPServer(("127.0.0.1", 0), http)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+        servers["https"].socket = context.wrap_socket(servers["https"].socket, server_side=True)
+    for server in servers.values():
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield {name: server.server_address[1] for name, server in servers.items()}
+    for server in servers.values():
+        server.shutdown()
+        server.server_close()
+
+
+def run(tmp_path: Path, source: str, name: str, factors: dict[str, Any]) -> Run:
+    done = trace_script(tmp_path, source, name=name, factors=factors)
+    assert done.ended.exit_code == 0, done.ended.tail
+    return done
+
+
+def pair(tmp_path: Path, source: str, pin: dict[str, Any]) -> tuple[Any, Any]:
+    """What two runs print with factors pinned."""
+    first = run(tmp_path, source, "a", {"pin": pin})
+    second = run(tmp_path, source, "b", {"pin": pin, "recording": str(first.folder)})
+    return ast.literal_eval(first.ended.tail[-1]), ast.literal_eval(second.ended.tail[-1])
+
+
+def noted(done: Run) -> list[Used]:
+    return [use for trace in done.traces for use in trace.uses if use.factor == "network"]
+
+
+ASKING = """
+import asyncio, http.client, json, socket, ssl, urllib.request
+def fetch(url, **options):
+    with urllib.request.urlopen(url, timeout=10, **options) as answer:
+        return json.load(answer)["number"]
+found = [fetch("http://127.0.0.1:{http}/") for _ in range(4)]
+kept = http.client.HTTPConnection("127.0.0.1", {http}, timeout=10)
+for _ in range(3):
+    kept.request("GET", "/")
+    found.append(json.loads(kept.getresponse().read())["number"])
+with socket.create_connection(("127.0.0.1", {lines}), timeout=10) as line:
+    for _ in range(5):
+        line.sendall(b"next\\n")
+        found.append(int(line.recv(64)))
+async def ask():
+    reader, writer = await asyncio.open_connection("127.0.0.1", {lines})
+    for _ in range(3):
+        writer.write(b"next\\n")
+        found.append(int(await reader.readline()))
+    writer.close()
+asyncio.run(ask())
+if {https}:
+    found.append(fetch("https://127.0.0.1:{https}/", context=ssl.create_default_context(cafile={cert!r})))
+print(found)
+"""
+
+
+def test_what_comes_in_is_held_fixed_however_it_is_received(tmp_path: Path, ports: dict[str, int]) -> None:
+    source = ASKING.format(**{"https": 0, **ports}, cert=str(tmp_path / "cert.pem"))
+    first, second = pair(tmp_path, source, {"network": None})
+    assert first == second
+    assert len(set(first)) == len(first)
+    assert not set(first) & set(ast.literal_eval(run(tmp_path, source, "free", {}).ended.tail[-1]))
+
+
+def test_each_line_that_receives_is_noted_and_can_be_held_fixed_alone(tmp_path: Path, ports: dict[str, int]) -> None:
+    source = f"""
+    import socket
+    def ask():
+        with socket.create_connection(("127.0.0.1", {ports["lines"]})) as line:
+            line.sendall(b"next\\n")
+            return int(line.recv(64))
+    def other():
+        with socket.create_connection(("127.0.0.1", {ports["lines"]})) as line:
+            line.sendall(b"next\\n")
+            return int(line.recv(64))
+    print([ask(), other()])
+    """
+    seen = [noted(run(tmp_path, source, name, {"watch": True})) for name in ("x", "y")]
+    assert [(use.source, use.line, use.call) for use in seen[0]] == [
+        (f"127.0.0.1:{ports['lines']}", line, "line.recv(64)") for line in (6, 10)
+    ]
+    assert [use.digest for use in seen[0]] != [use.digest for use in seen[1]]
+    first, second = pair(tmp_path, source, {"network": [["train.py", 6]]})
+    assert first[0] == second[0]
+    assert first[1] != second[1]
+
+
+def test_connections_between_processes_of_the_training_are_left_alone(tmp_path: Path) -> None:
+    source = """
+    import os, socket, threading, uuid
+    from multiprocessing.connection import Client, Listener
+    server = socket.create_server(("127.0.0.1", 0))
+    def serve():
+        while True:
+            inside, _ = server.accept()
+            inside.sendall(uuid.uuid4().bytes)
+            inside.close()
+    threading.Thread(target=serve, daemon=True).start()
+    def ask():
+        with socket.create_connection(server.getsockname()[:2]) as line:
+            return line.recv(16, socket.MSG_WAITALL).hex()
+    child_reads, child_writes = os.pipe()
+    if not os.fork():
+        os.write(child_writes, ask().encode())
+        os._exit(0)
+    os.wait()
+    listener = Listener(("127.0.0.1", 0))
+    threading.Thread(target=lambda: listener.accept().send("hello"), daemon=True).start()
+    print([ask(), os.read(child_reads, 99).decode(), Client(listener.address).recv()])
+    """
+    first, second = pair(tmp_path, source, {"network": None})
+    assert not set(first[:2]) & set(second[:2])
+    assert first[2] == second[2] == "hello"
+    assert noted(run(tmp_path, source, "watched", {"watch": True})) == []
+
+
+def test_a_server_that_gives_the_same_answers_is_as_ever(tmp_path: Path, ports: dict[str, int]) -> None:
+    source = f"""
+    import socket, urllib.error, urllib.request
+    found = []
+    try:
+        urllib.request.urlopen("http://127.0.0.1:{ports["lines"]}/", timeout=10).read()
+    except Exception as error:
+        found.append(type(error).__name__)
+    with socket.create_connection(("127.0.0.1", {ports["http"]}), timeout=0.2) as line:
+        try:
+            line.recv(1)
+        except TimeoutError as error:
+            found.append(type(error).__name__)
+        line.setblocking(False)
+        try:
+            line.recv(1)
+        except BlockingIOError as error:
+            found.append(type(error).__name__)
+        buffer = bytearray(4)
+        line.setblocking(True)
+        line.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n")
+        found += [line.recv(4, socket.MSG_PEEK), line.recv_into(buffer), bytes(buffer), line.recv(5)]
+    print(found)
+    """
+    free = ast.literal_eval(run(tmp_path, source, "free", {}).ended.tail[-1])
+    assert free[1:] == ["TimeoutError", "BlockingIOError", b"HTTP", 4, b"HTTP", b"/1.1 "]
+    assert ast.literal_eval(run(tmp_path, source, "watched", {"watch": True}).ended.tail[-1]) == free
+    assert pair(tmp_path, source, {"network": None}) == (free, free)
