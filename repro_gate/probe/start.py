@@ -30,7 +30,7 @@ def start(inject: str) -> None:
     random.seed(config["seed"])
     source_line.start(config.get("workspace", ""))
     files, draws, checkout = Opened(config), Draws(), CheckoutImports(config)
-    uses = factors.start(config.get("factors") or {})
+    uses = factors.start(config.get("factors") or {}, {"path": config.get("workspace", ""), **config.get("folders", {})})
     session.OBSERVERS[:] = [files, draws, checkout, *([uses] if uses.active else [])]
     imports.after_import("numpy", lambda module: _numpy_arrived(module, draws))
     imports.after_import("torch", lambda module: _torch_arrived(module, draws))

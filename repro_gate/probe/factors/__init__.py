@@ -183,8 +183,8 @@ def uses() -> Optional[Uses]:
     return _USES[0] if _USES else None
 
 
-def start(config: Dict[str, Any]) -> Uses:
-    """Watch, pin or vary what `config` names, in this process from here on."""
+def start(config: Dict[str, Any], folders: Optional[Dict[str, str]] = None) -> Uses:
+    """Watch, pin or vary what `config` names, in this process from here on. `folders` are the run's own."""
     from . import clock, entropy, identity, listing, surroundings, threads
 
     found = Uses(config)
@@ -194,7 +194,7 @@ def start(config: Dict[str, Any]) -> Uses:
             module.install(found)
     if found.wants(identity.NAME) or found.wants("addresses"):
         identity.install(found)
-    surroundings.install(found)
+    surroundings.install(found, config, folders or {})
     if found.active:
         os.register_at_fork(before=found.forking, after_in_child=found.forked)
     return found
