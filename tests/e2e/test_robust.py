@@ -67,6 +67,15 @@ def test_what_was_varied_and_does_not_reach_the_numbers_raises_no_alarm(tmp_path
     assert [note["id"] for note in found.report["notes"] if note["id"].startswith("unrecorded/")] == []
 
 
+def test_more_runs_exclude_rarer_faults_and_a_plain_repeat_that_is_planned_serves_as_the_word(tmp_path: Path) -> None:
+    found = gated(tmp_path / "a", "", SPEC + "determinism: {repeat: 4}\nrobustness: {vary: [path]}\n")
+    assert (found.report["determinism"]["runs"], found.report["determinism"]["bound_pct"]) == (4, 52.7)
+    assert "4 of 4 identical: excludes faults that show in more than 53 % of runs" in " ".join(found.stdout.split())
+    found = gated(tmp_path / "b", FRAGILE["path"], SPEC + "determinism: {repeat: 3}\nrobustness: {vary: [path]}\n")
+    assert [run["name"] for run in found.report["runs"]] == ["deterministic-1", "deterministic-2", "deterministic-3", "reseeded"]
+    assert (found.report["determinism"]["runs"], found.check(ROBUST)["status"]) == (2, "warn")
+
+
 def test_ordinary_nondeterminism_is_shown_by_the_plain_pair(tmp_path: Path) -> None:
     found = gated(tmp_path, "x += __import__('os').urandom(1)[0] if number == 2 else 0", SPEC + "determinism: {repeat: 3}\n")
     assert found.exit_code == 1 and found.first["step"] == 2
