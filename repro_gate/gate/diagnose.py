@@ -109,7 +109,7 @@ def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, outside: 
         recorded, factors = str(folder.path / "traces" / plan.name), plan.probe["factors"]
         assert isinstance(factors, dict)
         second = replace(second, probe={**plan.probe, "factors": {**factors, "recording": recorded}})
-        plan = replace(plan, probe={**plan.probe, "factors": {**factors, "recorder:": recorded}})  # of the same length
+        plan = replace(plan, probe={**plan.probe, "factors": {**factors, "recorders": recorded}})  # of the same length
     results = run_series(spec, folder, Watch(), (plan, second))
     comparison, runs = results.comparisons.get(seed), results.runs
     if len(runs) < 2 or comparison is None:

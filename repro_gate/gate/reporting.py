@@ -51,7 +51,7 @@ def findings_of(
     compared = None if policy.baseline is None or entry is None else compare_entry(policy.baseline, entry)
     return Findings(
         spec=results.spec,
-        comparisons=tuple(SeedResult(seed, comparison) for seed, comparison in results.comparisons.items()),
+        comparisons=tuple(SeedResult(seed, comparison, results.compared(seed)) for seed, comparison in results.comparisons.items()),
         runs=results.runs,
         checklist=run_checks(evidence, date.today()),
         cost=measure_cost(pairs, results.spec.train.warmup) if pairs else None,

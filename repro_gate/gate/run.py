@@ -23,6 +23,7 @@ from repro_gate.gate.evidence import config_hash_of_runs, entry_of_runs, gather,
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import Facts, Problem, explains, look, notes, preflight, require
 from repro_gate.gate.reporting import findings_of, make_report
+from repro_gate.gate.robustness import robustness_of, told
 from repro_gate.install.install import environments_root, installed
 from repro_gate.report.model import Reason, Report
 from repro_gate.runs.gate_folder import GateFolder, open_gate_folder
@@ -67,8 +68,9 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
         if options.keep_traces is not None:
             unkept = keep_traces(results.runs, options.keep_traces, readable=folder.sandbox.own_user)
             results = replace(results, said=(*results.said, *unkept))
-        diagnosis = diagnosis_of(spec, folder, results, watch)
-        evidence = with_runs(evidence, results)
+        fragile = robustness_of(spec, folder, results, watch)
+        diagnosis = diagnosis_of(spec, folder, results, watch) or fragile
+        evidence = replace(with_runs(evidence, results), not_robust=told(fragile))
         hashed = config_hash_of_runs(evidence, results)
         # Else nobody asks for the entry, and artifacts need not be read.
         recorded = hashed is not None and (options.locking or policy.baseline is not None) and not unsound(evidence, results.runs)

@@ -32,7 +32,7 @@ def start(inject: str) -> None:
     source_line.start(config.get("workspace", ""))
     flags.given(config["variables"])
     files, draws, checkout = Opened(config), Draws(), CheckoutImports(config)
-    uses = factors.start(config.get("factors") or {}, config["traces"])
+    uses = factors.start(config.get("factors") or {}, config["traces"], {"path": config.get("workspace", ""), **config.get("folders", {})})
     lines = [Lines(config["lines"])] if "lines" in config else []
     session.OBSERVERS[:] = [files, draws, checkout, *([uses] if uses is not None else []), *lines]
     imports.after_import("numpy", lambda module: _numpy_arrived(module, draws))

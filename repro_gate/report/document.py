@@ -24,6 +24,7 @@ from repro_gate.compare.model import KINDS, Comparison, Cost, Distance, Divergen
 from repro_gate.escape import clip, for_terminal
 from repro_gate.report import schema
 from repro_gate.report.model import PLAIN, Amount, Report, SeedResult, View
+from repro_gate.report.numbers import excluded
 from repro_gate.report.untrusted_json import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, ReportError, read_json
 from repro_gate.spec.model import Tolerance
 
@@ -102,12 +103,12 @@ def _determinism(report: Report) -> dict[str, Any] | None:
     found = report.determinism
     if found is None:
         return None
-    counted = sum(run.arm == "deterministic" and run.seed == found.seed for run in report.runs)
     return {
         **vars(found.comparison),
         "seed": found.seed,
-        "runs": max(counted, 2),
-        "seeds": tuple({**vars(item.comparison), "seed": item.seed} for item in report.comparisons),
+        "runs": found.runs,
+        "bound_pct": round(excluded(found.runs), 1) if found.comparison.identical else None,
+        "seeds": tuple({**vars(item.comparison), "seed": item.seed, "runs": item.runs} for item in report.comparisons),
         "determinism_settings": report.settings,
         "non_finite": report.non_finite,
         "tolerance": report.tolerance,
@@ -257,8 +258,8 @@ def _record(value: Any) -> Any:
 
 def _comparisons(given: schema.DeterminismRow) -> tuple[SeedResult, ...]:
     """Every seed, in order; the details are those of the first that diverged, else of the first. Raises ReportError where they are not."""
-    shown = SeedResult(given.seed or 0, _record(given))
-    seeds = [SeedResult(row.seed, _record(row)) for row in given.seeds]
+    shown = SeedResult(given.seed or 0, _record(given), given.runs)
+    seeds = [SeedResult(row.seed, _record(row), row.runs) for row in given.seeds]
     chosen = next((index for index, item in enumerate(seeds) if not item.comparison.identical), 0)
     if not given.identical and all(item.comparison.identical for item in seeds):
         return (*seeds, shown)  # the only seed, or one beyond the rows that a document holds

@@ -94,7 +94,7 @@ def _rows(report: Report, view: View, form: Form) -> list[Row]:
         *_why(report, form),
         ("Commit", _commit(report, form, view.run_url)),
         (_COST, prose(wording.cost(report.cost, report.cost_budget_pct), form)),
-        *([("Compared", Markup(said))] if (said := wording.compared(report)) else []),
+        *([("Compared", Markup(f"{said}; runs: {wording.bound(report)}"))] if (said := wording.compared(report)) else []),
         *_checklist(report),
         *_baseline(report, form),
         ("Noise floor", prose(wording.noise(report.noise_floor), form)),

@@ -84,10 +84,12 @@ class Subject:
 
 @dataclass(frozen=True)
 class SeedResult:
-    """The answer for one seed of `random-state.seeds`."""
+    """The answer for one seed of `random-state.seeds`. `runs`: deterministic runs that were compared; all are the same where `comparison`
+    is identical."""
 
     seed: int
     comparison: Comparison
+    runs: int = 2
 
 
 @dataclass(frozen=True)

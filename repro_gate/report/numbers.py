@@ -6,6 +6,12 @@ import math
 from collections.abc import Sequence
 
 
+def excluded(runs: int) -> float:
+    """The share of runs, in percent, in which a fault must show for `runs` equal runs to exclude it at 95 %: n runs without a fault that
+    shows in a share p of them have a chance of (1 - p)^n, which is 5 % at p = 1 - 0.05^(1/n)."""
+    return 100 * (1 - math.pow(0.05, 1 / max(runs, 1)))
+
+
 def percent(value: float, *, signed: bool = True) -> str:
     """`12.4` -> `+12.4%`, never to be torn apart at a line's end. One decimal below 100, none from there on."""
     if not math.isfinite(value):

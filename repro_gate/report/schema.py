@@ -65,6 +65,7 @@ class SeedRow(_Tallies, frozen=True, kw_only=True):
     """The answer for one seed."""
 
     seed: Annotated[int, about("The seed.")]
+    runs: Annotated[Count, about("Runs with the flags on and this seed that were compared.")] = 2
 
 
 class ComparisonRow(_Tallies, frozen=True, kw_only=True):
@@ -100,7 +101,8 @@ class DeterminismRow(ComparisonRow, frozen=True, kw_only=True):
     """The two runs with the flags on, for the first seed that diverged, else for the first seed."""
 
     determinism_settings: Annotated[Mapping[str, Any], about("Flags and variables as read back inside the training process.")]
-    runs: Annotated[Count, about("Runs with the flags on and this seed.")]
+    runs: Annotated[Count, about("Runs with the flags on and this seed that were compared.")]
+    bound_pct: Annotated[Amount | None, about("Equal runs exclude faults that show in more percent of runs, at 95 %; else null.")] = None
     seed: Annotated[int | None, about("The seed that these figures are about.")] = None
     seeds: Annotated[tuple[SeedRow, ...], about("The answer for each seed of `random-state.seeds`.", max_length=1_000)] = ()
     by_step: Annotated[tuple[StepRow, ...], about("The steps at which something differs, in order", max_length=10_000)] = ()

@@ -70,6 +70,7 @@ def _difference_lines(report: Report) -> Iterator[tuple[str, Text]]:
         yield from _divergence_lines(found)
     if wording.compared(report):
         yield "compared", say(wording.compared(report))
+        yield "runs", say(wording.bound(report))
     if len(report.comparisons) > 1:
         yield "seeds", _seeds(report.comparisons)
     if report.non_finite:

@@ -188,6 +188,15 @@ def compared(report: Report) -> str:
     return ", ".join(numbers.count(counts[kind], *words) for kind, words in _COUNTED.items() if counts.get(kind))
 
 
+def bound(report: Report) -> str:
+    """`3 of 3 identical: …`: what equal runs exclude at 95 %; empty where they differ."""
+    found = report.determinism
+    if found is None or not found.comparison.identical:
+        return ""
+    share = f"{numbers.excluded(found.runs):.0f} %"
+    return f"{numbers.of(found.runs, found.runs)} identical: excludes faults that show in more than {share} of runs"
+
+
 def non_finite(report: Report) -> str:
     """`nan at step 7, inf at step 8`: the losses that are not finite."""
     return listed([f"{value} at step {step}" for step, value in report.non_finite], 10)

@@ -231,8 +231,9 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
         "keep": {"final": plan.keep_final, "step": plan.keep_step, "reference": _reference(plan.reference) if keeps else None},
         **plan.probe,
     }
-    if plan.varied:
+    if plan.varied or plan.probe:
         vary = [factor for name, factor in variation.PROBE.items() if name in plan.varied]
+        config["folders"] = {"home": str(site.home), "tmpdir": str(site.tmp)}
         factors = plan.probe.get("factors")
         config["factors"] = {**(factors if isinstance(factors, dict) else {}), "vary": vary}
     text = json.dumps(config)

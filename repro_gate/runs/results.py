@@ -71,6 +71,12 @@ class Results:
         seed = self.spec.random_state.seeds[0] if seed is None else seed
         return pair_of(self.runs, seed, self.second.get(seed, ""))
 
+    def compared(self, seed: int) -> int:
+        """How many deterministic runs of a seed were compared, the first counted; a varied one that is not the same is no repeat of it."""
+        broken = self.varied[seed].run.plan.name if seed in self.varied and not self.varied[seed].same else ""
+        runs = [run for run in self.runs if run.plan.arm.name == "deterministic" and run.plan.arm.seed == seed]
+        return max(2, sum(run.good and run.plan.name != broken for run in runs))
+
     @property
     def not_robust(self) -> Varied | None:
         """The varied run of the first seed whose plain runs are the same and whose varied run is not."""

@@ -113,7 +113,7 @@ class _Series:
                 plan = replace(plan, varied=frozenset())  # what varies may be why it crashes
             live = self._live(plan)
             run = self._run(plan, live, total=len(self.runs) + 1 + len(waiting))
-            if plan.varied:
+            if plan.varied and plan.second_of:
                 if not self._take_varied(run, live):
                     waiting = self._with_plain_repeat(plan, waiting)
                 continue

@@ -9,6 +9,7 @@ import pytest
 from tests.support.gates import LOOP, Gated, gate, training
 
 SPEC = "version: 1\ntrain: {run: python train.py 1}\ncost: {measure: false}\n"
+LINE = 1 + LOOP.splitlines().index("    # here")
 ROBUST = "random-state/robust"
 
 
@@ -25,7 +26,7 @@ FRAGILE = {
     "timezone": "x += __import__('time').localtime(1_700_000_000).tm_hour",
     "locale": "x += hash(__import__('os').environ.get('LANG', '')) % 1_000_003",
     "umask": "import os; open('f', 'w').close(); x += os.stat('f').st_mode",
-    "environment": "x += hash(tuple(__import__('os').environ)) % 1_000_003",
+    "environment": "x += [name for name in __import__('os').environ if name in ('HOME', 'PATH', 'TMPDIR')].index('HOME')",
     "file-times": "x += int(__import__('os').path.getmtime('train.py')) % 1_000_003",
     "clock": "x += int(__import__('time').time()) // 86_400",
     "listing": "import os; x += os.listdir('.').index('train.py')",
@@ -38,7 +39,9 @@ def test_a_training_that_depends_on_its_surroundings_is_repeatable_but_not_robus
     found = gated(tmp_path, FRAGILE[name])
     assert found.exit_code == 0 and found.report["determinism"]["identical"], found.stdout + found.stderr
     assert [run["name"] for run in found.report["runs"]] == ["deterministic-1", "deterministic-2", "deterministic-3", "reseeded"]
-    assert found.check(ROBUST)["status"] == "warn"
+    check = found.check(ROBUST)
+    assert check["status"] == "warn" and f"in train.py:{LINE} depends on " in check["message"], check
+    assert any(f"varied in {name} alone, a run diverges from the first" in text for text in check["evidence"])
 
 
 def test_what_was_varied_and_does_not_reach_the_numbers_raises_no_alarm(tmp_path: Path) -> None:
@@ -64,6 +67,15 @@ def test_what_was_varied_and_does_not_reach_the_numbers_raises_no_alarm(tmp_path
     assert [note["id"] for note in found.report["notes"] if note["id"].startswith("unrecorded/")] == []
 
 
+def test_more_runs_exclude_rarer_faults_and_a_plain_repeat_that_is_planned_serves_as_the_word(tmp_path: Path) -> None:
+    found = gated(tmp_path / "a", "", SPEC + "determinism: {repeat: 4}\nrobustness: {vary: [path]}\n")
+    assert (found.report["determinism"]["runs"], found.report["determinism"]["bound_pct"]) == (4, 52.7)
+    assert "4 of 4 identical: excludes faults that show in more than 53 % of runs" in " ".join(found.stdout.split())
+    found = gated(tmp_path / "b", FRAGILE["path"], SPEC + "determinism: {repeat: 3}\nrobustness: {vary: [path]}\n")
+    assert [run["name"] for run in found.report["runs"]] == ["deterministic-1", "deterministic-2", "deterministic-3", "reseeded"]
+    assert (found.report["determinism"]["runs"], found.check(ROBUST)["status"]) == (2, "warn")
+
+
 def test_ordinary_nondeterminism_is_shown_by_the_plain_pair(tmp_path: Path) -> None:
     found = gated(tmp_path, "x += __import__('os').urandom(1)[0] if number == 2 else 0", SPEC + "determinism: {repeat: 3}\n")
     assert found.exit_code == 1 and found.first["step"] == 2
@@ -75,7 +87,8 @@ def test_a_varied_run_that_breaks_leaves_the_word_to_a_plain_repeat(tmp_path: Pa
     found = gated(tmp_path, line)
     assert found.exit_code == 0 and found.report["determinism"]["identical"], found.stdout + found.stderr
     check = found.check(ROBUST)
-    assert check["status"] == "warn" and "deterministic-2, which is varied, could not be compared" in check["message"]
+    assert check["status"] == "warn" and check["message"].endswith("depends on the path of the checkout")
+    assert "diverges from the first in how it ends (it exited with status 1)" in check["evidence"][0]
 
 
 def test_what_the_spec_does_not_vary_stays_and_strict_fails(tmp_path: Path) -> None:

@@ -75,3 +75,9 @@ def test_small_figures_and_counts() -> None:
 @pytest.mark.parametrize("function", [numbers.percent, numbers.budget, numbers.milliseconds, numbers.duration, numbers.small])
 def test_every_float_has_a_text(function: Callable[[float], str], value: float) -> None:
     assert function(value).strip()
+
+
+@pytest.mark.parametrize(("runs", "percent"), [(2, 78), (3, 63), (29, 10), (299, 1)])
+def test_equal_runs_exclude_faults_that_show_in_a_larger_share_of_runs(runs: int, percent: int) -> None:
+    assert round(numbers.excluded(runs)) == percent
+    assert (1 - numbers.excluded(runs) / 100) ** runs == pytest.approx(0.05)

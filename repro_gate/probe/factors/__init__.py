@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 _USES: List["Uses"] = []
 
 
-def start(config: Dict[str, Any], traces: str) -> Optional["Uses"]:
+def start(config: Dict[str, Any], traces: str, folders: Dict[str, str]) -> Optional["Uses"]:
     """Watch, pin or vary what `config` names, in this process from here on; None where it names nothing.
 
     `config`: `watch` (bool), `pin` (factor -> None for every use, or the sites [file, line]), `vary` (factors). `traces` is a folder that
-    every process of the run may write to.
+    every process of the run may write to, `folders` the run's own by the name of what varies them.
     """
     if not any(config.get(name) for name in ("watch", "pin", "vary", "outside")):
         return None
@@ -41,7 +41,7 @@ def start(config: Dict[str, Any], traces: str) -> Optional["Uses"]:
                 module.install(found)
             except Exception as error:  # an interpreter that was not foreseen: the others still serve
                 sys.stderr.write("repro-gate: %s cannot be watched here: %s: %s\n" % (module.NAME, type(error).__name__, error))
-    surroundings.install(found)
+    surroundings.install(found, config, folders)
     os.register_at_fork(before=found.forking, after_in_child=found.forked)
     return found
 
