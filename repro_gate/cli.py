@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from repro_gate.report.model import Report, View
     from repro_gate.runs.progress import Watch
 
-_UNTRUSTED = ("run", "baseline", "hash", "compare")  # commands that start what the checkout names: they hold no secret while they do
+_UNTRUSTED = (
+    "run",
+    "diagnose",
+    "baseline",
+    "hash",
+    "compare",
+)  # they start what the checkout names, and hold no secret while they do
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -98,6 +104,28 @@ def _run(options: argparse.Namespace) -> int:
         report = run_gate(spec, chosen, watch)
     _show(report, options)
     return EXIT_CODES[report.verdict]
+
+
+def _diagnose(options: argparse.Namespace) -> int:
+    from repro_gate.commands.diagnose import diagnose
+    from repro_gate.gate.options import Options
+    from repro_gate.sandbox.selection import choose
+    from repro_gate.spec.loader import load_spec
+
+    _writable(options.json_lines)
+    spec = load_spec(Path(options.spec), options.overrides, seed=options.seed, steps=options.steps)
+    chosen = Options(
+        spec_as_given=options.spec,
+        overrides=tuple(options.overrides),
+        seed=options.seed,
+        steps=options.steps,
+        policy="head",
+        sandbox=choose(os.environ),
+    )
+    with contextlib.ExitStack() as stack:
+        lines = None if options.json_lines is None else stack.enter_context(options.json_lines.open("w", encoding="utf-8"))
+        watch = stack.enter_context(_watch(options))
+        return diagnose(spec, chosen, watch, lambda line: print(_printable(line), flush=True), lines, _view())
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -233,6 +261,7 @@ def _schema(options: argparse.Namespace) -> int:
 
 _COMMANDS = {
     "run": _run,
+    "diagnose": _diagnose,
     "check": _check,
     "baseline": _baseline,
     "hash": _hash,

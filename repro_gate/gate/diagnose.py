@@ -20,7 +20,7 @@ from repro_gate.runs.series import run_series
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Trace
 
-Seen = Callable[[Setting, Pair], None]  # is told of each pair of runs, and what it showed
+Seen = Callable[[str, Setting, Pair], None]  # is told of each pair of runs: what it was for, how it was done, what it showed
 
 
 def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch, seen: Seen = lambda *_: None) -> Diagnosis | None:
@@ -43,7 +43,7 @@ def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch,
         done += 1
         watch.said(f"diagnosis: {_told(setting)}")
         found = _pair(spec, folder, seed, setting, done)
-        seen(setting, found)
+        seen(_told(setting), setting, found)
         return found
 
     found = diagnose(first, _undone(results.runs), Experiments(pair, bounds.runs // 2))
