@@ -178,9 +178,11 @@ def _hash(options: argparse.Namespace) -> int:
 
 def _explain(options: argparse.Namespace) -> int:
     from repro_gate.checks import ALL
-    from repro_gate.checks.pages import page, reasons
+    from repro_gate.checks.pages import cause_page, page, reasons
+    from repro_gate.factors import CAUSES
 
-    known = {**{item.id: item.title for item in ALL}, **reasons()}
+    causes: dict[str, str] = {name: cause_page(name) for name in CAUSES}
+    known = {**{item.id: item.title for item in ALL}, **reasons(), **causes}
     if options.id is None:
         width = max(len(item.id) for item in ALL)
         for item in ALL:
@@ -192,7 +194,7 @@ def _explain(options: argparse.Namespace) -> int:
             f"explain {options.id}: there is no such id" + (f", did you mean `{close[0]}`?" if close else ""),
             remedy=f"`repro-gate explain` lists the checks, {DOCS_URL}/reasons.md the reasons",
         )
-    print(page(options.id) or f"# {options.id}\n\n{known[options.id]}\n", end="")
+    print(causes.get(options.id) or page(options.id) or f"# {options.id}\n\n{known[options.id]}\n", end="")
     return 0
 
 

@@ -53,8 +53,8 @@ def parser() -> argparse.ArgumentParser:
     measure = "interpreter with torch, to measure how far tensors of two checkpoints are apart"
     compare.add_argument("--python", metavar="PYTHON", default="python3", help=measure)
     _add_comment(commands)
-    explain = commands.add_parser("explain", help="print what a check or a reason of a report is about, why, and how to mend it")
-    explain.add_argument("id", metavar="ID", nargs="?", help="such as data/checksums or run/crashed; left out: list the checks")
+    explain = commands.add_parser("explain", help="print what a check, a cause or a reason of a report is about, why, and how to mend it")
+    explain.add_argument("id", metavar="ID", nargs="?", help="such as data/checksums or unseeded-rng; left out: list the checks")
     init = commands.add_parser("init", help="write a commented repro.yml for this checkout")
     init.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=Path("."))
     init.add_argument("--stdout", action="store_true", help="print it instead of writing FOLDER/repro.yml")
