@@ -33,7 +33,7 @@ _ALL = 1 << 62  # later than any step
 
 
 def diagnose(spec: Spec, options: Options, watch: Watch, tell: Callable[[str], None], lines: TextIO | None, view: View) -> int:
-    """Diagnose the training of a spec and return the exit code: 0 the runs agree, 1 they diverged.
+    """Diagnose the training of a spec and return the exit code: 0 where the runs agree, 1 where they diverged.
 
     The search is bounded by the spec, by its defaults under `diagnosis: false`; a tolerance is not looked at. `tell` gets the story, line
     by line and safe to print; `lines` is the open file for JSON lines. Raises Inconclusive where the runs could not be compared.
@@ -51,7 +51,7 @@ def diagnose(spec: Spec, options: Options, watch: Watch, tell: Callable[[str], N
         tell("")
         for line in terminal.printed(replace(view, colour=False), *_answer(found)).rstrip("\n").split("\n"):
             tell(line)
-    return EXIT_CODES["fail" if diverged else "pass"]
+    return EXIT_CODES["fail" if diverged or found is not None else "pass"]
 
 
 def _answer(found: Diagnosis) -> list[Any]:
