@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from repro_gate.report.model import Report, View
     from repro_gate.runs.progress import Watch
 
-_UNTRUSTED = ("run", "baseline", "hash", "compare")  # commands that start what the checkout names: they hold no secret while they do
+_UNTRUSTED = (
+    "run",
+    "diagnose",
+    "baseline",
+    "hash",
+    "compare",
+)  # they start what the checkout names, and hold no secret while they do
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -100,6 +106,28 @@ def _run(options: argparse.Namespace) -> int:
     return EXIT_CODES[report.verdict]
 
 
+def _diagnose(options: argparse.Namespace) -> int:
+    from repro_gate.commands.diagnose import diagnose
+    from repro_gate.gate.options import Options
+    from repro_gate.sandbox.selection import choose
+    from repro_gate.spec.loader import load_spec
+
+    _writable(options.json_lines)
+    spec = load_spec(Path(options.spec), options.overrides, seed=options.seed, steps=options.steps)
+    chosen = Options(
+        spec_as_given=options.spec,
+        overrides=tuple(options.overrides),
+        seed=options.seed,
+        steps=options.steps,
+        policy="head",
+        sandbox=choose(os.environ),
+    )
+    with contextlib.ExitStack() as stack:
+        lines = None if options.json_lines is None else stack.enter_context(options.json_lines.open("w", encoding="utf-8"))
+        watch = stack.enter_context(_watch(options))
+        return diagnose(spec, chosen, watch, lambda line: print(_printable(line), flush=True), lines, _view())
+
+
 def _check(options: argparse.Namespace) -> int:
     from repro_gate.gate.evidence import NEED_TRAINING, check
     from repro_gate.report import checklist
@@ -150,9 +178,11 @@ def _hash(options: argparse.Namespace) -> int:
 
 def _explain(options: argparse.Namespace) -> int:
     from repro_gate.checks import ALL
-    from repro_gate.checks.pages import page, reasons
+    from repro_gate.checks.pages import cause_page, page, reasons
+    from repro_gate.factors import CAUSES
 
-    known = {**{item.id: item.title for item in ALL}, **reasons()}
+    causes: dict[str, str] = {name: cause_page(name) for name in CAUSES}
+    known = {**{item.id: item.title for item in ALL}, **reasons(), **causes}
     if options.id is None:
         width = max(len(item.id) for item in ALL)
         for item in ALL:
@@ -164,7 +194,7 @@ def _explain(options: argparse.Namespace) -> int:
             f"explain {options.id}: there is no such id" + (f", did you mean `{close[0]}`?" if close else ""),
             remedy=f"`repro-gate explain` lists the checks, {DOCS_URL}/reasons.md the reasons",
         )
-    print(page(options.id) or f"# {options.id}\n\n{known[options.id]}\n", end="")
+    print(causes.get(options.id) or page(options.id) or f"# {options.id}\n\n{known[options.id]}\n", end="")
     return 0
 
 
@@ -233,6 +263,7 @@ def _schema(options: argparse.Namespace) -> int:
 
 _COMMANDS = {
     "run": _run,
+    "diagnose": _diagnose,
     "check": _check,
     "baseline": _baseline,
     "hash": _hash,

@@ -106,6 +106,11 @@ def test_without_argcomplete_the_shell_is_not_answered_by_a_traceback(tmp_path: 
     assert done.stdout.strip() == f"repro-gate {__version__}" and done.stderr == ""
 
 
+def test_explain_prints_the_page_of_a_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "wall-clock"]) == 0 and capsys.readouterr().out.startswith("# wall-clock\n")
+    assert main(["explain", "wall-clok"]) == 2 and "`wall-clock`" in capsys.readouterr().err
+
+
 def test_explain_knows_a_reason_and_guesses_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "run/crashed"]) == 0
     assert capsys.readouterr().out.startswith("# run/crashed\n\nThe training command ended")

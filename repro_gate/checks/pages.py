@@ -1,5 +1,6 @@
-"""The docs behind an id, for `repro-gate explain`: the page of a check, or the line on a reason. And the table of all checks: as a program
-this file writes it into the README and the docs. The wheel carries the docs beside this file; in a checkout they are read from `docs`."""
+"""The docs behind an id, for `repro-gate explain`: the page of a check or of a cause, or the line on a reason. And the table of all
+checks: as a program this file writes it into the README and the docs. The wheel carries the docs beside this file; in a checkout they are
+read from `docs`."""
 
 from __future__ import annotations
 
@@ -11,10 +12,12 @@ from pathlib import Path
 
 from repro_gate._version import DOCS_URL
 from repro_gate.checks import ALL
+from repro_gate.factors import Cause
 
 START, END = "<!-- checks -->", "<!-- /checks -->"
 _HERE, _DOCS = Path(__file__).resolve().parent / "pages", Path(__file__).resolve().parents[2] / "docs"
 _FOLDERS = (_HERE, _DOCS / "checks")
+_CAUSES = (_HERE / "causes", _DOCS / "causes")
 _REASONS = (_HERE / "reasons.md", _DOCS / "reasons.md")
 _IDENTIFIER = re.compile(r"[a-z]+(?:-[a-z]+)*/[a-z]+(?:-[a-z]+)*")
 _LINE = re.compile(rf"^- `({_IDENTIFIER.pattern})`: (.+)$", re.MULTILINE)
@@ -29,6 +32,12 @@ def page(identifier: str) -> str | None:
         if path.is_file():
             return path.read_text(encoding="utf-8")
     return None
+
+
+def cause_page(cause: Cause) -> str:
+    """The Markdown of the page of a cause."""
+    path = next(path for folder in _CAUSES if (path := folder / f"{cause}.md").is_file())
+    return path.read_text(encoding="utf-8")
 
 
 def url(identifier: str) -> str | None:

@@ -13,6 +13,12 @@ EPILOG = """exit codes:
   2  usage: bad arguments, a bad spec or a bad baseline
   3  inconclusive: the training crashed or timed out, no trace arrived, the required device is missing"""
 
+_EPILOG_OF_DIAGNOSE = """exit codes:
+  0  the runs are bitwise identical: there is nothing to diagnose
+  1  the runs diverged, whether or not a cause was found
+  2  usage: bad arguments or a bad spec
+  3  inconclusive: the training crashed or timed out, no trace arrived"""
+
 
 def parser() -> argparse.ArgumentParser:
     """The whole parser; what it gives has the command's name in `command`."""
@@ -25,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"repro-gate {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True, dest="command")
     _add_run(commands)
+    _add_diagnose(commands)
     check = commands.add_parser("check", help="the checks that need no training, in a moment")
     _add_spec(check)
     check.add_argument("--json", metavar="FILE", type=Path, help="write the results as JSON")
@@ -46,8 +53,8 @@ def parser() -> argparse.ArgumentParser:
     measure = "interpreter with torch, to measure how far tensors of two checkpoints are apart"
     compare.add_argument("--python", metavar="PYTHON", default="python3", help=measure)
     _add_comment(commands)
-    explain = commands.add_parser("explain", help="print what a check or a reason of a report is about, why, and how to mend it")
-    explain.add_argument("id", metavar="ID", nargs="?", help="such as data/checksums or run/crashed; left out: list the checks")
+    explain = commands.add_parser("explain", help="print what a check, a cause or a reason of a report is about, why, and how to mend it")
+    explain.add_argument("id", metavar="ID", nargs="?", help="such as data/checksums or unseeded-rng; left out: list the checks")
     init = commands.add_parser("init", help="write a commented repro.yml for this checkout")
     init.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=Path("."))
     init.add_argument("--stdout", action="store_true", help="print it instead of writing FOLDER/repro.yml")
@@ -66,10 +73,7 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     run.add_argument("--json", metavar="FILE", type=Path, help="write report.json")
     run.add_argument("--markdown", metavar="FILE", type=Path, help="write the Markdown of the PR comment")
     run.add_argument("--sarif", metavar="FILE", type=Path, help="write what is wrong as SARIF 2.1.0, for code scanning and editors")
-    run.add_argument("--seed", metavar="N", type=int, help="random-state.seed instead of the spec's")
-    run.add_argument("--steps", metavar="N", type=int, help="train.steps instead of the spec's")
-    any_key = "any key of the spec, the value as YAML; may be given often"
-    run.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="overrides", help=any_key)
+    _add_overrides(run)
     run.add_argument("--against", metavar="REF", help="gate that ref's checkout too, and say whether this one changes its bits")
     base = "the ref that this change is to be merged into: the report lists the checks that the change weakens"
     run.add_argument("--base", metavar="REF", help=base)
@@ -78,6 +82,20 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     run.add_argument("--fail-fast", action="store_true", help="stop at the first divergence; noise floor and cost are then not measured")
     run.add_argument("--keep-traces", metavar="FOLDER", type=Path, help="keep the traces of all runs there, for `repro-gate compare`")
     _add_quiet(run, verbose=True)
+
+
+def _add_diagnose(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    diagnose = commands.add_parser(
+        "diagnose",
+        help="find out by experiment why two deterministic runs diverge",
+        description="Two deterministic runs; where they diverge, further short runs that hold one thing after the other fixed.",
+        epilog=_EPILOG_OF_DIAGNOSE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_spec(diagnose)
+    diagnose.add_argument("--json-lines", metavar="FILE", type=Path, help="write each pair of runs as a line of JSON, with what differed")
+    _add_overrides(diagnose)
+    diagnose.add_argument("--quiet", action="store_true", help="no progress, only the story and the answer")
 
 
 def _add_comment(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -98,6 +116,13 @@ def _add_comment(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _add_spec(command: argparse.ArgumentParser) -> None:
     where = "repro.yml, or the folder that holds it (default: repro.yml)"
     command.add_argument("spec", metavar="SPEC", nargs="?", default="repro.yml", help=where)
+
+
+def _add_overrides(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--seed", metavar="N", type=int, help="random-state.seed instead of the spec's")
+    command.add_argument("--steps", metavar="N", type=int, help="train.steps instead of the spec's")
+    any_key = "any key of the spec, the value as YAML; may be given often"
+    command.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="overrides", help=any_key)
 
 
 def _add_quiet(command: argparse.ArgumentParser, *, verbose: bool = False) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 Cause: TypeAlias = Literal[
     "nondeterministic-op",
@@ -24,6 +24,7 @@ Cause: TypeAlias = Literal[
     "external-input",
     "unknown",
 ]
+CAUSES: tuple[Cause, ...] = get_args(Cause)
 Site = tuple[str, int]  # file of the workspace and line
 
 

@@ -29,7 +29,7 @@ LINE = "line"  # what the probe calls a line of the workspace among the uses of 
 _NAN_STEPS = 3  # after which a NaN that comes from memory shows
 _SHORT = 30.0  # seconds: a run that takes no longer is not cut off when something is pinned, so that what diverges later is seen too
 _ALONE = {"flags", "hashing", "addresses", "threads", "memory"}  # factors whose pin gives nothing of the pair's first run to its second
-Seen = Callable[[Setting, Pair], None]  # is told of each pair of runs, and what it showed
+Seen = Callable[[str, Setting, Pair], None]  # is told of each pair of runs: what it was for, how it was done, what it showed
 
 
 def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch, seen: Seen = lambda *_: None) -> Diagnosis | None:
@@ -55,7 +55,7 @@ def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch,
         found = _pair(spec, folder, seed, setting, outside, done)
         if not setting.pinned:
             outside = _Outside(outside.left if not found.failed else (), (*found.uses[0], *found.uses[1]))
-        seen(setting, found)
+        seen(_told(setting), setting, found)
         return found
 
     experiments = Experiments(pair, bounds.runs // 2)

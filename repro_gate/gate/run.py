@@ -7,7 +7,7 @@ the runs are bitwise identical, where they first diverge, how large the noise is
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from time import monotonic, time
@@ -15,10 +15,11 @@ from time import monotonic, time
 from repro_gate.baseline.model import Entry
 from repro_gate.checkout.inspection import Checkout, inspect_checkout
 from repro_gate.checks.opened import unsound
+from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.errors import obeyed
 from repro_gate.gate.against import Other, compare_with_ref, other_ref
 from repro_gate.gate.base_policy import effective_policy
-from repro_gate.gate.diagnose import diagnosis_of
+from repro_gate.gate.diagnose import Seen, diagnosis_of
 from repro_gate.gate.evidence import config_hash_of_runs, entry_of_runs, gather, with_runs
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import Facts, Problem, explains, look, notes, preflight, require
@@ -30,9 +31,9 @@ from repro_gate.runs.gate_folder import GateFolder, open_gate_folder
 from repro_gate.runs.launch import Run
 from repro_gate.runs.order import gate_runs
 from repro_gate.runs.progress import Watch
-from repro_gate.runs.results import keep_traces
+from repro_gate.runs.results import Results, keep_traces
 from repro_gate.runs.series import run_series
-from repro_gate.spec.model import Spec
+from repro_gate.spec.model import CostBudget, Spec
 
 CONTROL_STEPS = 2
 
@@ -89,6 +90,20 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
             seconds=monotonic() - clock,
         )
         return GateResult(report, entry)
+
+
+def diagnose_alone(
+    given: Spec, options: Options, watch: Watch, compared: Callable[[Results], None], seen: Seen
+) -> tuple[Results, Diagnosis | None]:
+    """The deterministic runs alone, of which `compared` is told, and where they diverge, why. Data is not verified, nothing is judged."""
+    checkout = inspect_checkout(given.path.parent)
+    spec = replace(effective_policy(given, checkout, options).spec, cost=CostBudget(measure=False))
+    require(preflight(spec, options.environment, look(options.environment)))
+    with _gate_folder(spec, None, checkout, options, watch) as folder, obeyed():
+        plans = [plan for plan in gate_runs(spec, CONTROL_STEPS) if plan.arm.name == "deterministic"]
+        results = run_series(spec, folder, watch, plans)
+        compared(results)
+        return results, diagnosis_of(spec, folder, results, watch, seen) or robustness_of(spec, folder, results, watch)
 
 
 @contextlib.contextmanager

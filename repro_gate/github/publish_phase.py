@@ -189,12 +189,13 @@ def post_report(api: Api, number: int, report: Report, *, when: str, view: View)
 
 def state_of(report: Report) -> str:
     """What `comment: on-change` compares, as 16 hex digits: the verdict and its reasons, and no number that changes with each run."""
-    found = report.determinism
+    found, why = report.determinism, report.diagnosis
     first = None if found is None else found.comparison.first_divergence
     state = [
         report.verdict,
         sorted({item.id for item in report.reasons}),
         None if first is None else [first.step, first.kind, first.name],
+        None if why is None else [why.cause, why.file, why.line],
         sorted([item.id, item.status] for item in report.checklist),
         None if report.baseline is None else report.baseline.status,
         None if report.base is None else sorted(item.key for item in report.base.weakened),

@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 from urllib.parse import quote, quote_plus
 
 from repro_gate.baseline.model import STATUSES as BASELINE_STATUSES
 from repro_gate.checks.interface import CATEGORIES, STATUSES
 from repro_gate.compare.model import KINDS
-from repro_gate.factors import Cause
+from repro_gate.factors import CAUSES
 from repro_gate.report.model import EXIT_CODES
 from repro_gate.sandbox.secret_names import SECRET
 
@@ -44,9 +44,7 @@ _TOKEN = re.compile(
 _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 # A field that holds one of the report's own words keeps it, whatever the secrets are: a password that is one gives nothing away there.
-_OWN_WORDS = frozenset(
-    {*EXIT_CODES, *STATUSES, *CATEGORIES, *KINDS, *BASELINE_STATUSES, *get_args(Cause), "recipe", "platform", "head", "base"}
-)
+_OWN_WORDS = frozenset({*EXIT_CODES, *STATUSES, *CATEGORIES, *KINDS, *BASELINE_STATUSES, *CAUSES, "recipe", "platform", "head", "base"})
 _Value = TypeVar("_Value")
 
 

@@ -26,7 +26,7 @@ def why(found: Diagnosis) -> tuple[Phrase, ...]:
     if left := and_more(len(found.also) - _ALSO, "causes"):
         sentences.append((("say", left),))
     if found.confirmed:
-        proof = next((line for line in found.evidence if line.startswith(_PROOF)), found.evidence[-1] if found.evidence else "")
+        proof = _proof(found)
         said: Phrase = (("say", ": "), ("message", proof.removeprefix(_PROOF))) if proof else ()
         sentences.append((("figure", "Confirmed"), *said))
     if found.cause == "unknown" and found.ruled_out:
@@ -34,6 +34,12 @@ def why(found: Diagnosis) -> tuple[Phrase, ...]:
     if found.rate is not None:
         sentences.append((("say", f"It shows in {numbers.of(found.rate.diverged, found.rate.pairs)} pairs of runs"),))
     return tuple(sentences)
+
+
+def _proof(found: Diagnosis) -> str:
+    """The line of the evidence that proves the cause: the one that says so, else the last."""
+    proofs = (line for line in found.evidence if line.startswith(_PROOF))
+    return next(proofs, found.evidence[-1] if found.evidence else "") if found.confirmed else ""
 
 
 def _cause(found: Diagnosis) -> Phrase:
@@ -57,8 +63,9 @@ def remedy_of(found: Diagnosis) -> str:
 
 
 def background(found: Diagnosis) -> tuple[Phrase, ...]:
-    """What was seen and ruled out on the way to a cause, and what it took."""
-    lines: list[Phrase] = [(("message", line),) for item in (found, *found.also[:_ALSO]) for line in item.evidence[:_LINES]]
+    """What was seen and ruled out on the way to a cause, and what it took; the proof is told by `why`."""
+    told = _proof(found)
+    lines: list[Phrase] = [(("message", line),) for item in (found, *found.also[:_ALSO]) for line in item.evidence[:_LINES] if line != told]
     if found.cause != "unknown":  # else it is said already
         lines += [(("say", "ruled out: "), ("message", line)) for line in found.ruled_out[:_LINES]]
     return (*lines, (("say", f"{numbers.count(found.runs, 'run')} in {numbers.duration(found.seconds)}"),))

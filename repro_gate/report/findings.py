@@ -19,7 +19,7 @@ from repro_gate.report.wording import worst_first
 
 WEAKENED_ID = "base/weakened"  # the id of every weakened check
 GENERAL = "determinism/diverged"
-DIVERGED = (GENERAL, "determinism/outside-tolerance")  # ids of the reasons that a diagnosis explains
+DIVERGED = (GENERAL, "determinism/outside-tolerance", "determinism/nonfinite")  # ids of the reasons that a diagnosis explains
 _POINTER = "random-state/os-entropy"  # a check that names lines which may be the cause
 LOCATIONS = 10  # lines of one check that are named one by one
 _TEXT = 10_000  # characters of a reason that are searched

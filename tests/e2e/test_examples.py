@@ -20,6 +20,14 @@ BROKEN = {
     "transformers": (-1, "parameter", "transformer.*.weight", "main"),
     "torchrun": (3, "gradient", "*", "rank1"),
 }
+# example -> why its broken twin's runs diverge: cause, and the line of train.py
+CAUSES = {
+    "quickstart": ("unseeded-rng", 73),
+    "plain": ("wall-clock", 58),
+    "lightning": ("unseeded-rng", 27),
+    "transformers": ("unseeded-rng", 30),
+    "torchrun": ("unseeded-rng", 43),
+}
 
 
 @pytest.mark.parametrize("name", sorted(BROKEN))
@@ -45,7 +53,7 @@ def test_an_example_passes(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(BROKEN))
-def test_a_broken_twin_fails_where_it_diverges(name: str, tmp_path: Path) -> None:
+def test_a_broken_twin_fails_where_it_diverges_and_the_cause_is_proven(name: str, tmp_path: Path) -> None:
     pytest.importorskip({"lightning": "lightning", "transformers": "transformers"}.get(name, "torch"))
     step, kind, pattern, process = BROKEN[name]
     gated = gate(EXAMPLES / name / "broken", "--set", "cost.measure=false", out=tmp_path)
@@ -57,3 +65,7 @@ def test_a_broken_twin_fails_where_it_diverges(name: str, tmp_path: Path) -> Non
     assert first["max_abs"] > 0 and first["max_ulp"] > 0
     assert "diverged:" in gated.stderr  # said while the second run was still going
     assert f"--seed 42 --steps {max(step, 0) + 1} --fail-fast" in gated.report["reproduce"]
+    cause, line = CAUSES[name]
+    found = gated.report["diagnosis"]
+    assert (found["cause"], found["file"], found["line"]) == (cause, f"examples/{name}/broken/train.py", line)
+    assert found["confirmed"] and f"examples/{name}/broken/train.py:{line}" in gated.stdout

@@ -257,6 +257,9 @@ def test_the_state_changes_with_the_finding_and_not_with_the_clock() -> None:
     report = signed(reports.FAIL)
     assert state_of(report) == state_of(replace(report, started="2030-01-01T00:00:00Z", seconds=9.0, cost=None))
     assert state_of(report) != state_of(signed(reports.PASS))
+    explained = signed(reports.EXPLAINED)
+    assert state_of(explained) == state_of(replace(explained, diagnosis=replace(reports.WHY, seconds=9.0, runs=4, evidence=())))
+    assert state_of(explained) != state_of(replace(explained, diagnosis=replace(reports.WHY, line=42)))
 
 
 @pytest.mark.parametrize(

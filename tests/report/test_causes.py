@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from repro_gate.diagnosis.model import Diagnosis
-from repro_gate.factors import FACTORS, Cause
+from repro_gate.factors import CAUSES, FACTORS
 from repro_gate.report.causes import background, place, remedy_of, why
 from tests.support import reports
 
@@ -67,7 +66,7 @@ def test_where_there_is_no_remedy_the_page_is_named() -> None:
 _PAGES = Path(__file__).parents[2] / "docs" / "causes"
 
 
-@pytest.mark.parametrize("cause", get_args(Cause))
+@pytest.mark.parametrize("cause", CAUSES)
 def test_every_cause_has_a_page_that_the_index_lists_and_that_gives_the_same_remedy(cause: str) -> None:
     page = (_PAGES / f"{cause}.md").read_text(encoding="utf-8")
     assert page.startswith(f"# {cause}\n") and f"({cause}.md)" in (_PAGES / "README.md").read_text(encoding="utf-8")
@@ -77,4 +76,4 @@ def test_every_cause_has_a_page_that_the_index_lists_and_that_gives_the_same_rem
 
 
 def test_no_page_is_of_a_cause_that_is_none() -> None:
-    assert {path.stem for path in _PAGES.iterdir()} - {"README"} == set(get_args(Cause))
+    assert {path.stem for path in _PAGES.iterdir()} - {"README"} == set(CAUSES)

@@ -1,0 +1,43 @@
+"""Claims about the diagnosis of a gate run: a divergence is explained in the report, what may differ is not, and a pass pays nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.gates import LOOP, gate, training, with_line
+
+_SPEC = "version: 1\ntrain: {{run: python train.py, steps: 4, timeout: 2m}}\ncost: {{measure: false}}\n{more}\n"
+_LOSS = LOOP.replace('record("loss", loss)', "record('loss', loss + __import__('os').getpid() * 1e-9)")  # what is trained is the same
+_FAULT = with_line("x += int.from_bytes(__import__('os').urandom(4), 'big') * 1e-12")
+
+
+def _training(folder: Path, source: str, more: str) -> Path:
+    return training(folder, source, _SPEC.format(more=more))
+
+
+def test_a_divergence_is_explained_in_report_comment_and_terminal(tmp_path: Path) -> None:
+    comment = tmp_path / "comment.md"
+    done = gate(_training(tmp_path / "code", _FAULT, "diagnosis: {runs: 8}"), "--markdown", comment, out=tmp_path)
+    found = done.report["diagnosis"]
+    assert done.exit_code == 1 and "determinism/diverged" in done.reason_ids
+    assert (found["cause"], found["factor"], found["file"], found["line"]) == ("unseeded-rng", "entropy", "train.py", 8)
+    assert found["confirmed"] and 2 <= found["runs"] <= 8 and found["seconds"] > 0
+    assert "(unseeded-rng)" in comment.read_text().splitlines()[0] and "Confirmed: with that draw held fixed" in done.stdout
+    assert all(run["arm"] != "pinned" and not run["name"].startswith("diagnosis") for run in done.report["runs"])
+
+
+@pytest.mark.parametrize(
+    ("source", "more", "verdict"),
+    [
+        (_FAULT, "diagnosis: false", "fail"),
+        (with_line("pass"), "diagnosis: {}", "pass"),
+        (_LOSS, "diagnosis: {}\ndeterminism: {compare: {loss: 1.0, weights: 1.0}}", "pass"),
+    ],
+    ids=["switched off", "identical", "within the tolerance"],
+)
+def test_where_there_is_nothing_to_explain_no_run_is_made_for_it(source: str, more: str, verdict: str, tmp_path: Path) -> None:
+    done = gate(_training(tmp_path / "code", source, more), out=tmp_path)
+    assert (done.report["verdict"], done.report["diagnosis"]) == (verdict, None)
+    assert "diagnosis:" not in done.stderr and "Confirmed" not in done.stdout
