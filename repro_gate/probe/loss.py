@@ -66,7 +66,7 @@ def _grad(hooks: Any, original: Any, outputs: Any, inputs: Any, *args: Any, **kw
     torch, session, manual = hooks.torch, hooks.session, hooks.manual
     roots, taken = plain(torch, outputs), plain(torch, inputs)
     create_graph = bool(args[2] if len(args) > 2 else kwargs.get("create_graph"))
-    mine = session.live and all(item.is_leaf for item in taken) and manual.outermost(create_graph)
+    mine = session.live and all(item.is_leaf for item in taken) and manual.outermost(inputs, create_graph)
     if mine and not manual.over:
         with session.own_time(), bare(torch):
             mine = not manual.in_a_pool() and not manual.of_the_input(taken, roots)

@@ -34,6 +34,7 @@ class ManualSteps:
         self._changed = False  # an update without an optimizer was seen
         self._watched: List[Any] = []  # leaves that an update changes
         self._before = b""  # their digests at the last call
+        self._versions: List[int] = []  # and their versions, which count changes in place wherever they are (`.data` is outside of it)
         self._searched: List[Any] = []  # what the last search for names was made for
         self._for_a_pool: Optional[bool] = None
         self._scans = self._calls = 0
@@ -130,12 +131,14 @@ class ManualSteps:
         if not self.over:
             self.over, self.items, self._nested, self._watched = True, [], {}, []
 
-    def outermost(self, create_graph: bool) -> bool:
-        """Whether a call of `autograd.grad` can be a step: not one that only makes a graph, nor one inside another of torch.func's."""
+    def outermost(self, inputs: Any, create_graph: bool) -> bool:
+        """Whether a call of `autograd.grad` can be a step: not one that only makes a graph, nor one inside another of torch.func's. What
+        `torch.func.vjp` returns makes a graph too, of inputs that are still in its transform's wrappers."""
         functorch: Any = getattr(self.torch._C, "_functorch", None)
         level = functorch.maybe_current_level() if hasattr(functorch, "maybe_current_level") else None
         if level is None:
-            return not create_graph
+            given = inputs if isinstance(inputs, (list, tuple)) else [inputs]
+            return not create_graph or any(functorch is not None and functorch.is_functorch_wrapped_tensor(item) for item in given)
         self._level = min(self._level, level)
         return bool(level <= self._level)
 
@@ -157,8 +160,8 @@ class ManualSteps:
         """Whether the parameters were updated since the last call, in place or by new tensors in their stead; watches these from now on."""
         parameters = [leaf for leaf in leaves if isinstance(leaf, self.torch.nn.Parameter)]
         watched, then = (parameters or list(leaves))[:_WATCHED], self._watched
-        changed = self._digests(then) != self._before
-        self._watched, self._before = watched, self._digests(watched)
+        changed = self._digests(then) != self._before or _versions(then) != self._versions
+        self._watched, self._before, self._versions = watched, self._digests(watched), _versions(watched)
         if not changed and then and not {id(leaf) for leaf in then} & {id(leaf) for leaf in watched}:
             return self._digests(then) != self._before
         return changed
@@ -182,6 +185,10 @@ class ManualSteps:
             known = hooks.names.by_id
         before = self.items if len(self.items) == len(leaves) else []
         return [(known.get(id(leaf)) or (before[index][0] if before else "leaf.%d" % index), leaf) for index, leaf in enumerate(leaves)]
+
+
+def _versions(leaves: Sequence[Any]) -> List[int]:
+    return [getattr(leaf, "_version", 0) for leaf in leaves]
 
 
 def leaves_of(roots: Sequence[Any]) -> Iterator[Any]:

@@ -13,9 +13,10 @@ import time
 import traceback
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from ..trace.format import MAX_NAME, WHOLE_RUN
+from ..trace.format import LOOP, MAX_NAME, WHOLE_RUN
 from ..trace.writer import Row, TraceFailed, TraceWriter
 from . import facts, rng
+from .loop import largest_loop
 from .process import arguments, prepares_data, process_key, started_by_multiprocessing
 
 _NOTES = 1_000
@@ -217,8 +218,13 @@ class Session:
             self._finished = True
 
     def _close_whole_run(self) -> None:
-        """A process that took no step counts as one where the spec names artifacts: they are what is compared."""
-        if self.config.get("artifacts") and self.torch is not None and not (self._forked or started_by_multiprocessing()):
+        """A process that recorded nothing says in which loop it could have. It counts as one step where the spec names artifacts: they are
+        what is compared."""
+        if self._forked or started_by_multiprocessing():
+            return
+        with self._guard():
+            self.note(LOOP, largest_loop())
+        if self.config.get("artifacts") and self.torch is not None:
             self.step = 0
             self.trains()
             with self.own_time():

@@ -83,9 +83,10 @@ def _untraced(traces: Sequence[Trace], trace_problem: str | None, watcher: Watch
     problem = "no Python process of it could be traced"
     if traces:
         problem = "no torch optimizer took a step, no gradient was taken, and nothing was recorded through repro_gate.record and step"
+    loop = next((f" ({trace.loop})" for trace in traces if trace.loop), "")
     remedy = (
-        "train with a torch optimizer or backward(), name what it writes under capture.artifacts, or call "
-        "`from repro_gate import record, step`"
+        f'add two lines to the training loop{loop}, `repro_gate.record("loss", loss)` and at its end `repro_gate.step()`, and '
+        "`import repro_gate`; or train with a torch optimizer or backward(), or name what it writes under capture.artifacts"
     )
     return Ending("untraced", "run/nothing-recorded", problem, remedy)
 

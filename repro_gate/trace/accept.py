@@ -56,6 +56,8 @@ def _add_seen(trace: Trace, event: Event) -> None:
             trace.undone.append(event)
         case on.Network() if len(trace.network) < MAX_FIRST:
             trace.network.append(event.address)
+        case on.Note() if event.id == fmt.LOOP:
+            trace.loop = event.message
         case on.Note() if len(trace.notes) < MAX_FIRST:
             trace.notes.append((event.id, event.message))
         case on.OpenedFiles():

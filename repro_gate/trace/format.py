@@ -19,6 +19,7 @@ FAILURE_FILE = "failure.json"  # beside the traces; its blocks are allocated bef
 FAILURE_BYTES = 4096
 
 KINDS = ("rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer")
+LOOP = "loop"  # id of the note that names the loop in which a process that recorded nothing could have
 WHOLE_RUN = "whole-run"  # id of the note in the trace of a process that took no step and counts as one, for the artifacts' sake
 
 # Limits on what the reader accepts: a trace is written by untrusted code.

@@ -73,8 +73,7 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class Imported(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A module of the checkout that did not come from the run's workspace: `path` lies in the original checkout, or in the installed copy
-    `distribution`."""
+    """A module of the checkout, not of the run's workspace: its `path` lies in the original, or in the installed copy `distribution`."""
 
     module: Name
     path: Name
@@ -110,6 +109,7 @@ class Trace:
     nonfinite: list[tuple[str, str, int, bool]] = field(default_factory=list)  # (kind, name, step, whole): NaN from `step` to the end
     notes: list[tuple[str, str]] = field(default_factory=list)
     unmoved: list[tuple[str, str, str]] = field(default_factory=list)  # (`module` or `attribute`, name, digest): no optimizer updates it
+    loop: str = ""  # where nothing was recorded: `train.py:12`
     stopped: bool = False  # the last wanted step was taken
     end: str | None = None
     tables: list[tuple[str, tuple[Row, ...]]] = field(default_factory=list, repr=False)
@@ -168,8 +168,7 @@ class StepMark(Event, frozen=True, tag="step"):
 
 
 class Undone(Event, frozen=True):
-    """A line of training code that set a determinism flag to another value than the arm's. `late`: a variable, which its library had read
-    by then and does not read again."""
+    """A line of training code that gave a determinism flag another value. `late`: a variable, which its library had read by then."""
 
     flag: Short
     value: Short
@@ -249,8 +248,7 @@ class OperatorLine(Event, frozen=True, tag="operator"):
 
 class LoaderSeen(Event, frozen=True, tag="loader"):
     """One torch DataLoader, `number` in order of first batches: how many worker processes it has, and the base seed that they were given in
-    its first epoch (None where it could not be read; drawn too where there are no workers). `dataset` numbers the data set that it draws
-    whole, the same for all loaders of one data set (None where it draws a part of one, or that could not be told)."""
+    its first epoch (None: not known; drawn without workers too). `dataset` numbers the data set that it draws whole (None: not known)."""
 
     number: int
     workers: Few

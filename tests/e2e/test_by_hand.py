@@ -149,3 +149,38 @@ def test_weights_that_change_after_the_last_step_are_compared(tmp_path: Path) ->
     noisy = mixed(tmp_path, "end")
     assert noisy.exit_code == 1 and noisy.first["kind"] == "parameter", noisy.stdout + noisy.stderr
     assert noisy.first["step"] == 4 and noisy.first["max_abs"] > 0
+
+
+UNSEEN = """
+import random
+import model
+w = [0.0, 0.0]
+for name in ("a", "b"):
+    print(name)
+"""
+MODEL = """
+import random, repro_gate
+def train(w):
+    for step in range(4):
+        x = random.random()
+        loss = (w - x) ** 2{noise}
+        w -= 0.2 * (w - x)
+        # here
+    return w
+w = train(0.0)
+"""
+TWO_LINES = 'repro_gate.record("loss", loss)\n        repro_gate.step()'
+
+
+def test_a_training_that_nothing_sees_is_told_where_two_lines_are_to_be_added(tmp_path: Path) -> None:
+    model = MODEL.replace("{noise}", "")
+    gated = gate(training(tmp_path / "none", UNSEEN, files={"model.py": model}), out=tmp_path)
+    (reason,) = gated.report["reasons"]
+    assert (gated.exit_code, reason["id"]) == (3, "run/nothing-recorded")
+    line = model.split("\n").index("    for step in range(4):") + 1
+    assert f'(model.py:{line}), `repro_gate.record("loss", loss)` and at its end `repro_gate.step()`' in reason["remedy"]
+    clean = gate(training(tmp_path / "clean", UNSEEN, files={"model.py": model.replace("# here", TWO_LINES)}), out=tmp_path)
+    assert clean.exit_code == 0, clean.stdout
+    noisy = MODEL.replace("{noise}", " + random.SystemRandom().random()").replace("# here", TWO_LINES)
+    faulty = gate(training(tmp_path / "faulty", UNSEEN, files={"model.py": noisy}), out=tmp_path)
+    assert faulty.exit_code == 1 and (faulty.first["step"], faulty.first["kind"]) == (0, "loss")

@@ -76,6 +76,25 @@ def large():
     for _ in range(3):
         w = w - 0.1 * torch.func.grad(lambda w: (w - 1).square().mean())(w)
 
+def vjp():
+    w = torch.zeros(4, 1)
+    for _ in range(3):
+        loss, back = torch.func.vjp(lambda w: (data() @ w - 1).square().mean(), w)
+        w = w - 0.1 * back(torch.ones(()))[0]
+
+def far_behind():  # what is updated lies behind the elements that are looked at
+    w = nn.Parameter(torch.zeros(300, 300))
+    for _ in range(3):
+        w.grad = None
+        (w - 1)[299].square().mean().backward()
+        with torch.no_grad():
+            w[299] -= 0.1 * w.grad[299]
+
+def analytic():  # no gradient is taken
+    w = torch.zeros(4, 1)
+    for _ in range(3):
+        w -= 0.1 * data().T @ (data() @ w - 1)
+
 def unused_optimizer():
     net = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -200,7 +219,7 @@ def beside_backward():
         update(net.parameters())
 
 if __name__ == "__main__":
-    for case in SHAPES:
+    for case in (*SHAPES, "analytic"):
         process = multiprocessing.get_context("fork").Process(target=globals()[case], name=case)
         process.start()
         process.join()
@@ -208,8 +227,16 @@ if __name__ == "__main__":
             sys.exit("%s failed" % case)
 """
 )
-BY_BACKWARD = {"backward": 3, "plain_tensors": 3, "unused_optimizer": 3, "gan_by_hand": 6, "checkpointed": 3, "renewed": 12}
-BY_GRAD = {"grad": 3, "func": 3, "per_sample": 3, "large": 3}
+BY_BACKWARD = {
+    "backward": 3,
+    "plain_tensors": 3,
+    "unused_optimizer": 3,
+    "gan_by_hand": 6,
+    "checkpointed": 3,
+    "renewed": 12,
+    "far_behind": 3,
+}
+BY_GRAD = {"grad": 3, "func": 3, "per_sample": 3, "large": 3, "vjp": 3}
 OTHERS = {"late_step": 3, "sdk": 3, "beside_func": 3, "beside_backward": 3, "attacked": 3, "looked_at": 3, "pooled": 3}
 CASES = {**BY_BACKWARD, **BY_GRAD, **OTHERS}
 
@@ -226,10 +253,14 @@ def shapes(run: Run) -> Mapping[str, Trace]:
     return {trace.key: trace for trace in run.traces if trace.trained}
 
 
+def test_a_training_that_takes_no_gradient_records_nothing(shapes: Mapping[str, Trace]) -> None:
+    assert "analytic" not in shapes
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_each_shape_has_its_steps_and_says_what_they_are(shapes: Mapping[str, Trace], case: str) -> None:
     trace, call = shapes[case], "backward()" if case in BY_BACKWARD else "autograd.grad"
-    last = "; the last update is compared only in capture.artifacts" if case in ("func", "per_sample", "large") else ""
+    last = "; the last update is compared only in capture.artifacts" if case in ("func", "per_sample", "large", "vjp") else ""
     notes = [] if case in OTHERS else [("steps", f"steps are calls of {call}: no torch optimizer took a step{last}")]
     assert (len(trace.steps), trace.end, trace.notes) == (CASES[case], "exit", notes)
 
