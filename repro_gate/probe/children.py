@@ -49,9 +49,9 @@ def pass_on(inject: str) -> None:
     wrapper = wrap(sys.modules.get("_posixsubprocess"), "fork_exec", fork_exec)
     if hasattr(subprocess, "_fork_exec"):  # Python 3.11 and newer keep a reference of their own
         subprocess._fork_exec = wrapper
+    wrap(os, "execve", _close_before)
     for name in ("execve", "posix_spawn", "posix_spawnp"):
         wrap(os, name, with_mapping)
-    wrap(os, "execve", _close_before)
     os.execv = lambda path, args: os.execve(path, args, os.environ)  # it may have changed its own
 
 

@@ -20,7 +20,7 @@ from .. import session, source_line
 from ..process import arguments
 
 _OWN = __name__.split(".")[0] + "."  # the probe's own modules
-_BETWEEN = tuple(_OWN + "probe." + name for name in ("factors.", "patch", "entropy"))  # those that stand between a call and its factor
+_BETWEEN = tuple(_OWN + "probe." + name for name in ("factors", "patch", "entropy", "children"))  # between a call and its factor
 Site = Tuple[str, int]  # file of the workspace and line; ("", 0): no line of the workspace is on the stack
 Key = Tuple[int, str, str, Site, bool]  # of the uses that are told as one: step, factor, source, site, direct
 # The modules in which the workspace's own call of a factor may pass on its way: what they are there for is to hand the factor out.
