@@ -28,7 +28,7 @@ WAYS: Dict[str, Tuple[str, ...]] = {
     "entropy": ("pathlib", "random", "secrets", "uuid", "numpy.random", "torch.random", "torch.cuda.random", "torch.mps"),
     "clock": ("datetime", "_pydatetime", "genericpath", "os", "pathlib", "timeit"),
     "listing": ("glob", "os", "pathlib"),
-    "identity": ("multiprocessing.process", "tempfile"),
+    "identity": ("pathlib", "posixpath", "tempfile"),
     "addresses": (),
     "memory": (),
     "hashing": ("multiprocessing", "os", "subprocess"),
