@@ -28,13 +28,13 @@ def start(config: Dict[str, Any], traces: str) -> Optional["Uses"]:
 
     found = Uses(config, traces)
     _USES[:] = [found]
+    os.register_at_fork(before=found.forking, after_in_child=found.born)
     for module in (hashing, entropy, clock, listing, identity, addresses, memory, threads):
         if found.wants(module.NAME):
             try:
                 module.install(found)
             except Exception as error:  # an interpreter that was not foreseen: the others still serve
                 sys.stderr.write("repro-gate: %s cannot be watched here: %s: %s\n" % (module.NAME, type(error).__name__, error))
-    os.register_at_fork(before=found.forking, after_in_child=found.forked)
     return found
 
 

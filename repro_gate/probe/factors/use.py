@@ -168,11 +168,14 @@ class Uses:
         self._children += 1
         return {PROCESS_VARIABLE: "%s.%d%s" % (self.ordinal, self._children, _CERTAIN if python else "")}
 
-    def forked(self) -> None:
+    def born(self) -> None:
         """This is a forked child: the uses so far are its parent's."""
         self.ordinal = "%s.%d" % (self.ordinal, self._children)
         self._children, self._open, self._counts, self._said = 0, {}, {}, 0
         _BUSY.on = False
+
+    def forked(self) -> None:
+        """The child has a trace of its own from here on; what it used before stays."""
 
 
 def outside(frame: Optional[FrameType]) -> bool:
