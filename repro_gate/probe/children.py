@@ -57,9 +57,9 @@ def pass_on(inject: str) -> None:
     if hasattr(subprocess, "_fork_exec"):  # Python 3.11 and newer keep a reference of their own
         subprocess._fork_exec = wrapper
     wrap(os, "system", lambda original, command: _spawned(os.getpid()) and original(in_shell(os.fsdecode(command))))
+    wrap(os, "execve", _close_before)
     for name in ("execve", "posix_spawn", "posix_spawnp"):
         wrap(os, name, with_mapping)
-    wrap(os, "execve", _close_before)
     os.execv = lambda path, args: os.execve(path, args, os.environ)  # it may have changed its own
 
 

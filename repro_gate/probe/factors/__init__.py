@@ -28,6 +28,7 @@ def start(config: Dict[str, Any], traces: str, folders: Dict[str, str]) -> Optio
 
     found = Uses(config, traces)
     _USES[:] = [found]
+    os.register_at_fork(before=found.forking, after_in_child=found.born)
     ran = any(map(found.holds, commands.FACTORS))
     if ran:
         commands.install(found)
@@ -42,7 +43,6 @@ def start(config: Dict[str, Any], traces: str, folders: Dict[str, str]) -> Optio
             except Exception as error:  # an interpreter that was not foreseen: the others still serve
                 sys.stderr.write("repro-gate: %s cannot be watched here: %s: %s\n" % (module.NAME, type(error).__name__, error))
     surroundings.install(found, config, folders)
-    os.register_at_fork(before=found.forking, after_in_child=found.forked)
     return found
 
 

@@ -76,7 +76,19 @@ def _watch_random(uses: Uses) -> None:
         return None
 
     kind.seed = watched
-    random.seed = vars(random)["_inst"].seed
+    shared = vars(random)["_inst"]
+    random.seed = shared.seed
+
+    def forked() -> None:  # `random` has just seeded itself anew in this child
+        uses.ask(
+            NAME,
+            "random, in a forked process",
+            lambda: shared.getstate() if uses.watch else None,
+            lambda stream: seed(shared, stream.integer(256)),
+            frame=sys._getframe(1),
+        )
+
+    os.register_at_fork(after_in_child=forked)
 
 
 def _open(uses: Uses, original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:

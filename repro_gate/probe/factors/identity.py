@@ -48,6 +48,8 @@ def install(uses: Uses) -> None:
         "uuid", lambda module: replace(module, "getnode", functools.partial(_answer, uses, "uuid.getnode", lambda: 1 << 40))
     )
     imports.after_import("tempfile", functools.partial(_temporary, uses))
+    if uses.watch:
+        _paths(uses)
 
 
 def _answer(uses: Uses, source: str, pinned: Callable[[], Any], original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -144,6 +146,21 @@ def _uname(uses: Uses, original: Any) -> Any:
         return os.uname_result((real[0], host, *real[2:]))
 
     return uses.ask(NAME, "os.uname", lambda: real, lambda _: named(_HOST), lambda: named(_other(real[1])), frame)
+
+
+def _paths(uses: Uses) -> None:
+    """Where the workspace, `HOME` and `TMPDIR` are, as the workspace asks for it: told only, since files are found by these paths."""
+
+    def told(name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+        frame = sys._getframe(2)
+        if indirect(frame, NAME):
+            return original(*args, **kwargs)
+        return uses.ask(NAME, name, lambda: original(*args, **kwargs), None, None, frame)
+
+    for name in ("abspath", "realpath", "expanduser"):
+        replace(os.path, name, functools.partial(told, "os.path." + name))
+    replace(os, "getcwd", functools.partial(told, "os.getcwd"))
+    imports.after_import("tempfile", lambda module: replace(module, "gettempdir", functools.partial(told, "tempfile.gettempdir")))
 
 
 def _other(host: str) -> str:

@@ -2,8 +2,8 @@
 
 A child has nothing to do when all its threads wait, as Linux tells in /proc: for more work, for another process, or for its parent. So
 tasks are done in the order in which they are handed out, and processes that share memory train one after the other. A child that sleeps
-counts as busy for a second, one that computes for ten; three that go on for longer, and nobody is waited for any more. Not pinned: which of
-several waiting workers takes a task, and children that wait on the clock or the network.
+counts as busy for a second, one that computes for ten seconds of the processor's time; after three that go on for longer nobody is waited
+for any more. Not pinned: which of several waiting workers takes a task, and children that wait on the clock or the network.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import functools
 import os
 import subprocess
 import time
-from typing import Any, Callable, List, Set
+from typing import Any, Callable, Iterator, List, Set
 
 from .. import imports
 from .patching import replace
 
 _now, _sleep, _getpid = time.monotonic, time.sleep, os.getpid
 _SAMPLES, _APART = 3, 0.002  # looks, seconds between them, that must all find everybody waiting
-_ASLEEP, _MOST = 1.0, 10.0  # seconds
+_ASLEEP, _MOST, _LONGEST = 1.0, 10.0, 60.0  # seconds: of sleep, of the processors' time, of waiting
 _STRIKES: List[int] = []
 _BUSY = ("R", "D")
 _SLEEPS = ("nanosleep",)
@@ -54,12 +54,12 @@ def settle() -> None:
     """Wait until every descendant of this process waits, for ten seconds at most."""
     if len(_STRIKES) >= 3 or not _children(_getpid()):
         return
-    began, quiet = _now(), 0
+    began, quiet, spent = _now(), 0, _spent()
     while quiet < _SAMPLES:
         _sleep(_APART)
         passed = _now() - began
         quiet = 0 if _anybody_busy(passed < _ASLEEP) else quiet + 1
-        if passed > _MOST:
+        if passed > _LONGEST or (passed > _MOST and _spent() - spent > _MOST):
             _STRIKES.append(1)
             return
 
@@ -71,14 +71,24 @@ def _children(parent: int) -> Set[int]:
     return found
 
 
-def _anybody_busy(sleeping_counts: bool) -> bool:
+def _descendants() -> Iterator[int]:
     left, seen = list(_children(_getpid())), set()
     while left:
         process = left.pop()
-        if process in seen:
-            continue
-        seen.add(process)
-        left += _children(process)
+        if process not in seen:
+            seen.add(process)
+            left += _children(process)
+            yield process
+
+
+def _spent() -> float:
+    """Seconds of the processors' time that all descendants have taken."""
+    fields = (_text("/proc/%d/stat" % process).rpartition(")")[2].split() for process in _descendants())
+    return sum(int(item[11]) + int(item[12]) for item in fields if len(item) > 12) / float(os.sysconf("SC_CLK_TCK"))
+
+
+def _anybody_busy(sleeping_counts: bool) -> bool:
+    for process in _descendants():
         for task in _listed("/proc/%d/task" % process):
             folder = "/proc/%d/task/%s" % (process, task)
             state = _text(folder + "/stat").rpartition(")")[2].split()[:1]

@@ -20,7 +20,7 @@ from .. import session, source_line
 from ..process import arguments
 
 _OWN = __name__.split(".")[0] + "."  # the probe's own modules
-_BETWEEN = tuple(_OWN + "probe." + name for name in ("factors.", "patch", "entropy"))  # those that stand between a call and its factor
+_BETWEEN = tuple(_OWN + "probe." + name for name in ("factors", "patch", "entropy", "children"))  # between a call and its factor
 Site = Tuple[str, int]  # file of the workspace and line; ("", 0): no line of the workspace is on the stack
 Key = Tuple[int, str, str, Site, bool]  # of the uses that are told as one: step, factor, source, site, direct
 # The modules in which the workspace's own call of a factor may pass on its way: what they are there for is to hand the factor out.
@@ -28,7 +28,7 @@ WAYS: Dict[str, Tuple[str, ...]] = {
     "entropy": ("pathlib", "random", "secrets", "uuid", "numpy.random", "torch.random", "torch.cuda.random", "torch.mps"),
     "clock": ("datetime", "_pydatetime", "genericpath", "os", "pathlib", "timeit"),
     "listing": ("glob", "os", "pathlib"),
-    "identity": ("multiprocessing.process", "tempfile"),
+    "identity": ("pathlib", "posixpath", "tempfile"),
     "addresses": (),
     "memory": (),
     "hashing": ("multiprocessing", "os", "subprocess"),
@@ -179,11 +179,14 @@ class Uses:
         self._children += 1
         return {PROCESS_VARIABLE: "%s.%d%s" % (self.ordinal, self._children, _CERTAIN if python else "")}
 
-    def forked(self) -> None:
+    def born(self) -> None:
         """This is a forked child: the uses so far are its parent's."""
         self.ordinal = "%s.%d" % (self.ordinal, self._children)
         self._children, self._open, self._counts, self._said = 0, {}, {}, 0
         _BUSY.on = False
+
+    def forked(self) -> None:
+        """The child has a trace of its own from here on; what it used before stays."""
 
 
 def busy() -> bool:

@@ -98,6 +98,27 @@ def test_pinned_every_process_of_the_tree_draws_its_own_and_the_same_in_each_run
     assert all(one != other for one, other in zip(free.ended.tail, again.ended.tail, strict=True))
 
 
+FORKED = """
+import multiprocessing, os, random
+context = multiprocessing.get_context("fork")
+place = context.SimpleQueue()
+for _ in range(2):
+    process = context.Process(target=lambda: place.put(random.random()))
+    process.start()
+    print(place.get())
+    process.join()
+print(random.random())
+"""
+
+
+def test_random_seeds_itself_anew_in_a_forked_process_and_that_is_told_and_pinned(short_path: Path) -> None:
+    first, second = watched_twice(short_path, FORKED)
+    assert [one == other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)] == [False, False, True]
+    assert ("random, in a forked process", 7, 1) in {(use.source, use.line, use.count) for use in told(first, "entropy")}
+    pinned, again = pinned_twice(short_path, FORKED, {"entropy": None})
+    assert pinned.ended.tail == again.ended.tail and len(set(pinned.ended.tail)) == 3 and pinned.ended.tail[2] == first.ended.tail[2]
+
+
 TORCH = """
 import torch
 print(torch.seed(), torch.rand(1).item())

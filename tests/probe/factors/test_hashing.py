@@ -1,0 +1,74 @@
+"""Claims about `probe.factors.hashing`: children whose string hashes are random are told, and given the run's seed where that is pinned."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from repro_gate.probe.factors.hashing import heard
+from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
+
+CHILD = 'import sys\nwords = {"a%d" % number for number in range(40)}\nprint(hash("text"), *words, sys.flags.no_user_site, sys.argv[1:])\n'
+PARENT = """
+import os, subprocess, sys
+bare = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
+subprocess.run([sys.executable, "child.py"], env=bare)
+subprocess.run([sys.executable, "-I", "child.py", "-I"])
+subprocess.run([sys.executable, "-sE", "child.py"])
+subprocess.run(["sh", "run.sh"])
+os.system("unset PYTHONHASHSEED; python child.py")
+os.spawnve(os.P_WAIT, sys.executable, [sys.executable, "child.py"], bare)
+subprocess.run([sys.executable, "child.py"])
+subprocess.run([sys.executable, "child.py"], env={**bare, "PYTHONHASHSEED": "7"})
+print(hash("text"))
+"""
+FILES = {"train.py": PARENT, "child.py": CHILD, "run.sh": 'env -i PATH="$PATH" python child.py x\n'}
+
+
+def test_children_with_random_hashes_are_told_and_pinned_and_others_stay(tmp_path: Path) -> None:
+    env = {"PYTHONHASHSEED": "42"}
+    first, second = watched_twice(tmp_path, FILES, env=env)
+    same = [one == other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)]
+    assert same == [False] * 6 + [True] * 3
+    places = {(use.file, use.line) for use in told(first, "hashing")}
+    assert places == {("train.py", 4), ("train.py", 5), ("train.py", 6), ("train.py", 9), ("child.py", 2)}
+    pinned, again = pinned_twice(tmp_path, FILES, {"hashing": None}, env=env)
+    assert pinned.ended.tail == again.ended.tail
+    hashes = [line.split()[0] for line in pinned.ended.tail]
+    assert len(set(hashes[:7])) == 1 and hashes[6:] == [line.split()[0] for line in first.ended.tail[6:]]
+    assert pinned.ended.tail[1].endswith("1 ['-I']") and pinned.ended.tail[3].endswith("['x']")
+
+
+def test_one_line_can_be_pinned_alone(tmp_path: Path) -> None:
+    for sites, number in (([["train.py", 4]], 0), ([["child.py", 2]], 3)):
+        first, second = pinned_twice(tmp_path, FILES, {"hashing": sites}, env={"PYTHONHASHSEED": "42"})
+        same = [one == other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)]
+        assert same[number] and not same[2 - number // 3]
+
+
+def test_varied_children_inherit_another_seed_and_this_process_keeps_its_own(tmp_path: Path) -> None:
+    env = {"PYTHONHASHSEED": "42"}
+    plain = once(tmp_path, FILES, {"watch": True}, env=env).ended.tail
+    first, second = (once(tmp_path, FILES, {"vary": ["hashing"]}, env=env).ended.tail for _ in range(2))
+    assert first[6:] == second[6:]
+    assert [one == other for one, other in zip(plain[6:], first[6:], strict=True)] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("command", "wanted"),
+    [
+        (["python", "-I", "x.py", "-I"], ["python", "-s", "x.py", "-I"]),
+        (["python", "-E", "-c", "-E"], ["python", "-c", "-E"]),
+        (["python", "-Ec", "print()"], ["python", "-c", "print()"]),
+        (["python", "-W", "-E", "-EW", "-E", "-mIE", "x"], ["python", "-W", "-E", "-W", "-E", "-mIE", "x"]),
+        (["python", "-X", "importtime", "-uE", "x.py"], ["python", "-X", "importtime", "-u", "x.py"]),
+        (["python", "-"], ["python", "-"]),
+        ([b"python", b"-E", b"x"], [b"python", b"x"]),
+        (["python"], ["python"]),
+    ],
+)
+def test_options_that_ignore_the_environment_are_taken_out_and_nothing_else(command: list[str], wanted: list[str]) -> None:
+    safe = "-sP" if sys.version_info >= (3, 11) else "-s"
+    assert heard(command) == [safe if item == "-s" else item for item in wanted]

@@ -1,0 +1,133 @@
+"""Claims about `probe.factors.use`: each use is told once for each step, with its line, and whether the line itself made it; and nothing
+that goes wrong in here reaches the training."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from repro_gate.factors import BY_NAME
+from tests.probe.factors.runs import once, told
+from tests.support.tracing import trace_script
+
+LIBRARY = """
+import os, random, time
+
+def name():
+    return os.urandom(4).hex(), time.time()
+
+class Draws:
+    generator = random.Random()
+"""
+DIRECT = (
+    "os.urandom(4)",
+    "random.Random()",
+    "random.SystemRandom().random()",
+    "secrets.token_hex()",
+    "uuid.uuid4()",
+    "numpy.random.default_rng()",
+    "time.time()",
+    "datetime.datetime.now()",
+    "os.path.getmtime('train.py')",
+    "Path('train.py').stat()",
+    "os.listdir()",
+    "glob.glob('*')",
+    "list(Path('.').rglob('*'))",
+    "os.getpid()",
+    "platform.node()",
+    "threading.Thread(target=int).start()",
+    "tempfile.mkdtemp()",
+)
+INDIRECT = (
+    "import beside_library",
+    "beside_library.name()",
+    "logging.getLogger().warning('')",
+    "importlib.import_module('own')",
+)
+
+
+def test_a_use_is_direct_where_no_library_and_no_import_asked_on_the_lines_behalf(tmp_path: Path) -> None:
+    head = "import datetime, glob, importlib, logging, os, platform, random, secrets, sys, tempfile, threading, time, uuid\n"
+    head += f"import numpy\nfrom pathlib import Path\nsys.path.append({str(tmp_path)!r})\n"
+    (tmp_path / "beside_library.py").write_text(LIBRARY)
+    files = {"train.py": head + "\n".join((*DIRECT, *INDIRECT)) + "\n", "own.py": "import beside_library\nbeside_library.name()\n"}
+    run = trace_script(tmp_path, files, factors={"watch": True})
+    assert run.ended.exit_code == 0, run.ended.tail
+    first = head.count("\n") + 1
+    lines = dict(enumerate((*DIRECT, *INDIRECT), first))
+    told = {(lines[use.line], use.direct) for use in run.traces[0].uses if use.file == "train.py" and use.line in lines}
+    assert {line for line, direct in told if direct} == set(DIRECT)
+    assert {line for line, direct in told if not direct} >= {*INDIRECT[:-1]}
+    assert {use.direct for use in run.traces[0].uses if use.file == "own.py"} == {False}
+
+
+MISTAKES = """
+import os, random, sys, threading, time, uuid
+import _repro_gate.probe.factors.use as part
+part.source_line.inside = None  # whatever is decided about a use goes wrong from here on
+print(len(os.urandom(3)), time.time() > 0, os.getpid() > 0, os.listdir("."), id(os) > 0, os.stat("train.py").st_mtime > 0)
+print(random.Random(3).random(), uuid.uuid4().version)
+for wrong in (lambda: os.urandom(-1), lambda: os.listdir("missing"), lambda: os.stat(b"missing"), lambda: time.sleep("x"), lambda: id()):
+    try:
+        wrong()
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("factors", [{"watch": True}, {"pin": dict.fromkeys(BY_NAME)}, {"vary": sorted(BY_NAME)}])
+def test_a_mistake_in_here_and_errors_of_the_real_call_are_the_trainings_as_without(tmp_path: Path, factors: Mapping[str, object]) -> None:
+    found = once(tmp_path, MISTAKES, factors).ended.tail
+    assert found == once(tmp_path, MISTAKES.replace("part.source_line.inside = None", ""), {"pin": {}}).ended.tail
+
+
+WORLD = """
+import os, signal, sys, threading, time
+import _repro_gate.probe.session as session
+def draw():
+    for _ in range(200):
+        os.urandom(4)
+threads = [threading.Thread(target=draw) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for _ in range(20):
+    session.current().flush()
+    child = os.fork()
+    if not child:
+        os.urandom(4)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+for thread in threads:
+    thread.join()
+def deep(n):
+    return deep(n - 1) if n else os.urandom(1)
+try:
+    deep(10_000)
+except RecursionError:
+    print("deep")
+"""
+
+
+def test_threads_forks_and_a_full_stack_are_no_trouble(tmp_path: Path) -> None:
+    run = once(tmp_path, WORLD, {"watch": True})
+    assert run.ended.tail == ("deep",)
+    assert sum(use.count for use in told(run, "entropy") if use.line == 6) == 800
+    assert sum(use.count for use in told(run, "entropy") if use.line == 14) == 20
+
+
+def test_uses_are_told_for_each_step_once_for_each_line_and_no_more_than_the_limit(tmp_path: Path) -> None:
+    script = "import os\n" + "import _repro_gate.probe.factors.use as part\npart.MAX_USES = 5\n" + "os.urandom(1)\n" * 10
+    found = told(once(tmp_path, script, {"watch": True}), "entropy")
+    assert len(found) == 5 and {(use.step, use.count) for use in found} == {(-1, 1)}
+
+
+def test_the_calls_text_is_told_and_the_nearest_line_of_a_helper_module(tmp_path: Path) -> None:
+    files = {
+        "train.py": "import helper\nhelper.seed()\n",
+        "helper.py": "import time\ndef seed():\n    return int(time.time() * 1000) % 7\n",
+    }
+    [use] = [use for use in told(once(tmp_path, files, {"watch": True}), "clock") if use.direct]
+    assert (use.file, use.line, use.call) == ("helper.py", 3, "time.time()" if sys.version_info >= (3, 11) else "")
