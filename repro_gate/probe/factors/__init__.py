@@ -189,13 +189,9 @@ def start(config: Dict[str, Any]) -> Uses:
 
     found = Uses(config)
     _USES[:] = [found]
-    ran = any(map(found.wants, commands.FACTORS))
-    if ran:
-        commands.install(found)
-    if ran or found.wants(files.NAME) or found.wants(files.LEFTOVERS) or config.get("outside"):
-        files.install(found)  # before all others: they wrap the same calls, and hand on to it
-    if found.wants(network.NAME):
-        network.install(found)
+    for module in (commands, files, network):  # before all others: they wrap the same calls, and hand on to these
+        if module.wanted(config):
+            module.install(found)
     for module in (entropy, clock, listing, threads):
         if found.wants(module.NAME):
             module.install(found)
