@@ -29,13 +29,9 @@ def start(config: Dict[str, Any], traces: str, folders: Dict[str, str]) -> Optio
     found = Uses(config, traces)
     _USES[:] = [found]
     os.register_at_fork(before=found.forking, after_in_child=found.born)
-    ran = any(map(found.holds, commands.FACTORS))
-    if ran:
-        commands.install(found)
-    if ran or found.wants(files.NAME) or found.wants(files.LEFTOVERS) or config.get("outside"):
-        files.install(found)  # before all others: they wrap the same calls, and hand on to it
-    if found.wants(network.NAME):
-        network.install(found)
+    for first in (commands, files, network):  # before all others: they wrap the same calls, and hand on to these
+        if first.wanted(config):
+            first.install(found)
     for module in (hashing, entropy, clock, listing, identity, addresses, memory, threads):
         if found.wants(module.NAME):
             try:

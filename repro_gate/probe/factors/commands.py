@@ -7,11 +7,9 @@ of entropy and so on. Pinned, the children run, and the training reads what the 
 
 from __future__ import annotations
 
-import _thread
 import collections
 import functools
 import hashlib
-import io
 import os
 import re
 import stat
@@ -22,8 +20,9 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Set
 
 from ...trace.format import ANY_ORDER
 from .. import imports, session, source_line
+from . import pipes
 from .patching import replace
-from .recording import MAX_BYTES, Recording, Tap, readable, recording_of
+from .recording import MAX_BYTES, Recording, Tap, recording_of
 from .use import Site, Uses
 
 NAME, PARALLEL = "commands", "parallel"
@@ -40,18 +39,23 @@ _KNOWN = tuple(
         ("listing", r"find|ls\s+-\w*[Uf]\w*", ""),
     )
 )
-FACTORS = (NAME, PARALLEL, *(factor for factor, _ in _KNOWN))  # that the output of a child may count for
+_FACTORS = frozenset((NAME, PARALLEL, *(factor for factor, _ in _KNOWN)))  # that the output of a child may count for
 _SCRIPT_BYTES = 64 * 1024
 _MOST_LINES = 10_000  # of one child that are told one by one
+_LISTDIR = os.listdir
 _SPAWNS: List["_Spawns"] = []  # of this process, where they are watched or pinned
-_PIPES: Dict[int, "_Pipe"] = {}  # by descriptor: `communicate` and asyncio read from that
+
+
+def wanted(config: Dict[str, Any]) -> bool:
+    """Whether the output of children is to be watched or pinned."""
+    return bool(config.get("watch")) or not _FACTORS.isdisjoint(config.get("pin", ()))
 
 
 def install(uses: Uses) -> None:
     """Wrap what starts a child and what reads from it."""
     spawns = _Spawns(uses, recording_of(uses.config))
     _SPAWNS[:] = [spawns]
-    replace(os, "read", _read)
+    replace(os, "read", pipes.read)
     replace(os, "system", spawns.in_shell)
     imports.after_import("subprocess", lambda module: replace(module.Popen, "__init__", spawns.started))
 
@@ -156,10 +160,10 @@ class _Spawns:
             if file is not None:
                 tap = Tap(self._recording, (*key, count, name), program.about) if pinned else None
                 source = program.about if name == "stdout" else program.about + " (its errors)"
-                note = _Lines(self._uses, program.factor, source, program.site, frame) if self._uses.watch else None
-                setattr(child, name, _tapped(file, tap, note))
+                note = _Lines(self._uses, program.factor, source, program.site, frame).add if self._uses.watch else None
+                setattr(child, name, pipes.tapped(file, tap, note))
         if pinned and self._recording.replays:
-            child.wait = functools.partial(_wait, child, child.wait)
+            child.wait = functools.partial(pipes.wait, child, child.wait)
 
 
 class _Lines:
@@ -186,91 +190,6 @@ class _Lines:
         if not data:
             self._note(self._about + ANY_ORDER, "%d lines %x" % (self._count, self._sum))
             self._count = -1
-
-
-class _Pipe(io.RawIOBase):
-    """The end of a pipe that the training reads from."""
-
-    def __init__(self, file: Any, tap: Optional[Tap], note: Optional[_Lines]) -> None:
-        super().__init__()
-        self._file, self._tap, self._lines = file, tap, note
-        self.mode = "rb"
-        _PIPES[file.fileno()] = self
-
-    @property
-    def name(self) -> int:
-        """The descriptor, as of any file that was opened by one."""
-        return self.fileno()
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    def fileno(self) -> int:
-        """The pipe's descriptor."""
-        return int(self._file.fileno())
-
-    def readinto(self, buffer: Any) -> Optional[int]:
-        """As a file does it; None where nothing has come yet and the pipe does not wait."""
-        try:
-            data = self.receive(functools.partial(_REAL_READ, self.fileno()), len(buffer))
-        except BlockingIOError:
-            return None
-        buffer[: len(data)] = data
-        return len(data)
-
-    def receive(self, real: Callable[[int], bytes], most: int) -> bytes:
-        """What the training gets of it next."""
-        data = real(most) if self._tap is None else self._tap.read(real, functools.partial(readable, self.fileno()), most)
-        if self._lines is not None and most > 0:
-            self._lines.add(data)
-        return data
-
-    def close(self) -> None:
-        """Close the pipe."""
-        if not self.closed:
-            _PIPES.pop(self._file.fileno(), None)
-            self._file.close()
-        super().close()
-
-
-_REAL_READ, _LISTDIR, _START = os.read, os.listdir, _thread.start_new_thread
-
-
-def _wait(child: Any, original: Any, timeout: Optional[float] = None) -> Any:
-    """`Popen.wait` in a replay: the training has read all that it wants, so what the child still prints is thrown away."""
-    for file in (child.stdout, child.stderr):
-        if file is not None and not file.closed:
-            _START(_drain, (os.dup(file.fileno()),))
-    return original(timeout)
-
-
-def _drain(descriptor: int) -> None:
-    try:
-        while _REAL_READ(descriptor, 1 << 16):
-            pass
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
-
-
-def _read(original: Any, descriptor: Any, most: int) -> bytes:
-    pipe = _PIPES.get(descriptor) if _PIPES and isinstance(descriptor, int) else None
-    if pipe is None or pipe.closed:
-        return bytes(original(descriptor, most))
-    return pipe.receive(functools.partial(original, descriptor), most)
-
-
-def _tapped(file: Any, tap: Optional[Tap], note: Optional[_Lines]) -> Any:
-    """The same file as `subprocess` made it (raw, buffered or text), on top of a tap."""
-    if isinstance(file, io.TextIOWrapper):
-        encoding, errors, line_buffering = file.encoding, file.errors, file.line_buffering
-        below = _tapped(file.detach(), tap, note)
-        return io.TextIOWrapper(below, encoding=encoding, errors=errors, line_buffering=line_buffering)
-    if isinstance(file, io.BufferedReader):
-        return io.BufferedReader(_Pipe(file.detach(), tap, note))
-    return _Pipe(file, tap, note)
 
 
 def _from_script(name: str) -> Optional[_Child]:

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 from types import FrameType
-from typing import Any, Callable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ...trace.format import ASKED
 from .. import imports, session, source_line
@@ -48,6 +48,12 @@ _BETWEEN = tuple(_OWN + "probe." + name for name in ("factors.", "patch"))  # th
 _RESOLVING = ("realpath", "_joinrealpath")  # they ask about every folder above a file
 _INSIDE = threading.local()  # `on` while this file or `private.py` is at work: what it calls is nobody's use
 _lstat, _unlink, _open_file = os.lstat, os.unlink, io.open
+
+
+def wanted(config: Dict[str, Any]) -> bool:
+    """Whether files outside are to be watched, pinned or hidden, or files that children write."""
+    outside = any((config.get("outside") or {}).values())
+    return outside or not {NAME, LEFTOVERS}.isdisjoint(config.get("pin", ())) or commands.wanted(config)
 
 
 def install(uses: Uses) -> None:

@@ -25,6 +25,11 @@ _PEEK = 2  # MSG_PEEK
 _BUSY = threading.local()  # `on` while a wrapped call is in progress: those that it is made of are no others
 
 
+def wanted(config: Dict[str, Any]) -> bool:
+    """Whether what comes in is to be watched or pinned."""
+    return bool(config.get("watch")) or NAME in config.get("pin", ())
+
+
 def install(uses: Uses) -> None:
     """Wrap connecting, listening and receiving of `socket.socket`, and reading of `ssl.SSLSocket`."""
     connections = _Connections(uses)
