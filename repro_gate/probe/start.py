@@ -14,7 +14,7 @@ import sys
 from typing import Any, Dict
 
 from ..trace.format import CONFIG_VARIABLE
-from . import audit, children, factors, imports, session, source_line
+from . import audit, children, factors, imports, session, source_line, stress
 from .checkout_imports import CheckoutImports
 from .entropy import Draws
 from .opened import Opened
@@ -30,6 +30,8 @@ def start(inject: str) -> None:
     random.seed(config["seed"])
     source_line.start(config.get("workspace", ""))
     files, draws, checkout = Opened(config), Draws(), CheckoutImports(config)
+    if config.get("stress"):
+        stress.install()
     uses = factors.start(config.get("factors") or {}, {"path": config.get("workspace", ""), **config.get("folders", {})})
     session.OBSERVERS[:] = [files, draws, checkout, *([uses] if uses.active else [])]
     imports.after_import("numpy", lambda module: _numpy_arrived(module, draws))

@@ -72,6 +72,7 @@ LESS = [
         "now leaves off torch.backends.cudnn.deterministic: faster",
     ),
     ({"determinism": Determinism(repeat=5)}, {}, "determinism.repeat", "fewer deterministic runs are compared: 5 -> 2"),
+    ({"robustness": Robustness(stress=True)}, {}, "robustness.stress", "no run is stressed any more"),
     ({}, {"robustness": Robustness(())}, "robustness.vary", "the second run is no longer varied in: path, home, tmpdir"),
     ({"robustness": Robustness(("path", "home"))}, {"robustness": Robustness(("home",))}, "robustness.vary", "no longer varied in: path"),
     (
@@ -340,7 +341,7 @@ SPECS = st.builds(
         st.builds(Train, run=WORDS, steps=st.none() | st.integers(1, 3), env=st.dictionaries(st.sampled_from("AB"), WORDS)),
         st.builds(Train, snippet=WORDS, working_directory=WORDS, warmup=st.integers(0, 3)),
     ),
-    random_state=st.builds(RandomState, Robustness, st.lists(st.integers(0, 4), min_size=1, max_size=3, unique=True).map(tuple)),
+    random_state=st.builds(RandomState, st.lists(st.integers(0, 4), min_size=1, max_size=3, unique=True).map(tuple)),
     determinism=st.builds(
         Determinism,
         st.none() | st.builds(Tolerance, SMALL, SMALL),
