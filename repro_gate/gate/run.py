@@ -68,7 +68,7 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
         if options.keep_traces is not None:
             unkept = keep_traces(results.runs, options.keep_traces, readable=folder.sandbox.own_user)
             results = replace(results, said=(*results.said, *unkept))
-        fragile = robustness_of(spec, folder, results, watch)
+        fragile, results = robustness_of(spec, folder, results, watch)
         diagnosis = diagnosis_of(spec, folder, results, watch) or fragile
         import sys; print("DIAGNOSIS", diagnosis, file=sys.stderr)
         evidence = replace(with_runs(evidence, results), not_robust=told(fragile))

@@ -217,7 +217,7 @@ def test_on_github_the_report_stands_between_stop_commands(tmp_path: Path) -> No
 def test_a_second_run_that_crashes_because_it_diverged_still_proves_that_it_did(tmp_path: Path) -> None:
     first = "import os\nseen = '/tmp/repro-gate-test-%s' % os.getppid()\nagain = os.path.exists(seen)\nopen(seen, 'w').close()\n"
     line = "x = x + 1.0 if again and number == 1 else x\n    if again and number == 3: os.remove(seen); raise RuntimeError('nan')"
-    gated = gate(training(tmp_path / "code", first + with_line(line), SPEC), out=tmp_path)
+    gated = gate(training(tmp_path / "code", first + with_line(line), SPEC + "robustness: {vary: false}\n"), out=tmp_path)
     assert gated.exit_code == 1 and gated.reason_ids[0] == "determinism/diverged" and "run/crashed" in gated.reason_ids
     assert (gated.first["step"], gated.first["kind"]) == (1, "loss")
 

@@ -100,6 +100,17 @@ def test_ordinary_nondeterminism_is_shown_by_the_plain_pair(tmp_path: Path) -> N
     assert found.check(ROBUST)["status"] == "skip"
 
 
+def test_a_training_that_repeats_by_luck_is_no_robust_one(tmp_path: Path) -> None:
+    """The second run and the fifth are other ones: the varied one, and the first that looks for what it depends on."""
+    line = "import os; seen = '/tmp/repro-gate-turn-%s' % os.getppid()"
+    line += "\n    if number == 0: open(seen, 'a').write('x'); turn = os.path.getsize(seen)"
+    line += "\n    x += turn in (2, 5) and number == 2"
+    line += "\n    if number == 5 and turn == 5: os.remove(seen)"
+    found = gated(tmp_path, line)
+    assert found.exit_code == 1 and found.first["step"] == 2 and found.reason_ids[0] == "determinism/diverged"
+    assert found.check(ROBUST)["status"] == "skip"
+
+
 def test_a_varied_run_that_breaks_leaves_the_word_to_a_plain_repeat(tmp_path: Path) -> None:
     line = "assert 'clone' not in __file__, 'wrong folder'"
     found = gated(tmp_path, line)
