@@ -17,6 +17,7 @@ from repro_gate.files import Unreadable, read_text
 from repro_gate.install.lockfiles import Lock, Pin, applies, kind_of, read_lock, same_version
 from repro_gate.install.requirements import LockfileError
 from repro_gate.runs.launch import Run
+from repro_gate.runs.stress import VARIABLES as STRESS
 from repro_gate.runs.variation import as_first
 from repro_gate.spec.errors import escaped
 from repro_gate.spec.model import THREADS
@@ -176,7 +177,7 @@ def variables(evidence: Evidence) -> Finding:
 def _varied(name: str, one: Mapping[str, str], other: Mapping[str, str], run: Run) -> bool:
     """Whether a variable differs because the second run is varied in it, or in a folder that it names."""
     by_name = {"PYTHONHASHSEED": "hash-seed", "OMP_NUM_THREADS": THREADS, "MKL_NUM_THREADS": THREADS}
-    if by_name.get(name) in run.plan.varied:
+    if by_name.get(name) in run.plan.varied or (run.plan.stress and name in STRESS):
         return True
     both = name in one and name in other and bool(run.plan.varied)
     return both and as_first(other[name]) == as_first(one[name])

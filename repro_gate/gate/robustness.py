@@ -7,6 +7,7 @@ from dataclasses import replace
 from time import monotonic
 
 from repro_gate.checks.interface import NotRobust
+from repro_gate.compare.model import Comparison
 from repro_gate.compare.traces import compare_runs
 from repro_gate.diagnosis.model import Diagnosis, Use
 from repro_gate.diagnosis.robustness import Outcome, diagnose
@@ -23,13 +24,15 @@ from repro_gate.trace.model import Trace
 _WATCH = {"watch": True, "surroundings": True}
 
 
-def robustness_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch) -> Diagnosis | None:
-    """Which of what was varied a run depends on, where the plain runs are the same and the varied one is not; None where that is not so."""
+def robustness_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch) -> tuple[Diagnosis | None, Results]:
+    """Which of what was varied a run depends on, where the plain runs are the same and the varied one is not; None where that is not so.
+    And the results: where one more run that is varied in nothing diverges too, the training is not repeatable after all."""
     broken = results.not_robust
     if broken is None or results.interrupted:
-        return None
-    first, bounds = next(run for run in results.runs if run.plan.name == broken.run.plan.second_of), spec.diagnosis
-    steps, began, done = _steps(broken), monotonic(), 0
+        return None, results
+    first = next(run for run in results.runs if run.plan.name == broken.run.plan.second_of)
+    bounds = spec.diagnosis
+    steps, began, done, plain = _steps(broken), monotonic(), 0, dict[int, Comparison]()
 
     def run(varied: frozenset[str]) -> Outcome:
         nonlocal done
@@ -40,14 +43,19 @@ def robustness_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch
         arm = replace(first.plan.arm, steps=steps if steps is not None else first.plan.arm.steps)
         plan = Plan(name=f"robustness-{done}", arm=arm, varied=varied, probe={"factors": _WATCH})
         series = run_series(spec, folder, Watch(), (plan,))
-        return Outcome(_differs(results, series, first, steps), tuple(_uses(series.runs[0].traces)))
+        comparison = _compared(results, series, first, steps)
+        if not varied and comparison is not None and not comparison.identical:
+            plain[first.plan.arm.seed] = comparison
+        return Outcome(comparison is None or not comparison.identical, tuple(_uses(series.runs[0].traces)))
 
     compared = broken.comparison
     diverged = compared.first_divergence if compared is not None else None
     where = f"in how it ends ({broken.run.problem})" if compared is None or diverged is None else place_of(diverged, compared.steps)
     names = [name for name in spec.robustness.vary if name in broken.run.plan.varied]
     found = diagnose(names, 10**9 if diverged is None else max(diverged.step, 0), where, run)
-    return replace(found, runs=done, seconds=round(monotonic() - began, 3))
+    if plain:
+        return None, replace(results, comparisons={**results.comparisons, **plain})
+    return replace(found, runs=done, seconds=round(monotonic() - began, 3)), results
 
 
 def told(found: Diagnosis | None) -> NotRobust | None:
@@ -68,15 +76,15 @@ def _steps(broken: Varied) -> int | None:
     return max(first.step, 0) + 1
 
 
-def _differs(results: Results, series: Results, first: Run, steps: int | None) -> bool:
-    """Whether an experiment's run is another than the first: it ended badly, or diverges in the steps that both took."""
+def _compared(results: Results, series: Results, first: Run, steps: int | None) -> Comparison | None:
+    """An experiment's run compared with the first, in the steps that both took; None where it ended badly."""
     run = series.runs[0]
     if not run.good:
-        return True
+        return None
     if steps is None and first.plan.arm.seed == results.spec.random_state.seeds[0]:
-        return not results.compare_with(series).identical
+        return results.compare_with(series)
     a, b = ([trace if steps is None else _cut(trace, steps) for trace in item.traces] for item in (first, run))
-    return not compare_runs(a, b).identical
+    return compare_runs(a, b)
 
 
 def _cut(trace: Trace, steps: int) -> Trace:

@@ -69,7 +69,7 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
         if options.keep_traces is not None:
             unkept = keep_traces(results.runs, options.keep_traces, readable=folder.sandbox.own_user)
             results = replace(results, said=(*results.said, *unkept))
-        fragile = robustness_of(spec, folder, results, watch)
+        fragile, results = robustness_of(spec, folder, results, watch)
         diagnosis = diagnosis_of(spec, folder, results, watch) or fragile
         evidence = replace(with_runs(evidence, results), not_robust=told(fragile))
         hashed = config_hash_of_runs(evidence, results)
@@ -103,7 +103,8 @@ def diagnose_alone(
         plans = [plan for plan in gate_runs(spec, CONTROL_STEPS) if plan.arm.name == "deterministic"]
         results = run_series(spec, folder, watch, plans)
         compared(results)
-        return results, diagnosis_of(spec, folder, results, watch, seen) or robustness_of(spec, folder, results, watch)
+        fragile, results = robustness_of(spec, folder, results, watch)
+        return results, diagnosis_of(spec, folder, results, watch, seen) or fragile
 
 
 @contextlib.contextmanager

@@ -98,6 +98,8 @@ def _determinism(base: Spec, head: Spec) -> _Found:
     gone = [name for name in base.robustness.vary if name not in head.robustness.vary]
     if gone:
         yield ("robustness", "vary"), f"the second run is no longer varied in: {', '.join(gone)}"
+    if base.robustness.stress and not head.robustness.stress:
+        yield ("robustness", "stress"), "no run is stressed any more: true -> false"
     old, new = base.determinism.tolerance, head.determinism.tolerance
     if new is not None and old is None:
         message = f"bits need no longer be equal: bitwise -> losses within {new.loss:g}, weights within {new.weights:g}"

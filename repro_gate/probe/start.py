@@ -14,7 +14,7 @@ import sys
 from typing import Any, Dict
 
 from ..trace.format import CONFIG_VARIABLE
-from . import audit, children, factors, flags, imports, session, source_line
+from . import audit, children, factors, flags, imports, session, source_line, stress
 from .checkout_imports import CheckoutImports
 from .entropy import Draws
 from .lines import Lines
@@ -32,6 +32,8 @@ def start(inject: str) -> None:
     source_line.start(config.get("workspace", ""))
     flags.given(config["variables"])
     files, draws, checkout = Opened(config), Draws(), CheckoutImports(config)
+    if config.get("stress"):
+        stress.install()
     uses = factors.start(config.get("factors") or {}, config["traces"], {"path": config.get("workspace", ""), **config.get("folders", {})})
     lines = [Lines(config["lines"])] if "lines" in config else []
     session.OBSERVERS[:] = [files, draws, checkout, *([uses] if uses is not None else []), *lines]

@@ -190,11 +190,10 @@ def compared(report: Report) -> str:
 
 def bound(report: Report) -> str:
     """`3 of 3 identical: …`: what equal runs exclude at 95 %; empty where they differ."""
-    found = report.determinism
-    if found is None or not found.comparison.identical:
+    if (found := report.determinism) is None or not found.comparison.identical:
         return ""
-    share = f"{numbers.excluded(found.runs):.0f} %"
-    return f"{numbers.of(found.runs, found.runs)} identical: excludes faults that show in more than {share} of runs"
+    runs, share = f"{found.runs:,}", f"{numbers.excluded(found.runs):.0f} %"
+    return f"{runs} of {runs} identical: excludes faults that show in more than {share} of runs"
 
 
 def non_finite(report: Report) -> str:

@@ -11,6 +11,7 @@ import secrets
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from repro_gate.runs.ending import ending_of, leave_out_idle
 from repro_gate.runs.environment import training_environment, write_shims
 from repro_gate.runs.flags import VARIABLES
 from repro_gate.runs.process import Ended, supervise
+from repro_gate.runs.stress import VARIABLES as STRESS
+from repro_gate.runs.stress import load
 from repro_gate.runs.watching import Tick, Watcher, failure_in
 from repro_gate.runs.workspaces import cache_variables
 from repro_gate.sandbox.as_user import as_training_user
@@ -45,7 +48,7 @@ _FIXED_ADDRESSES = "import ctypes, os, sys; ctypes.CDLL(None).personality(0x0040
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What to run: `name` is the run's own (`deterministic-2`), `second_of` that of the first run of its pair and `reference` its traces,
-    `varied` the names of what around the training differs from the first run's (`variation.py`),
+    `varied` the names of what around the training differs from the first run's (`variation.py`), `stress` whether its timing is disturbed,
     `keep_step` a step whose tensors are kept (a replay), `keep_final` whether the final state is kept or measured, `observe` whether
     imported distributions and the records of DataLoaders are noted too (once is enough, and it takes time). `probe` is more of the probe's
     configuration, `environment` more variables, and `fixed_addresses` turns address randomisation off: a diagnosis holds factors fixed."""
@@ -57,6 +60,7 @@ class Plan:
     second_of: str = ""
     reference: tuple[Trace, ...] = ()
     varied: frozenset[str] = frozenset()
+    stress: bool = False
     observe: bool = False
     probe: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -149,7 +153,8 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     if _SIMPLE.fullmatch(text.strip()):
         text = f"exec {text.strip()}"  # no shell between gate and training: signals and the kernel's notice of the gate's death reach it
     command = ["/bin/sh", "-c", text]
-    cache = cache_variables(site.tmp) if spec.train.compile_cache else {}
+    cache = dict(cache_variables(site.tmp)) if spec.train.compile_cache else {}
+    cache |= STRESS if plan.stress else {}
     own = {**cache, **variation.environment(plan.varied, site.outer), **spec.train.env, **plan.environment}
     environment = training_environment(site.outer, plan.arm, own, site.run_folder, spec.hardware.device)
     environment |= {"HOME": str(site.home), "TMPDIR": str(site.tmp)}
@@ -158,7 +163,8 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     if plan.fixed_addresses:
         command = [sys.executable, "-I", "-c", _FIXED_ADDRESSES, *command]
     mask, timeout = variation.umask(plan.varied), spec.train.timeout
-    ended = supervise(command, cwd=site.cwd, env=environment, timeout=timeout, tick=watcher.look, sandbox=site.sandbox, umask=mask)
+    with load() if plan.stress else nullcontext():
+        ended = supervise(command, cwd=site.cwd, env=environment, timeout=timeout, tick=watcher.look, sandbox=site.sandbox, umask=mask)
     watcher.look([])  # what came after the last tick
     traces, problem = _traces(folder, nonce, watcher)
     leave_out_idle(spec, traces)
@@ -228,6 +234,7 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
         "started": time.time(),
         "began": site.began,
         "observe": plan.observe,
+        "stress": plan.stress,
         "keep": {"final": plan.keep_final, "step": plan.keep_step, "reference": _reference(plan.reference) if keeps else None},
         **plan.probe,
     }

@@ -28,7 +28,10 @@ def gate_runs(spec: Spec, control_steps: int) -> tuple[Plan, ...]:
     for other in others:
         plans += pair(spec, other, f"seed{other}-", observe=False, varied=varied)
     firsts = [plan for plan in plans if plan.arm.name == "deterministic" and not plan.second_of]
-    return (*plans, *(again(plan, number) for plan in firsts for number in range(3, spec.determinism.repeat + 1)))
+    plans += [again(plan, number) for plan in firsts for number in range(3, spec.determinism.repeat + 1)]
+    if spec.robustness.stress:
+        plans += [replace(again(plan, 1), name=f"{plan.name[:-1]}stressed", stress=True) for plan in firsts]
+    return tuple(plans)
 
 
 def pair(spec: Spec, seed: int, label: str = "", *, observe: bool = True, varied: frozenset[str] = frozenset()) -> tuple[Plan, Plan]:

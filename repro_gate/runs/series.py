@@ -173,7 +173,7 @@ class _Series:
     def _with_plain_repeat(self, plan: Plan, waiting: list[Plan]) -> list[Plan]:
         """The runs to come with a plain repeat of `plan`'s first run in front: one of them, or one more."""
         first = self._named(plan.second_of).plan
-        repeat = next((item for item in waiting if item.second_of == first.name), order.again(first, 3))
+        repeat = next((item for item in waiting if item.second_of == first.name and not item.stress), order.again(first, 3))
         self.watch.said(f"{plan.name}, which is varied, is not the same as {first.name}: {repeat.name} repeats the first run as it was")
         return [repeat, *(item for item in waiting if item is not repeat)]
 
@@ -183,6 +183,8 @@ class _Series:
         if seed in self.comparisons and (comparison.identical or not self.comparisons[seed].identical):
             return
         self.comparisons[seed], self.second[seed] = comparison, run.plan.name
+        if run.plan.stress:
+            self.said[f"{run.plan.name} diverged: a run under load, with jitter and a tiny switch interval"] = None
         if comparison.identical and not self.unrecorded and run.good:  # else what is not recorded only follows
             self.unrecorded = notices(self.left[first.plan.name], self.left[run.plan.name])
             if names := differing_modules(first.traces, run.traces):

@@ -144,7 +144,7 @@ def _spec(path: Path, document: Document) -> Spec:
         train=model.Train(**train),
         random_state=model.RandomState(seeds=tuple(int(seed) for seed in seeds)),
         determinism=model.Determinism(tolerance=tolerance, **determinism),
-        robustness=model.Robustness(tuple(dict.fromkeys(vary))),
+        robustness=model.Robustness(tuple(dict.fromkeys(vary)), data.get("robustness", {}).get("stress", False)),
         capture=model.Capture(**{**capture, "artifacts": tuple(capture.get("artifacts", ()))}),
         cost=model.CostBudget(**named("cost")),
         data=tuple(

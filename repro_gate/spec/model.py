@@ -80,6 +80,7 @@ class Robustness:
     """`robustness:`. `vary` are the names of what the second deterministic run differs in; empty (`false`): it is a plain repeat."""
 
     vary: tuple[str, ...] = VARIED
+    stress: bool = False  # one more deterministic run, whose timing is disturbed
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def test_fail_fast_ends_the_second_run_and_leaves_the_rest_out(tmp_path: Path) -
     source = with_line(f"x += {CLOCK}; __import__('time').sleep(0.15)").replace("range(6)", "range(12)")
     gated = gate(training(tmp_path / "code", source, spec), "--fail-fast", out=tmp_path)
     assert gated.exit_code == 1 and "diverge at step 0" in gated.report["reasons"][0]["message"]
-    assert [run["name"] for run in gated.report["runs"]] == ["deterministic-1", "default-1", "deterministic-2"]
+    assert [run["name"] for run in gated.report["runs"]] == ["deterministic-1", "default-1", "deterministic-2", "deterministic-3"]
     assert gated.report["runs"][-1]["outcome"] == "interrupted" and gated.report["runs"][-1]["steps"] < 12
     assert gated.report["cost"] is None
 
@@ -218,7 +218,7 @@ def test_on_github_the_report_stands_between_stop_commands(tmp_path: Path) -> No
 def crashing(folder: Path, line: str) -> Gated:
     """A training that knows whether it runs for the first time (`again`), gated without the default runs."""
     first = f"import os\nseen = {str(folder / 'seen')!r}\nagain = os.path.exists(seen)\nopen(seen, 'w').close()\n"
-    return gate(training(folder / "code", first + with_line(line)), out=folder)
+    return gate(training(folder / "code", first + with_line(line), SPEC + "robustness: {vary: false}\n"), out=folder)
 
 
 @pytest.mark.parametrize("which", ["again", "not again"])

@@ -72,6 +72,7 @@ LESS = [
         "now leaves off torch.backends.cudnn.deterministic: faster",
     ),
     ({"determinism": Determinism(repeat=5)}, {}, "determinism.repeat", "fewer deterministic runs are compared: 5 -> 2"),
+    ({"robustness": Robustness(stress=True)}, {}, "robustness.stress", "no run is stressed any more"),
     ({}, {"robustness": Robustness(())}, "robustness.vary", "the second run is no longer varied in: path, home, tmpdir"),
     ({"robustness": Robustness(("path", "home"))}, {"robustness": Robustness(("home",))}, "robustness.vary", "no longer varied in: path"),
     (

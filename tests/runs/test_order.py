@@ -54,6 +54,14 @@ def test_more_deterministic_runs_are_plain_and_come_last() -> None:
     ]
 
 
+def test_a_stressed_run_of_each_seed_is_the_last_and_no_repeat() -> None:
+    plans = gate_runs(replace(spec(1, 2, measure=False), robustness=Robustness(stress=True)), 2)
+    assert [(plan.name, plan.second_of) for plan in plans if plan.stress] == [
+        ("deterministic-stressed", "deterministic-1"),
+        ("seed2-deterministic-stressed", "seed2-deterministic-1"),
+    ]
+
+
 def test_the_control_takes_few_steps_and_no_more_than_the_training() -> None:
     assert [gate_runs(spec(steps=steps), 2)[-1].arm.steps for steps in (None, 50, 1)] == [2, 2, 1]
 
