@@ -107,7 +107,7 @@ def test_a_rank_that_dies_without_a_word_leaves_a_truncated_trace_and_no_result(
 def test_a_training_that_never_steps_has_nothing_to_compare(script: str, tmp_path: Path) -> None:
     run = trace_script(tmp_path, script)
     assert ending(run) == ("untraced", "run/nothing-recorded")
-    assert run.problem.startswith("no torch optimizer took a step") and "from repro_gate import record, step" in run.remedy
+    assert run.problem.startswith("no torch optimizer took a step") and "add two lines to the training loop" in run.remedy
 
 
 def test_a_command_without_python_could_not_be_traced(tmp_path: Path) -> None:
