@@ -40,8 +40,9 @@ def pass_on(inject: str) -> None:
         return original(*args)
 
     def with_mapping(original: Any, *args: Any, **kwargs: Any) -> Any:
-        if len(args) > 2 and args[2] is not None:
-            args = (args[0], factors.child_command(args[1]), restore(args[2], args[1]), *args[3:])
+        if len(args) > 2:  # None: inherit, from Python 3.13 on
+            environment = os.environ if args[2] is None else args[2]
+            args = (args[0], factors.child_command(args[1]), restore(environment, args[1]), *args[3:])
         elif kwargs.get("env") is not None:
             kwargs["env"] = restore(kwargs["env"], args[1] if len(args) > 1 else ())
         return original(*args, **kwargs)
