@@ -47,8 +47,8 @@ def pass_on(inject: str) -> None:
         command = args[1] if len(args) > 1 else ()
         if command:
             args = (args[0], reached(factors.child_command(command)), *args[2:])
-        if len(args) > 2 and args[2] is not None:
-            args = (*args[:2], restore(args[2], command), *args[3:])
+        if len(args) > 2:  # None: inherit, from Python 3.13 on
+            args = (*args[:2], restore(os.environ if args[2] is None else args[2], command), *args[3:])
         elif kwargs.get("env") is not None:
             kwargs["env"] = restore(kwargs["env"], command)
         return _spawned(original(*args, **kwargs))

@@ -147,8 +147,9 @@ class Uses:
             if _asked_by_probe(frame):
                 return
             key = (session.current().step, factor, source, site, is_direct(frame, factor) if direct is None else direct)
-            found = self._open.setdefault(key, [0, hashlib.blake2b(digest_size=8), ""])
-            found[2] = found[2] or (_call(frame) if site[0] else "")
+            found = self._open.setdefault(key, [0, hashlib.blake2b(digest_size=8), None])
+            if found[2] is None:
+                found[2] = _call(frame) if site[0] else ""
             found[0] += 1
             found[1].update(_encoded(answer))
         except Exception:
@@ -165,7 +166,7 @@ class Uses:
                     "source": source[:200],
                     "file": file[:MAX_NAME],
                     "line": line,
-                    "call": call[:200],
+                    "call": (call or "")[:200],
                     "direct": direct,
                 }
                 current.event("used", step=step, count=count, digest=digest.hexdigest(), **about)
