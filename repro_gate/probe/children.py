@@ -15,8 +15,8 @@ from typing import Any, Mapping, Sequence, Set, Tuple
 
 from ..trace.format import CONFIG_VARIABLE, MAX_NAME, MAX_SPAWNED
 from . import factors, session, source_line
-from .isolated import in_shell, reached
 from .patch import wrap
+from .reached import in_shell, reached
 
 _SPAWNED: Set[Tuple[int, str, int]] = set()  # what is noted: pid, file, line
 

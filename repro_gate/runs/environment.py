@@ -13,7 +13,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from repro_gate.probe.isolated import ENTRY
+from repro_gate.probe.reached import ENTRY
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.flags import IN_ENVIRONMENT
 from repro_gate.sandbox.secret_names import SECRET

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from repro_gate.errors import held
-from repro_gate.probe.isolated import in_shell
+from repro_gate.probe.reached import in_shell
 from repro_gate.runs import variation
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.ending import ending_of, leave_out_idle
