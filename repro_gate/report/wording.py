@@ -192,8 +192,7 @@ def bound(report: Report) -> str:
     """`3 of 3 identical: …`: what equal runs exclude at 95 %; empty where they differ."""
     if (found := report.determinism) is None or not found.comparison.identical:
         return ""
-    runs, share = f"{found.runs:,}", f"{numbers.excluded(found.runs):.0f} %"
-    return f"{runs} of {runs} identical: excludes faults that show in more than {share} of runs"
+    return f"{found.runs} of {found.runs} identical: excludes faults that show in more than {numbers.excluded(found.runs):.0f} % of runs"
 
 
 def non_finite(report: Report) -> str:
