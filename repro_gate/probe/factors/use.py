@@ -39,6 +39,7 @@ _CERTAIN = "="  # at its end: the parent started this very process, no shell sta
 _CLAIMS = 1_000  # processes of one ordinal and command line that are told apart
 _NOWHERE: Site = ("", 0)
 _NONE = object()
+_urandom = os.urandom
 _BUSY = threading.local()  # `on` while this thread decides about a use: what it calls meanwhile is none
 
 
@@ -177,6 +178,19 @@ class Uses:
 
     def forked(self) -> None:
         """The child has a trace of its own from here on; what it used before stays."""
+
+
+def site_of(frame: Optional[FrameType]) -> Site:
+    """The nearest line of the workspace from the frame outwards. Raises nothing."""
+    try:
+        return source_line.nearest(frame)
+    except Exception:
+        return _NOWHERE
+
+
+def unknowable() -> bytes:
+    """What stands for an answer that is another one in each run, and that nobody can read: a hash seed, the order of threads."""
+    return _urandom(8)
 
 
 def outside(frame: Optional[FrameType]) -> bool:
