@@ -17,11 +17,12 @@ from packaging.utils import canonicalize_name
 from repro_gate.checkout.inspection import Checkout, ignored_files
 from repro_gate.checkout.snapshot import Snapshot, take_snapshot
 from repro_gate.data.declared import data_path, resolve_data
-from repro_gate.errors import obeyed
+from repro_gate.errors import UsageError, obeyed
 from repro_gate.files import Unreadable, parse_toml, read_text, remove_tree
-from repro_gate.runs import arms
+from repro_gate.runs import arms, variation
 from repro_gate.runs.environment import INJECT, training_environment
-from repro_gate.runs.launch import Original
+from repro_gate.runs.launch import Original, Site
+from repro_gate.runs.workspaces import fresh_workspace
 from repro_gate.sandbox.confinement import PACKAGE, confined
 from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.ownership import chown_to_training, let_group_pass
@@ -78,6 +79,31 @@ def open_gate_folder(
         if sandbox.own_user:
             _self_test(sandbox, spec, path, checkout.root, outer, data)
         yield GateFolder(path=path, snapshot=snapshot, outer=outer, sandbox=sandbox, original=original_of(spec, checkout))
+
+
+def site_of(spec: Spec, folder: GateFolder, varied: frozenset[str]) -> Site:
+    """Where the next run takes place: a fresh workspace, and nothing of the run before. Raises UsageError where its directory lies outside."""
+    run_folder = folder.path / "run"
+    remove_tree(run_folder)  # whole, so that nothing one run leaves beside its workspace reaches the next
+    run_folder.mkdir()
+    let_group_pass(folder.sandbox, run_folder)
+    workspace = fresh_workspace(folder.snapshot, run_folder, spec.data, spec.path.parent, varied)
+    cwd = Path(os.path.normpath(workspace.directory / spec.train.working_directory))
+    if not cwd.is_relative_to(workspace.root):
+        message = f"train.working-directory {spec.train.working_directory!r} leaves the checkout"
+        raise UsageError(message, remedy="name a folder inside it")
+    return Site(
+        run_folder=run_folder,
+        workspace=workspace.root,
+        cwd=cwd,
+        traces=folder.path / "traces",
+        outer=folder.outer,
+        data=resolve_data(spec.data, spec.path.parent),
+        sandbox=folder.sandbox,
+        original=folder.original,
+        began=folder.began,
+        places=variation.places(varied),
+    )
 
 
 def original_of(spec: Spec, checkout: Checkout) -> Original:

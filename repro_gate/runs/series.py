@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from repro_gate.compare.distances import with_distance
 from repro_gate.compare.model import Comparison
@@ -15,10 +14,9 @@ from repro_gate.compare.tolerance import outside_tolerance
 from repro_gate.compare.traces import compare_runs, processes
 from repro_gate.compare.unrecorded import differing_modules, notices
 from repro_gate.compare.written import Left
-from repro_gate.data.declared import changed_data, read_data_state, resolve_data
-from repro_gate.errors import Inconclusive, UsageError
+from repro_gate.data.declared import changed_data, read_data_state
+from repro_gate.errors import Inconclusive
 from repro_gate.escape import listed
-from repro_gate.files import remove_tree
 from repro_gate.machine import other_gpu_processes
 from repro_gate.runs import arms, order, variation
 from repro_gate.runs.artifacts import Collected, collect
@@ -26,15 +24,14 @@ from repro_gate.runs.changed_files import changed_files
 from repro_gate.runs.crashes import compare_crashed, crashed_by_itself
 from repro_gate.runs.ending import NO_DETERMINISTIC
 from repro_gate.runs.flags import HASH_SEED
-from repro_gate.runs.gate_folder import GateFolder
+from repro_gate.runs.gate_folder import GateFolder, site_of
 from repro_gate.runs.launch import Plan, Run, Site, launch
 from repro_gate.runs.progress import LiveComparison, Progress, Watch
 from repro_gate.runs.reading import ArtifactReader, differences
 from repro_gate.runs.results import Results, Varied, default_pair, last_step, pair_of, up_to_divergence
-from repro_gate.runs.workspaces import CACHE, copy_cache, fresh_workspace
+from repro_gate.runs.workspaces import CACHE, copy_cache
 from repro_gate.sandbox.as_user import as_training_user
 from repro_gate.sandbox.cleanup import MOST
-from repro_gate.sandbox.ownership import let_group_pass
 from repro_gate.spec.errors import escaped, shortened
 from repro_gate.spec.model import Spec
 
@@ -229,7 +226,7 @@ class _Series:
     def _run(self, plan: Plan, live: LiveComparison | None = None, total: int = 0) -> Run:
         """One run in a fresh workspace; its artifacts are taken out before the workspace goes. It is one of the results where it is one of
         `total`."""
-        site = self._site(plan.varied)
+        site = site_of(self.spec, self.folder, plan.varied)
         if not self.runs:
             self._look_for_others()
         if total:
@@ -252,29 +249,6 @@ class _Series:
                 self._collect(run, site)
         self.changed_data = self.changed_data or changed_data(self.data_before, read_data_state(self.spec.data, self.spec.path.parent))
         return run
-
-    def _site(self, varied: frozenset[str]) -> Site:
-        spec, folder, run_folder = self.spec, self.folder, self.folder.path / "run"
-        remove_tree(run_folder)  # whole, so that nothing one run leaves beside its workspace reaches the next
-        run_folder.mkdir()
-        let_group_pass(folder.sandbox, run_folder)
-        workspace = fresh_workspace(folder.snapshot, run_folder, spec.data, spec.path.parent, varied)
-        cwd = Path(os.path.normpath(workspace.directory / spec.train.working_directory))
-        if not cwd.is_relative_to(workspace.root):
-            message = f"train.working-directory {spec.train.working_directory!r} leaves the checkout"
-            raise UsageError(message, remedy="name a folder inside it")
-        return Site(
-            run_folder=run_folder,
-            workspace=workspace.root,
-            cwd=cwd,
-            traces=folder.path / "traces",
-            outer=folder.outer,
-            data=resolve_data(spec.data, spec.path.parent),
-            sandbox=folder.sandbox,
-            original=folder.original,
-            began=folder.began,
-            places=variation.places(varied),
-        )
 
     def _note_left(self, run: Run) -> None:
         """Say what a run left outside its own places: it is gone, and what needs it finds nothing in any other clone either."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.probe import isolated
+from repro_gate.probe import reached
 from tests.support.tracing import names, trace_script, trained
 
 TRAIN = """
@@ -220,25 +220,25 @@ def test_outside_a_virtual_environment_a_sitecustomize_before_ours_is_no_hindran
         ["python", "-WImportWarning", "train.py"],
         ["python", "-I"],
         ["python", "-Ii", "train.py"],
-        ["python", "-I", isolated.ENTRY, "train.py"],
+        ["python", "-I", reached.ENTRY, "train.py"],
         ["grep", "-I", "x"],
         ["sh", "-c", "python -I train.py"],
         [],
     ],
 )
 def test_a_command_that_is_reached_anyway_or_runs_no_python_is_left_alone(command: list[str]) -> None:
-    assert isolated.reached(command) == command
+    assert reached.reached(command) == command
 
 
 def test_a_command_that_is_not_is_started_by_way_of_the_second_entry() -> None:
-    entry = isolated.ENTRY
-    assert isolated.reached([b"/v/python3", "-Xutf8", "-I", "t.py", "-x"]) == [b"/v/python3", "-Xutf8", "-I", entry, "t.py", "-x"]
-    assert isolated.reached(["python", "-Im", "pkg"]) == ["python", "-I", entry, "-m", "pkg"]
-    assert isolated.in_shell("A=1 /v/bin/python -u -E t.py && $V/python -I x") == (
+    entry = reached.ENTRY
+    assert reached.reached([b"/v/python3", "-Xutf8", "-I", "t.py", "-x"]) == [b"/v/python3", "-Xutf8", "-I", entry, "t.py", "-x"]
+    assert reached.reached(["python", "-Im", "pkg"]) == ["python", "-I", entry, "-m", "pkg"]
+    assert reached.in_shell("A=1 /v/bin/python -u -E t.py && $V/python -I x") == (
         f"A=1 /v/bin/python -I -S {entry} --exec /v/bin/python -u -E t.py && $V/python -I -S {entry} --exec $V/python -I x"
     )
     for text in ("python -I t.py", "/v/python t.py -I", "/v/python -u t.py", "cat /v/python.txt -E"):
-        assert isolated.in_shell(text) == text
+        assert reached.in_shell(text) == text
 
 
 def test_children_that_do_not_train_are_no_trouble(tmp_path: Path) -> None:

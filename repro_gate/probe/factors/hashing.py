@@ -11,7 +11,7 @@ import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from .. import session, source_line
-from .use import Site, Uses
+from .use import Site, Uses, site_of, unknowable
 
 NAME = "hashing"
 _VARIABLE = "PYTHONHASHSEED"
@@ -26,7 +26,7 @@ def install(uses: Uses) -> None:
     site = _script()
     if site is None:
         return
-    uses.note(NAME, "a Python without " + _VARIABLE, site, os.urandom(8), None, direct=True)
+    uses.note(NAME, "a Python without " + _VARIABLE, site, unknowable(), None, direct=True)
     if uses.pinned(NAME, site):
         command = heard(sys.orig_argv)
         os.execve(sys.executable, list(command), {**os.environ, _VARIABLE: _seed()})
@@ -89,8 +89,8 @@ def _lacking(environment: Mapping[str, str]) -> bool:
 def _noted(uses: Uses, source: str) -> bool:
     """Note a child whose hashes are random, and say whether the factor is pinned at the line that starts it."""
     frame = sys._getframe(2)
-    site = source_line.nearest(frame)
-    uses.note(NAME, source, site, os.urandom(8), frame)
+    site = site_of(frame)
+    uses.note(NAME, source, site, unknowable(), frame)
     return uses.pinned(NAME, site)
 
 

@@ -22,7 +22,7 @@ from .. import imports
 from . import processes
 from .patching import replace
 from .turns import FOREVER, Turns, lock_type
-from .use import Uses
+from .use import Uses, site_of, unknowable
 
 NAME = "threads"
 _ALIKE = (0.1, 1.0)  # seconds of virtual time that sleeps up to this length take
@@ -49,7 +49,9 @@ def torch_arrived(torch: Any, uses: Uses) -> None:
 
 
 def _started(uses: Uses, source: str, original: Any, thread: Any) -> Any:
-    uses.ask(NAME, source, lambda: None, None, None, sys._getframe(2))
+    """The order in which threads run is free from here on: that differs between any two runs."""
+    frame = sys._getframe(2)
+    uses.note(NAME, source, site_of(frame), unknowable(), frame)
     return original(thread)
 
 

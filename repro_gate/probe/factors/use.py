@@ -39,6 +39,7 @@ _CERTAIN = "="  # at its end: the parent started this very process, no shell sta
 _CLAIMS = 1_000  # processes of one ordinal and command line that are told apart
 _NOWHERE: Site = ("", 0)
 _NONE = object()
+_urandom = os.urandom
 _BUSY = threading.local()  # `on` while this thread decides about a use: what it calls meanwhile is none
 
 
@@ -193,6 +194,19 @@ class Uses:
 def busy() -> bool:
     """Whether this thread decides about a use just now: what it calls meanwhile is none."""
     return bool(getattr(_BUSY, "on", False))
+
+
+def site_of(frame: Optional[FrameType]) -> Site:
+    """The nearest line of the workspace from the frame outwards. Raises nothing."""
+    try:
+        return source_line.nearest(frame)
+    except Exception:
+        return _NOWHERE
+
+
+def unknowable() -> bytes:
+    """What stands for an answer that is another one in each run, and that nobody can read: a hash seed, the order of threads."""
+    return _urandom(8)
 
 
 def outside(frame: Optional[FrameType]) -> bool:

@@ -65,11 +65,15 @@ def test_a_use_is_direct_where_no_library_and_no_import_asked_on_the_lines_behal
 
 
 MISTAKES = """
-import os, random, sys, threading, time, uuid
+import os, random, subprocess, sys, threading, time, uuid
 import _repro_gate.probe.factors.use as part
 part.source_line.inside = None  # whatever is decided about a use goes wrong from here on
 print(len(os.urandom(3)), time.time() > 0, os.getpid() > 0, os.listdir("."), id(os) > 0, os.stat("train.py").st_mtime > 0)
 print(random.Random(3).random(), uuid.uuid4().version)
+thread = threading.Thread(target=print, args=("in a thread",), kwargs={"flush": True})
+thread.start()
+thread.join()
+print(subprocess.run([sys.executable, "-Ic", "print(1)"], env={}).returncode)
 for wrong in (lambda: os.urandom(-1), lambda: os.listdir("missing"), lambda: os.stat(b"missing"), lambda: time.sleep("x"), lambda: id()):
     try:
         wrong()
