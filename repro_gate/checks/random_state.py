@@ -48,8 +48,7 @@ def flags_effective(evidence: Evidence) -> Finding:
 
 
 def undone_lines(runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """A line for each flag that a reading showed at another value: (those that count, those of libraries that the training did not use,
-    variables that were changed after their library had read them)."""
+    """A line for each flag that was read at another value: those that count, of libraries not used, changed after its library read it."""
     lines, moot_lines, late_lines = dict[str, None](), dict[str, None](), dict[str, None]()
     for run in runs:
         for trace in run.traces:
@@ -63,8 +62,8 @@ def undone_lines(runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[str, ...],
                 at = next((f", set at {item.file}:{item.line}" for item in by if item.file), "")
                 line = f"{flag} is {'not set' if value is None else value} from step {step} on{at}, and the gate wants "
                 line += f"{wanted(flag, run.plan.arm)}"
-                kind = moot_lines if why else late_lines if by and all(item.late for item in by) else lines
-                kind[f"{line}; {why}" if why else line] = None
+                late = bool(by) and all(item.late for item in by)
+                (moot_lines if why else late_lines if late else lines)[f"{line}; {why}" if why else line] = None
     return tuple(lines), tuple(moot_lines), tuple(late_lines)
 
 
@@ -290,14 +289,11 @@ def robust(evidence: Evidence) -> Finding:
     if broken is None:
         return passed(f"the second run was the same with another {', '.join(names)}", alike)
     remedy = "make numbers of what the checkout and the spec declare; or leave what has to matter out of `robustness.vary`"
-    if evidence.not_robust is not None:
-        found = evidence.not_robust
+    if (found := evidence.not_robust) is not None:
         return missing(found.message, found.lines, found.remedy or remedy)
-    if broken.comparison is None or broken.comparison.first_divergence is None:
+    if broken.comparison is None or (first := broken.comparison.first_divergence) is None:
         return missing(f"{broken.run.plan.name}, which is varied, could not be compared: {broken.run.problem}", alike, remedy)
-    first, others = broken.comparison.first_divergence, " or ".join(names)
-    where = f"at step {first.step} ({first.kind} {first.name})"
-    return missing(f"repeatable, but not robust: with another {others}, the run diverges {where}", alike, remedy)
+    return missing(f"repeatable, but not robust: the varied run diverges at step {first.step} ({first.kind} {first.name})", alike, remedy)
 
 
 def _deterministic(evidence: Evidence) -> tuple[Run, ...]:

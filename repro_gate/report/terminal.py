@@ -161,7 +161,6 @@ def _seeds(results: Sequence[SeedResult]) -> Text:
 
 
 def _reasons(reasons: Sequence[Reason], verdict: str, why: Diagnosis | None = None) -> Table:
-    """The cause of the divergence stands with the first reason that is about it."""
     table, style = grid(None), {"fail": "bold red", "inconclusive": "bold yellow"}.get(verdict, "bold")
     for reason in reasons[:_ROWS]:
         table.add_row(text((("name", reason.id),), style))

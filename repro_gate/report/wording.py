@@ -19,16 +19,7 @@ from repro_gate.report.model import Report, RunSummary
 Part = tuple[str, str]  # (role, text): `say` and `figure` are our own words, `name` and `message` come from outside
 Phrase = tuple[Part, ...]
 
-_KIND_WORDS = {
-    "rng": "random state",
-    "batch": "batch",
-    "buffer": "buffer",
-    "loss": "loss",
-    "gradient": "gradient of",
-    "parameter": "parameter",
-    "optimizer": "optimizer state of",
-    "artifact": "artifact",
-}
+_KIND_WORDS = {"rng": "random state", "gradient": "gradient of", "optimizer": "optimizer state of"}  # the others are called as they are
 _COUNTED = {
     "parameter": ("parameter",),
     "gradient": ("gradient",),

@@ -82,7 +82,7 @@ def open_gate_folder(
 
 
 def site_of(spec: Spec, folder: GateFolder, varied: frozenset[str]) -> Site:
-    """Where the next run takes place: a fresh workspace, and nothing of the run before. Raises UsageError where its directory lies outside."""
+    """A fresh place for the next run, with nothing of the one before. Raises UsageError where its directory lies outside."""
     run_folder = folder.path / "run"
     remove_tree(run_folder)  # whole, so that nothing one run leaves beside its workspace reaches the next
     run_folder.mkdir()

@@ -231,8 +231,7 @@ class Used(Event, frozen=True):
 
 
 class OperatorLine(Event, frozen=True, tag="operator"):
-    """One operator that torch dispatched: digests of its tensors, and the line that it is due to. `simple`: a view or element-wise.
-    `distinct`: how many outputs replays on the same inputs gave, by how they were run (0: it raised)."""
+    """One operator that torch dispatched. `simple`: a view or element-wise. `distinct`: outputs of replays, by how they were run."""
 
     op: Short
     count: Count
@@ -247,8 +246,7 @@ class OperatorLine(Event, frozen=True, tag="operator"):
 
 
 class LoaderSeen(Event, frozen=True, tag="loader"):
-    """One torch DataLoader, `number` in order of first batches: how many worker processes it has, and the base seed that they were given in
-    its first epoch (None: not known; drawn without workers too). `dataset` numbers the data set that it draws whole (None: not known)."""
+    """One torch DataLoader, `number` in order of first batches. `base_seed`: its first epoch's, `dataset`: that it draws whole, or None."""
 
     number: int
     workers: Few
