@@ -53,6 +53,9 @@ STILL = {
     "baseline": ["baseline.on-change=fail"],
     "policy": ["policy=base"],
     "code": ["code={}"],
+    "determinism.repeat": ["determinism.repeat=3"],
+    "robustness": ["robustness.vary=false", "robustness.stress=true"],
+    "diagnosis": ["diagnosis=false"],
 }
 ELSEWHERE = {"version", "train.snippet", "data", "env.lockfile", "determinism.allow"}  # tested below, in test_build, or of one value
 

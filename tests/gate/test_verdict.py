@@ -53,7 +53,8 @@ def test_runs_that_diverge_are_a_fail_that_says_where() -> None:
 def test_the_remedy_of_a_divergence_is_that_of_its_cause() -> None:
     loose = spec(determinism=Determinism(tolerance=Tolerance(0.0, 0.0)))
     for made, identifier in ((spec(), "determinism/diverged"), (loose, "determinism/outside-tolerance")):
-        findings = Findings(spec=made, comparisons=(PARTED,), runs=(), checklist=PASSED, cost=None)
+        apart = replace(PARTED, comparison=replace(PARTED.comparison, loss_gaps=((1, 0.5),)))
+        findings = Findings(spec=made, comparisons=(apart,), runs=(), checklist=PASSED, cost=None)
         (plain,), (explained,) = decide(findings)[1], decide(replace(findings, diagnosis=WHY))[1]
         assert plain.id == explained.id == identifier and plain.message == explained.message
         assert explained.remedy.startswith(WHY.remedy) and explained.remedy.endswith("/docs/causes/unseeded-rng.md)")
