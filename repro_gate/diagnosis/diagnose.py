@@ -179,10 +179,8 @@ class _Search:
         return False
 
     def _races(self) -> bool:
-        """Whether the training's own code started threads or worker processes before the divergence."""
-        return Unit("threads") not in self.pinned and any(
-            not use.call.startswith(("import ", "from ")) for use in started(self.seen.uses[0], "threads")
-        )
+        """Whether the training's own code started threads or processes before the divergence. A loader's workers hand over in order."""
+        return Unit("threads") not in self.pinned and any(use.direct for use in started(self.seen.uses[0], "threads"))
 
     def _pinned(self, units: frozenset[Unit]) -> Pair:
         return self.experiments.pair(Setting(steps=self.case.steps, pinned=units))

@@ -180,5 +180,5 @@ MEMORY = Factor(
 )
 
 # In the order in which they are tried: what explains most divergences, and is pinned at the least risk, comes first.
-FACTORS = (FLAGS, ENTROPY, CLOCK, LISTING, IDENTITY, HASHING, LEFTOVERS, FILES, NETWORK, COMMANDS, PARALLEL, ADDRESSES, THREADS, MEMORY)
+FACTORS = (FLAGS, LEFTOVERS, ENTROPY, CLOCK, LISTING, IDENTITY, HASHING, FILES, NETWORK, COMMANDS, PARALLEL, ADDRESSES, THREADS, MEMORY)
 BY_NAME = {factor.name: factor for factor in FACTORS}

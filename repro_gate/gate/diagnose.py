@@ -105,7 +105,7 @@ def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, outside: 
     # Names of one length: with addresses held fixed, what is allocated first decides where all else lies.
     plan = _plan(spec, seed, setting, outside, f"diagnosis-{number}a")
     second = replace(plan, name=f"diagnosis-{number}b", second_of=plan.name)
-    if {unit.factor for unit in setting.pinned} - _ALONE:
+    if outside.left or {unit.factor for unit in setting.pinned} - _ALONE:
         recorded, factors = str(folder.path / "traces" / plan.name), plan.probe["factors"]
         assert isinstance(factors, dict)
         second = replace(second, probe={**plan.probe, "factors": {**factors, "recording": recorded}})

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from repro_gate.diagnosis.model import Line, Unit, Use
 from repro_gate.diagnosis.suspects import first_difference, suspects
+from repro_gate.trace.format import ANY_ORDER, ASKED
 
 
 def use(factor: str, line: int, digest: str = "a", *, step: int = 0, direct: bool = True, count: int = 1) -> Use:
@@ -46,3 +49,20 @@ def test_the_training_process_comes_before_its_workers() -> None:
     found = first_difference(one, other)
     assert found is not None
     assert found.site == ("a.py", 9)
+
+
+def test_a_line_that_only_asks_whether_a_file_is_there_gives_way_to_the_line_that_reads_it() -> None:
+    asks, reads = (
+        replace(use("leftovers", line, digest), source=source) for line, digest, source in ((1, "a", "/x" + ASKED), (2, "b", "/x"))
+    )
+    other = replace(asks, digest="c")
+    assert [item.unit.site for item in suspects([asks], [other, reads], 0)] == [("train.py", 2)]
+    assert [item.unit.site for item in suspects([asks], [other], 0)] == [("train.py", 1)]
+
+
+def test_the_same_lines_of_a_command_in_another_order_are_programs_side_by_side() -> None:
+    def printed(ordered: str, lines: str) -> list[Use]:
+        return [replace(use("commands", 3, digest), source="xargs" + about) for digest, about in ((ordered, ""), (lines, ANY_ORDER))]
+
+    assert [item.unit for item in suspects(printed("a", "same"), printed("b", "same"), 0)] == [Unit("parallel", ("train.py", 3))]
+    assert [item.unit for item in suspects(printed("a", "x"), printed("b", "y"), 0)] == [Unit("commands", ("train.py", 3))]

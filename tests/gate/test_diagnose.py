@@ -41,3 +41,21 @@ def test_where_there_is_nothing_to_explain_no_run_is_made_for_it(source: str, mo
     done = gate(_training(tmp_path / "code", source, more), out=tmp_path)
     assert (done.report["verdict"], done.report["diagnosis"]) == (verdict, None)
     assert "diagnosis:" not in done.stderr and "Confirmed" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "tail", "cause"),
+    [
+        ("drift = float(open(PLACE).read()) if os.path.exists(PLACE) else 0.0", "open(PLACE, 'w').write('1')", "leftover-state"),
+        ("drift = float(subprocess.check_output('cat /proc/uptime', shell=True).split()[0])", "", "external-input"),
+        ("drift = float(subprocess.check_output(['date', '+%N']))", "", "wall-clock"),
+    ],
+    ids=["leftover", "command", "date"],
+)
+def test_what_lies_outside_is_explained_with_its_line(line: str, tail: str, cause: str, tmp_path: Path) -> None:
+    place = tmp_path / "outside.txt"
+    source = f"import os, subprocess\nPLACE = {str(place)!r}\n{line}\n" + with_line(f"x += 1e-3 * drift; {tail}")
+    done = gate(_training(tmp_path / "code", source, "diagnosis: {runs: 8}"), out=tmp_path)
+    found = done.report["diagnosis"]
+    assert (found["cause"], found["file"], found["line"], found["confirmed"]) == (cause, "train.py", 3, True), found
+    assert not place.exists() or place.read_text() == "1"

@@ -170,7 +170,7 @@ class _Lines:
     """Notes what is read from a child, line by line; at its end, what it is in any order."""
 
     def __init__(self, uses: Uses, factor: str, about: str, site: Site, frame: Optional[FrameType]) -> None:
-        self._note: Callable[[str, Any], None] = lambda source, answer: uses.note(factor, source, site, answer, frame)
+        self._note: Callable[[str, Any], None] = lambda source, answer: uses.note(factor, source, site, answer, frame, direct=True)
         self._about = about
         self._rest = b""
         self._count = self._sum = 0

@@ -34,7 +34,10 @@ def install(uses: Uses) -> None:
 
 
 def torch_arrived(torch: Any, uses: Uses) -> None:
-    """Wrap torch's. What keeps lists of these functions is asked for them before, and told of the wrapped ones."""
+    """Wrap torch's. What keeps lists of these functions is asked for them before, and told of the wrapped ones. Where memory is only varied,
+    torch's own fill has the word: a gate run that passes keeps the functions as they are."""
+    if uses.only_varies(NAME):
+        return
     originals = {name: getattr(torch, name) for name in _IN_TORCH if hasattr(torch, name)}
     for module, listing in (("torch.utils._device", "_device_constructors"), ("torch.overrides", "get_ignored_functions")):
         getattr(sys.modules.get(module), listing, list)()
