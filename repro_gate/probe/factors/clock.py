@@ -141,7 +141,7 @@ def _file_time(uses: Uses, name: str, original: Any, path: Any) -> Any:
 
 
 def _stat(uses: Uses, name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
-    """`os.stat` called by the workspace, or for it by `pathlib`: what it says about times is the clock's."""
+    """`os.stat`, which the workspace calls, or `pathlib` for it: what it says about times is the clock's."""
     frame: Optional[FrameType] = sys._getframe(2)
     if frame is not None and str(frame.f_globals.get("__name__", "")).startswith("pathlib"):
         frame = frame.f_back
