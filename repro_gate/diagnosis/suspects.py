@@ -73,7 +73,7 @@ def _by_place(uses: Sequence[Use]) -> dict[tuple[object, ...], Use]:
     found: dict[tuple[object, ...], Use] = {}
     seen: Counter[tuple[object, ...]] = Counter()
     for use in uses:
-        key = (use.process, use.factor, use.source, use.site, use.step)
+        key = (use.process, use.factor, use.source, use.site, use.direct, use.step)
         seen[key] += 1
         numbered = (*key, seen[key])
         found[numbered] = use

@@ -138,7 +138,7 @@ def _plan(spec: Spec, seed: int, setting: Setting, outside: _Outside, name: str)
         probe["operators"] = {"step": setting.step, "replay": None if setting.replay is None else [*setting.replay, REPLAYS]}
     if setting.lines:
         probe["lines"] = setting.step
-    chosen = [BY_NAME[name] for name in pins]
+    chosen = [BY_NAME[name] for name, sites in pins.items() if sites is None]  # else any line would look like the cause
     return Plan(
         name=name,
         arm=arms.deterministic(seed, arms.allowed(spec), setting.steps),

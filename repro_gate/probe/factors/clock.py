@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, Dict, Optional
 
 from .patching import replace, replace_in_type
-from .use import Uses, is_direct, outside
+from .use import Uses, indirect, is_direct, outside
 
 NAME = "clock"
 _BEGIN = 1_700_000_000_000_000_000  # ns since 1970: where the pinned time of day begins
@@ -134,8 +134,12 @@ def _datetime(uses: Uses, clock: Clock, name: str, original: Any, owner: Any, *a
 
 
 def _sleep(clock: Clock, original: Any, seconds: Any) -> Any:
-    if isinstance(seconds, (int, float)) and 0 < seconds < 1e9 and not _timeout(sys._getframe(2)):
-        clock.now += int(seconds * 1e9)
+    if isinstance(seconds, (int, float)) and 0 < seconds < 1e9:
+        passed = int(seconds * 1e9)
+        if indirect(sys._getframe(2), NAME):  # `subprocess` sleeps until a child has ended: nobody knows how often
+            clock.beside += passed
+        else:
+            clock.now += passed
     return original(seconds)
 
 

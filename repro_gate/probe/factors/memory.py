@@ -34,8 +34,8 @@ def install(uses: Uses) -> None:
 
 
 def torch_arrived(torch: Any, uses: Uses) -> None:
-    """Wrap torch's. What keeps lists of these functions is asked for them before, and told of the wrapped ones. Where memory is only varied,
-    torch's own fill has the word: a gate run that passes keeps the functions as they are."""
+    """Wrap torch's. What keeps lists of these functions is asked for them before, and told of the wrapped ones. A run that is only varied
+    keeps them as they are: torch's own flag fills what they make."""
     if uses.only_varies(NAME):
         return
     originals = {name: getattr(torch, name) for name in _IN_TORCH if hasattr(torch, name)}
