@@ -1,6 +1,6 @@
 """Gates the trainings of the corpus, one line for each, and counts what was found, what was a false alarm and which causes were named.
 
-`python -m tests.corpus [NAME…] [--only faults|clean|latent] [--jobs N] [--json F] [--diagnosis]`; `corpus.yml` says what is expected.
+`python -m tests.corpus [NAME…] [--only faults|clean|latent] [--jobs N] [--json F]`; `corpus.yml` says what is expected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT = HERE.parents[1]
 KINDS = ("faults", "clean", "latent")
 KEYS = {"name", "what", "cause", "or", "file", "also", "kind", "step", "nan", "vary", "beside", "remove", "spec"}
 MARK = "# HERE"
-REQUIRED = {"cause": 0.95, "line": 0.90, "confirmed": 0.85}  # of the faults, under --diagnosis
+REQUIRED = {"cause": 0.95, "line": 0.90, "confirmed": 0.85}  # of the faults
 ROBUST = "random-state/robust"  # the check that names what only a varied run can show
 
 
@@ -88,7 +88,7 @@ def main() -> int:
             print(_line(result), flush=True)
             if arguments.json:
                 arguments.json.write_text(json.dumps([asdict(item) for item in results], indent=1) + "\n")
-    wrong = _totals(results, time.monotonic() - start, arguments.diagnosis)
+    wrong = _totals(results, time.monotonic() - start)
     return 1 if wrong else 0
 
 
@@ -152,7 +152,7 @@ def _judged(case: Case, report: Mapping[str, Any], seconds: float, log: str) -> 
     )
 
 
-def _totals(results: list[Result], seconds: float, diagnosis: bool) -> list[str]:
+def _totals(results: list[Result], seconds: float) -> list[str]:
     """Print the scores, and return what was not reached."""
     wrong = []
     for group, word in (("faults", "detected"), ("clean", "without a false alarm"), ("latent", "found by the varied run")):
@@ -164,8 +164,7 @@ def _totals(results: list[Result], seconds: float, diagnosis: bool) -> list[str]
         if len(good) < len(of):
             names = ", ".join(item.name for item in of if not item.found)
             print(f"  not: {names}")
-            if group != "latent" or diagnosis:
-                wrong.append(f"{group}: {names}")
+            wrong.append(f"{group}: {names}")
         if group == "clean":
             continue
         placed = [item.place for item in of if item.place is not None]
@@ -174,11 +173,12 @@ def _totals(results: list[Result], seconds: float, diagnosis: bool) -> list[str]
         for name, least in REQUIRED.items():
             right = sum(bool(getattr(item, name)) for item in of)
             print(f"  {name} right: {right} of {len(of)}" if name != "confirmed" else f"  confirmed: {right} of {len(of)}")
-            if diagnosis and right < least * len(of):
+            if right < least * len(of):
                 wrong.append(f"{group}: {name} {right} of {len(of)}, {least:.0%} required")
         runs = [item.runs for item in of if item.runs is not None]
         if runs:
-            print(f"  runs of a diagnosis: median {median(runs):g}, greatest {max(runs)}")
+            took = [float(item.diagnosis["seconds"]) for item in of if item.diagnosis]
+            print(f"  a diagnosis: {median(runs):g} runs in the median, {max(runs)} at most; {median(took):.0f} s, {max(took):.0f} s at most")
     each = [item.seconds for item in results]
     print(f"time: {seconds:.0f} s" + (f", a case {median(each):.1f} s in the median, {max(each):.1f} s at most" if each else ""))
     for item in wrong:
@@ -301,7 +301,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", choices=KINDS, help="one group")
     parser.add_argument("--jobs", type=int, default=1, help="gate runs at a time")
     parser.add_argument("--json", type=Path, metavar="F", help="write the results to a file")
-    parser.add_argument("--diagnosis", action="store_true", help="the scores of causes, lines and latent faults are required")
     return parser
 
 
