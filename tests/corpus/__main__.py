@@ -178,7 +178,7 @@ def _totals(results: list[Result], seconds: float) -> list[str]:
         runs = [item.runs for item in of if item.runs is not None]
         if runs:
             took = [float(item.diagnosis["seconds"]) for item in of if item.diagnosis]
-            print(f"  a diagnosis: {median(runs):g} runs in the median, {max(runs)} at most; {median(took):.0f} s, {max(took):.0f} s at most")
+            print(f"  runs of a diagnosis: median {median(runs):g}, greatest {max(runs)}; seconds: {median(took):.0f}, {max(took):.0f}")
     each = [item.seconds for item in results]
     print(f"time: {seconds:.0f} s" + (f", a case {median(each):.1f} s in the median, {max(each):.1f} s at most" if each else ""))
     for item in wrong:
