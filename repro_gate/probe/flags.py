@@ -52,7 +52,7 @@ def apply(torch: Any, wanted: Dict[str, Any]) -> None:
     if ALGORITHMS in wanted:  # torch's own default is on, so a flag that the spec leaves off has to be switched off
         torch.utils.deterministic.fill_uninitialized_memory = wanted.get(FILL, False)
     if wanted.get(MKL_EARLY) and torch.backends.mkl.is_available():
-        torch.ones(1).sqrt()  # one element stays on this thread: two threads in the process's first call race (docs/causes.md)
+        torch.ones(1).sqrt()  # one element stays on this thread: two threads in the process's first call race (docs/causes/README.md)
         _EARLY[:] = [True]
 
 

@@ -12,7 +12,14 @@ _BYTES = 1 << 20  # of one file
 
 
 def largest_loop() -> str:
-    """`train.py:12`: the loop with the most code, among the modules of the workspace that this process has loaded; empty without one."""
+    """`train.py:12`: the loop with the most code, among the modules of the workspace that this process has loaded; empty without one, and
+    where they cannot be read."""
+    with contextlib.suppress(Exception):
+        return _largest_loop()
+    return ""
+
+
+def _largest_loop() -> str:
     import ast
 
     largest, place = 0, ""

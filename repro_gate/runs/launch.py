@@ -242,7 +242,7 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
         vary = [factor for name, factor in variation.PROBE.items() if name in plan.varied]
         config["folders"] = {"home": str(site.home), "tmpdir": str(site.tmp)}
         factors = plan.probe.get("factors")
-        config["factors"] = {**(factors if isinstance(factors, dict) else {}), "vary": vary}
+        config["factors"] = {"vary": vary, **(factors if isinstance(factors, dict) else {})}
     text = json.dumps(config)
     text += " " * (-len(text) % 256)  # of one length in both runs of a pair: what is read first decides where all else lies in memory
     (site.run_folder / "probe.json").write_text(text, encoding="utf-8")

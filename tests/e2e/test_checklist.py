@@ -24,7 +24,8 @@ OTHERWISE = {
     "code/pristine-workspace",
     "env/versions",
     "hardware/same",
-}  # each fault has a test of its own below, or in test_imports and test_leftovers
+    "random-state/robust",
+}  # each fault has a test of its own below, or in test_imports, test_leftovers and test_robust
 CONNECT = """
 import contextlib, socket
 with contextlib.closing(socket.socket()) as other, contextlib.suppress(OSError):

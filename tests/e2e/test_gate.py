@@ -244,7 +244,7 @@ def test_a_crash_in_one_run_alone_is_a_fail_unless_the_machine_brought_it_about(
     assert gated.exit_code == (1 if "determinism/crashed" in gated.reason_ids else 3)
     if gated.exit_code == 1:
         message = gated.report["reasons"][0]["message"]
-        assert "crashed after 3 steps" in message and "ended well after 4 steps" in message and gated.first["step"] == 3
+        assert "crashed after 3 steps" in message and "ended well after 6 steps" in message and gated.first["step"] == 3
 
 
 def test_a_folder_for_temporary_files_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.gates import LOOP, Gated, gate, training
 
-SPEC = "version: 1\ntrain: {run: python train.py 1}\ncost: {measure: false}\n"
+SPEC = "version: 1\ntrain: {run: python train.py 1}\ncost: {measure: false}\ndiagnosis: {runs: 12}\n"
 LINE = 1 + LOOP.splitlines().index("    # here")
 ROBUST = "random-state/robust"
 

@@ -278,7 +278,14 @@ class _Entries(List[Any]):
 
 
 def _caller(frame: Optional[FrameType]) -> Optional[FrameType]:
-    """Who called; None where the probe did, for ends of its own."""
+    """Who called; None where the probe did, for ends of its own. Raises nothing."""
+    try:
+        return _from_outside(frame)
+    except Exception:
+        return None
+
+
+def _from_outside(frame: Optional[FrameType]) -> Optional[FrameType]:
     while frame is not None and str(frame.f_globals.get("__name__")).startswith(_BETWEEN):
         frame = frame.f_back
     above = frame

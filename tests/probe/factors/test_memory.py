@@ -51,12 +51,12 @@ print(torch.nn.Linear(4, 4).weight.sum().item(), torch.rand(1).item())
 """
 
 
-def test_torchs_empty_tensors_hold_a_number_where_pinned_or_varied_and_else_the_nan_of_torchs_own_fill(tmp_path: Path) -> None:
+def test_torchs_empty_tensors_hold_a_number_where_pinned_and_else_the_nan_of_torchs_own_fill(tmp_path: Path) -> None:
     plain = once(tmp_path, TORCH, {"watch": True})
     pinned, varied = once(tmp_path, TORCH, {"pin": {"memory": None}}), once(tmp_path, TORCH, {"vary": ["memory"]})
     assert plain.ended.tail[0] == "[nan, nan] [nan, nan] [nan, nan]"
     assert pinned.ended.tail[:2] == ("[0.5, 0.5] [0.5, 0.5] [0.5, 0.5]", "[0.5, 0.5] [1, 1] [True, True]")
-    assert varied.ended.tail[:2] == ("[-1.5, -1.5] [-1.5, -1.5] [-1.5, -1.5]", "[-1.5, -1.5] [2, 2] [False, False]")
+    assert varied.ended.tail == plain.ended.tail  # the flag has filled it: a run that is only varied keeps torch's functions as they are
     assert plain.ended.tail[2:] == pinned.ended.tail[2:] == varied.ended.tail[2:]
     assert plain.ended.tail[2:4] == ("meta meta", "[0.0, 0.0, 0.0] [1.0, 1.0] []")
     assert {use.line for use in told(plain, "memory") if use.direct} >= {5, 6}
