@@ -65,7 +65,10 @@ def pass_on(inject: str) -> None:
 
 def _spawned(pid: int) -> int:
     """Note the line of the workspace that started a process, and return the pid as it came."""
-    file, line = source_line.nearest(sys._getframe(1))
+    try:
+        file, line = source_line.nearest(sys._getframe(1))
+    except Exception:
+        return pid  # the training gets its child all the same
     if file and len(_SPAWNED) < MAX_SPAWNED and (pid, file, line) not in _SPAWNED:
         _SPAWNED.add((pid, file, line))
         session.current().event("spawned", pid=pid, file=file[:MAX_NAME], line=line)

@@ -143,7 +143,12 @@ class _Spawns:
     def started(self, original: Any, child: Any, *args: Any, **kwargs: Any) -> None:
         """`subprocess.Popen(…)`: its pipes are read through a tap."""
         original(child, *args, **kwargs)
-        frame = source_line.nearest_frame(sys._getframe(2))
+        try:
+            self._tapped(child, kwargs, source_line.nearest_frame(sys._getframe(2)))
+        except Exception:
+            return  # the training gets its child all the same
+
+    def _tapped(self, child: Any, kwargs: Dict[str, Any], frame: Optional[FrameType]) -> None:
         program = _Child(child.args, source_line.nearest(frame))
         self._children.append(program)
         for output in (kwargs.get("stdout"), kwargs.get("stderr")):
