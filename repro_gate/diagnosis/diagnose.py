@@ -6,6 +6,8 @@ and go on from there. Operators are asked where the factors say nothing.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +21,7 @@ from repro_gate.factors import BY_NAME, FACTORS, Site
 REPLAYS = 30
 _WATCHED = 3  # pairs that are watched before a divergence counts as one that does not come back
 _CAUSES = 4  # that are needed together, at most
+_AGREEING = 3  # pairs that must agree at most, however rarely the runs diverge
 _NUMERIC = ("loss", "gradient", "parameter", "optimizer", "buffer")  # what operators made
 _UNSEEN = ("addresses", "threads", "memory")  # factors whose every use no watcher notes
 _NOWHERE: Site = ("", 0)
@@ -90,7 +93,9 @@ class _Search:
         self.until = case.first  # the divergence that is to go
         self.seen = Pair()  # the pair that showed it
         self.pinned: frozenset[Unit] = frozenset()
-        self.twice: set[frozenset[Unit]] = set()  # pinned sets whose pairs agreed twice
+        self.agreed: Counter[frozenset[Unit]] = Counter()  # pinned sets, and how many pairs in a row agreed with them
+        self.by_operator = False  # the last cause is an operator, and nothing was held to show it
+        self.stable = True  # whether it comes at the same step each time: else nothing follows from a later one
         self.found: list[Diagnosis] = []
         self.evidence: list[str] = []
         self.ruled_out: list[str] = []
@@ -99,22 +104,23 @@ class _Search:
     def run(self) -> None:
         """Find causes until the runs agree, or nothing more explains them."""
         self._watch()
-        while self.seen.first is not None and len(self.found) < _CAUSES:
+        while self.seen.first is not None and len(self.found) < _CAUSES and not self.by_operator:
             if not self._one_cause():
                 return
 
     def told(self) -> Diagnosis:
         """What was found: the first cause, with those that are needed besides."""
         whole = self.seen.first is None and self.found
-        ruled_out, rate = tuple(self.ruled_out), self.rate if self.rate.diverged < self.rate.pairs else None
+        ruled_out, rate = tuple(dict.fromkeys(self.ruled_out)), self.rate if self.rate.diverged < self.rate.pairs else None
         if not self.found:
             message = "no factor or operator that the gate can hold fixed explains it"
             return Diagnosis(cause="unknown", message=message, evidence=tuple(self.evidence), ruled_out=ruled_out, rate=rate)
         first, *others = self.found
-        if whole and self.pinned:
-            reached = f"up to step {self.seen.steps - 1}" if self.seen.steps else "throughout"
+        if self.pinned:
+            last = self.seen.steps - 1 if whole else self.until.step - 1
             held = " and ".join(dict.fromkeys(BY_NAME[unit.factor].held for unit in sorted(self.pinned)))
-            self.evidence.append(f"confirmed: {held}, two runs are bitwise identical {reached}")
+            until = f"up to step {last}" if last >= 0 else "before the first step"
+            self.evidence.append(f"confirmed: {held}, two runs are bitwise identical {until}")
         return replace(first, also=tuple(others), evidence=(*self.evidence, *first.evidence), ruled_out=ruled_out, rate=rate)
 
     def _watch(self) -> None:
@@ -124,6 +130,7 @@ class _Search:
             back = pair.first is not None and not pair.failed
             self.rate = Rate(diverged=self.rate.diverged + back, pairs=self.rate.pairs + 1)
             if back and pair.first is not None:
+                self.stable = tried == 0 and pair.first.step == self.until.step
                 self.until, self.seen = pair.first, pair
                 return
         self.evidence.append(f"it did not come back in {_WATCHED} more pairs: a rare race, or load on the machine")
@@ -167,23 +174,28 @@ class _Search:
         return any(self._sufficient(frozenset({unit})) for unit in alone) or (len(units) > 1 and self._sufficient(frozenset(units)))
 
     def _sufficient(self, units: frozenset[Unit]) -> bool:
-        """Whether the divergence is gone with these pinned too: twice where threads are started, for a race is gone by luck."""
+        """Whether the divergence is gone with these pinned too, in as many pairs as it takes to exclude luck."""
         pinned = self.pinned | units
-        if not gone(self._pinned(pinned), self.until):
-            return False
-        if not self._races() or pinned in self.twice:
-            return True
-        if gone(self.experiments.pair(Setting(steps=self.case.steps, pinned=pinned), again=True), self.until):
-            self.twice.add(pinned)
-            return True
-        return False
+        while self.agreed[pinned] < self._needed():
+            pair = self._pinned(pinned, again=self.agreed[pinned] > 0)
+            if not gone(pair, self.until) or not (self.stable or pair.first is None):
+                self.agreed[pinned] = 0
+                return False
+            self.agreed[pinned] += 1
+        return True
+
+    def _needed(self) -> int:
+        """Pairs that must agree: those that all agree by luck in less than one case of ten, by how often pairs diverge; two for a race."""
+        share = self.rate.diverged / self.rate.pairs
+        by_rate = 1 if share == 1 else math.ceil(math.log(0.1) / math.log(1 - share))
+        return min(max(by_rate, 2 if self._races() else 1), _AGREEING)
+
+    def _pinned(self, units: frozenset[Unit], again: bool = False) -> Pair:
+        return self.experiments.pair(Setting(steps=self.case.steps, pinned=units), again=again)
 
     def _races(self) -> bool:
         """Whether the training's own code started threads or processes before the divergence. A loader's workers hand over in order."""
         return Unit("threads") not in self.pinned and any(use.direct for use in started(self.seen.uses[0], "threads"))
-
-    def _pinned(self, units: frozenset[Unit]) -> Pair:
-        return self.experiments.pair(Setting(steps=self.case.steps, pinned=units))
 
     def _hold(self, units: Sequence[Unit], found: Sequence[Suspect]) -> None:
         """Reduce what was sufficient to the smallest set, tell of it, and go on with it held."""
@@ -252,7 +264,7 @@ class _Search:
             again = ((), ())
         distinct = next((item.distinct for run in again for item in run if item.distinct), {})
         self.found.append(told_operator(shown, record, distinct, REPLAYS))
-        self.seen = replace(self.seen, first=None)
+        self.by_operator = True
         return True
 
 

@@ -14,6 +14,7 @@ from repro_gate.diagnosis.diagnose import REPLAYS, Case, Undone, diagnose, diagn
 from repro_gate.diagnosis.model import Diagnosis, Line, OperatorCall, Pair, Setting, Unit, Use
 from repro_gate.diagnosis.search import Exhausted, Experiments
 from repro_gate.factors import BY_NAME
+from repro_gate.report.progress import sentence
 from repro_gate.runs import arms
 from repro_gate.runs.flags import FILL
 from repro_gate.runs.gate_folder import GateFolder
@@ -55,6 +56,7 @@ def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch,
         found = _pair(spec, folder, seed, setting, outside, done)
         if not setting.pinned:
             outside = _Outside(outside.left if not found.failed else (), (*found.uses[0], *found.uses[1]))
+        watch.said(f"  {_showed(found)}")
         seen(_told(setting), setting, found)
         return found
 
@@ -99,6 +101,12 @@ def _told(setting: Setting) -> str:
         return "two runs, every use of a factor watched"
     names = sorted(f"{unit.factor} at {unit.site[0]}:{unit.site[1]}" if unit.site else unit.factor for unit in setting.pinned)
     return f"two runs with {', '.join(names)} held fixed"
+
+
+def _showed(pair: Pair) -> str:
+    if pair.failed:
+        return f"they could not be compared: {pair.failed}"
+    return f"they diverge {sentence(pair.first)}" if pair.first is not None else "they agree"
 
 
 def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, outside: _Outside, number: int) -> Pair:
