@@ -13,6 +13,7 @@ from repro_gate.compare.tolerance import outside_tolerance
 from repro_gate.diagnosis.diagnose import REPLAYS, Case, Undone, diagnose, diagnose_nan
 from repro_gate.diagnosis.model import Diagnosis, Line, OperatorCall, Pair, Setting, Unit, Use
 from repro_gate.diagnosis.search import Exhausted, Experiments
+from repro_gate.escape import for_terminal
 from repro_gate.factors import BY_NAME
 from repro_gate.report.progress import sentence
 from repro_gate.runs import arms
@@ -105,7 +106,7 @@ def _told(setting: Setting) -> str:
 
 def _showed(pair: Pair) -> str:
     if pair.failed:
-        return f"they could not be compared: {pair.failed}"
+        return f"they could not be compared: {for_terminal(pair.failed, 300)}"
     return f"they diverge {sentence(pair.first)}" if pair.first is not None else "they agree"
 
 
