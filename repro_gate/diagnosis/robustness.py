@@ -52,9 +52,9 @@ class Outcome:
     uses: tuple[Use, ...] = ()
 
 
-def diagnose(names: Sequence[str], until: int, where: str, run: Callable[[frozenset[str]], Outcome]) -> Diagnosis:
-    """Which of `names` the varied run diverged by, up to step `until`. `where` says where it did; `run` does one experiment, and raises
-    Exhausted where no more may be done."""
+def diagnose(names: Sequence[str], until: int, where: str, run: Callable[[frozenset[str]], Outcome]) -> Diagnosis | None:
+    """Which of `names` the varied run diverged by, up to step `until`; None where it was chance: varied in all of them again, a run is the
+    same. `where` says where it did; `run` does one experiment, and raises Exhausted where no more may be done."""
     known: dict[frozenset[str], Outcome] = {}
 
     def outcome(varied: frozenset[str]) -> Outcome:
@@ -66,13 +66,15 @@ def diagnose(names: Sequence[str], until: int, where: str, run: Callable[[frozen
         plain = outcome(frozenset())
         if plain.differs:
             return _unknown("a run that is varied in nothing is another one too: the training is not repeatable")
+        if not outcome(frozenset(names)).differs:
+            return None
         units = [Unit(name) for name in _by_use(names, plain.uses, until)]
         found = smallest(units, lambda chosen: outcome(frozenset(unit.factor for unit in chosen)).differs)
         varied = outcome(frozenset(unit.factor for unit in found))
     except Exhausted:
         return _unknown("the runs or the time that a diagnosis may take were used up before it was known what decides")
     if not varied.differs:
-        return _unknown("varied by itself, none of it makes a run another one, so it may be rare nondeterminism")
+        return None
     told = [_told(unit.factor, plain.uses, varied.uses, until, where) for unit in found]
     return replace(told[0], also=tuple(told[1:]))
 

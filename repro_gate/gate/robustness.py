@@ -21,12 +21,14 @@ from repro_gate.runs.series import run_series
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Trace
 
+_FOR_THE_VERDICT = 2  # experiments that are always done: varied in nothing, and in all of it again
 _WATCH = {"watch": True, "surroundings": True}
 
 
 def robustness_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch) -> tuple[Diagnosis | None, Results]:
     """Which of what was varied a run depends on, where the plain runs are the same and the varied one is not; None where that is not so.
-    And the results: where one more run that is varied in nothing diverges too, the training is not repeatable after all."""
+    And the results: where one more run that is varied in nothing diverges too, or one that is varied in all of it does not, it was chance:
+    the training is not repeatable after all."""
     broken = results.not_robust
     if broken is None or results.interrupted:
         return None, results
@@ -36,7 +38,8 @@ def robustness_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch
 
     def run(varied: frozenset[str]) -> Outcome:
         nonlocal done
-        if bounds is None or done >= bounds.runs or monotonic() - began > bounds.timeout:
+        late = bounds is None or done >= bounds.runs or monotonic() - began > bounds.timeout
+        if late and done >= _FOR_THE_VERDICT:
             raise Exhausted
         done += 1
         watch.said(f"robustness: one run with {', '.join(sorted(varied)) or 'nothing'} varied")
@@ -53,8 +56,12 @@ def robustness_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch
     where = f"in how it ends ({broken.run.problem})" if compared is None or diverged is None else place_of(diverged, compared.steps)
     names = [name for name in spec.robustness.vary if name in broken.run.plan.varied]
     found = diagnose(names, 10**9 if diverged is None else max(diverged.step, 0), where, run)
+    if found is None and compared is not None:
+        plain[first.plan.arm.seed] = compared  # two equal runs and a varied one that is another by chance: the training is not repeatable
     if plain:
         return None, replace(results, comparisons={**results.comparisons, **plain})
+    if found is None:
+        return None, results
     return replace(found, runs=done, seconds=round(monotonic() - began, 3)), results
 
 

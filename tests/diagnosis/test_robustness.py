@@ -32,8 +32,9 @@ class Training:
 def test_what_a_line_uses_is_tried_first_and_the_line_is_named() -> None:
     training = Training("locale", uses={"locale": 7})
     found = diagnose(VARIED, 3, WHERE, training)
+    assert found is not None
     assert (found.cause, found.factor, found.file, found.line, found.confirmed) == ("external-input", "locale", "train.py", 7, True)
-    assert training.runs == [frozenset(), frozenset({"locale"})]
+    assert training.runs == [frozenset(), frozenset(VARIED), frozenset({"locale"})]
     assert found.message == "repeatable, but not robust: f() in train.py:7 depends on the locale" and WHERE in found.evidence[0]
 
 
@@ -41,18 +42,22 @@ def test_what_no_line_uses_is_found_by_halves_and_no_line_is_named() -> None:
     for name in VARIED:
         training = Training(name)
         found = diagnose(VARIED, 3, WHERE, training)
+        assert found is not None
         assert (found.factor, found.file, found.confirmed) == (name, "", True)
         assert len(training.runs) <= 12, name
 
 
 def test_two_that_decide_together_are_both_named() -> None:
     found = diagnose(VARIED, 3, WHERE, Training("path", "clock", uses={"path": 2, "clock": 5}))
+    assert found is not None
     assert {(item.factor, item.line) for item in (found, *found.also)} == {("path", 2), ("clock", 5)}
 
 
 def test_a_racy_training_a_rare_divergence_and_an_exhausted_search_name_nothing() -> None:
-    for training in (Training(racy=True), Training("nothing that is varied"), Training("path", most=1)):
+    assert diagnose(VARIED, 3, WHERE, Training("nothing that is varied")) is None  # it was chance
+    for training in (Training(racy=True), Training("path", most=1)):
         found = diagnose(VARIED, 3, WHERE, training)
+        assert found is not None
         assert (found.cause, found.factor, found.confirmed) == ("unknown", None, False)
 
 
