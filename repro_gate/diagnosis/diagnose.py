@@ -124,9 +124,10 @@ class _Search:
         return replace(first, also=tuple(others), evidence=(*self.evidence, *first.evidence), ruled_out=ruled_out, rate=rate)
 
     def _watch(self) -> None:
-        """A pair that diverges, with every use of a factor noted."""
+        """A pair that diverges, with every use of a factor noted: cut off after that step, and where it does not come back there, longer."""
         for tried in range(_WATCHED):
-            pair = self.experiments.pair(Setting(steps=_cut(self.until)), again=tried > 0)
+            steps = _cut(self.until) if tried == 0 else self.case.steps
+            pair = self.experiments.pair(Setting(steps=steps), again=tried > 0)
             back = pair.first is not None and not pair.failed
             self.rate = Rate(diverged=self.rate.diverged + back, pairs=self.rate.pairs + 1)
             if back and pair.first is not None:

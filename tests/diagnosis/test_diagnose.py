@@ -233,6 +233,13 @@ def test_a_divergence_that_comes_later_by_chance_confirms_nothing() -> None:
     assert explained(lucky, pairs=6).factor != "clock"
 
 
+def test_a_divergence_that_comes_later_than_in_the_gates_own_pair_is_looked_for_in_longer_runs() -> None:
+    world = World(faults=[Fault(factor="entropy", site=("a.py", 4), step=1)], late=lambda number: 3)
+    found = explained(world, pairs=12)
+    assert (found.cause, found.line, found.confirmed) == ("unseeded-rng", 4, True)
+    assert [item.steps for item in world.asked[:2]] == [2, None]
+
+
 def test_the_bound_on_runs_holds_and_what_was_found_by_then_is_told() -> None:
     late = Fault(factor="clock", site=("b.py", 2), step=6)
     world = World(faults=[Fault(factor="entropy", site=("a.py", 1)), late])
