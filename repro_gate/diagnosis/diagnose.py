@@ -124,7 +124,7 @@ class _Search:
         return replace(first, also=tuple(others), evidence=(*self.evidence, *first.evidence), ruled_out=ruled_out, rate=rate)
 
     def _watch(self) -> None:
-        """A pair that diverges, with every use of a factor noted: cut off after that step, and where it does not come back there, longer."""
+        """A pair that diverges, with every use of a factor noted: cut off after that step; longer where it does not come back."""
         for tried in range(_WATCHED):
             steps = _cut(self.until) if tried == 0 else self.case.steps
             pair = self.experiments.pair(Setting(steps=steps), again=tried > 0)
