@@ -71,6 +71,7 @@ RUN python3 -m venv --without-pip /opt/gate \
     && /build/venv/bin/pip --python /opt/gate/bin/python install --quiet --require-hashes --only-binary :all: --requirement gate.lock
 COPY pyproject.toml README.md LICENSE source/
 COPY docs/checks source/docs/checks
+COPY docs/causes source/docs/causes
 COPY docs/reasons.md source/docs/
 COPY repro_gate source/repro_gate
 ARG SOURCE_DATE_EPOCH=0

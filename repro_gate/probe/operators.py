@@ -14,6 +14,7 @@ from ..trace.format import MAX_OPERATORS as _MOST
 from . import session, source_line
 from .digest import digest_all
 
+_EARLY = 20  # steps
 _EMPTY = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted", "resize_")
 _ASIDE = (
     "profiler.",
@@ -27,7 +28,8 @@ _ASIDE = (
 
 
 class Operators:
-    """What `torch_hooks` asks to begin and end a record. `step` is the step that is recorded (-1: all before the first).
+    """What `torch_hooks` asks to begin and end a record. `step` is the last step that is recorded (-1: all before the first); where it is
+    early, so are all before it, for a divergence may come sooner this time.
 
     `again` names the one to replay: (operator, which time it was dispatched in the step, how often to replay it); None for none.
     """
@@ -44,7 +46,7 @@ class Operators:
 
     def at(self, step: int) -> None:
         """The step in progress: records of what leads to the first step count as its own."""
-        if step == self.step or (step < 0 and self.step == 0):
+        if step == self.step or (step < self.step and self.step <= _EARLY):
             self.begin()
         elif step > self.step:
             self.end()
