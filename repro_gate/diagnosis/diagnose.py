@@ -23,7 +23,7 @@ _WATCHED = 3  # pairs that are watched before a divergence counts as one that do
 _CAUSES = 4  # that are needed together, at most
 _AGREEING = 3  # pairs that must agree at most, however rarely the runs diverge
 _NUMERIC = ("loss", "gradient", "parameter", "optimizer", "buffer")  # what operators made
-_UNSEEN = ("addresses", "threads", "memory")  # factors whose every use no watcher notes
+_UNSEEN = ("memory", "addresses", "threads")  # whose every use no watcher notes; where addresses are fixed, so is what old memory holds
 _NOWHERE: Site = ("", 0)
 
 
@@ -163,10 +163,9 @@ class _Search:
         return bool((flags or direct) and numeric and self._operator())
 
     def _whole(self, found: Sequence[Suspect]) -> list[Unit]:
-        """Every factor, likeliest first: those that differed at no line of the workspace, then those that no watcher sees."""
+        """Every factor, likeliest first: those that no watcher sees, then those that differed at no line of the workspace."""
         seen = {item.unit.factor for item in found if not item.unit.site}
-        unseen = [factor.name for factor in FACTORS if factor.name in _UNSEEN]
-        names = [*sorted(seen), *unseen, *(factor.name for factor in FACTORS)]
+        names = [*_UNSEEN, *sorted(seen), *(factor.name for factor in FACTORS)]
         return [Unit(name) for name in dict.fromkeys(names) if name != "flags"]
 
     def _try(self, units: Sequence[Unit]) -> bool:

@@ -33,6 +33,7 @@ CONTEXT = (
     "entrypoint",
     "pyproject.toml",
     "requirements",
+    "docs/causes",
     "docs/checks",
     "docs/reasons.md",
     "repro_gate",
