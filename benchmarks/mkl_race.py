@@ -1,6 +1,6 @@
 """`python benchmarks/mkl_race.py [PASSES] [--without]`: gates a training with a plain Adam on loaded cores, and counts the verdicts.
 
-Its first parameter is updated by the process's first call into MKL's vector math (docs/causes/README.md). `--without` leaves the early call out.
+Its first parameter is updated by the process's first call into MKL's vector math (docs/causes). `--without` leaves the early call out.
 """
 
 from __future__ import annotations
