@@ -174,10 +174,14 @@ class _Search:
         return any(self._sufficient(frozenset({unit})) for unit in alone) or (len(units) > 1 and self._sufficient(frozenset(units)))
 
     def _sufficient(self, units: frozenset[Unit]) -> bool:
-        """Whether the divergence is gone with these pinned too, in as many pairs as it takes to exclude luck."""
+        """Whether the divergence is gone with these pinned too, in as many pairs as it takes to exclude luck. Where it only comes later, it
+        has to come at the same place twice: one that comes anywhere shows nothing by coming later."""
         pinned = self.pinned | units
-        while self.agreed[pinned] < self._needed():
+        later: set[Divergence | None] = set()
+        while self.agreed[pinned] < max(self._needed(), 2 if later - {None} else 1):
             pair = self._pinned(pinned, again=self.agreed[pinned] > 0)
+            later.add(None if pair.first is None else replace(pair.first, values=None, distance=None))
+            self.stable = self.stable and len(later) == 1
             if not gone(pair, self.until) or not (self.stable or pair.first is None):
                 self.agreed[pinned] = 0
                 return False
