@@ -280,20 +280,15 @@ class _Entries(List[Any]):
 def _caller(frame: Optional[FrameType]) -> Optional[FrameType]:
     """Who called; None where the probe did, for ends of its own. Raises nothing."""
     try:
-        return _from_outside(frame)
+        while frame is not None and str(frame.f_globals.get("__name__")).startswith(_BETWEEN):
+            frame = frame.f_back
+        above = frame
+        while above is not None and not source_line.inside(above.f_code.co_filename):
+            if (module := str(above.f_globals.get("__name__"))).startswith(_OWN) and not module.startswith(_BETWEEN):
+                return None
+            above = above.f_back
     except Exception:
         return None
-
-
-def _from_outside(frame: Optional[FrameType]) -> Optional[FrameType]:
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith(_BETWEEN):
-        frame = frame.f_back
-    above = frame
-    while above is not None and not source_line.inside(above.f_code.co_filename):
-        module = str(above.f_globals.get("__name__"))
-        if module.startswith(_OWN) and not module.startswith(_BETWEEN):
-            return None
-        above = above.f_back
     return frame
 
 
