@@ -169,8 +169,8 @@ class _Search:
         return [Unit(name) for name in dict.fromkeys(names) if name != "flags"]
 
     def _try(self, units: Sequence[Unit]) -> bool:
-        """Whether the likeliest unit alone, or all together, make the divergence go. Threads are tried beside the likeliest."""
-        alone = units[: 2 if units[0] == Unit("threads") else 1]
+        """Whether the likeliest unit alone, or all together, make the divergence go. A whole factor is tried beside the next likeliest."""
+        alone = units[: 2 if units[0].site is None else 1]
         return any(self._sufficient(frozenset({unit})) for unit in alone) or (len(units) > 1 and self._sufficient(frozenset(units)))
 
     def _sufficient(self, units: frozenset[Unit]) -> bool:
