@@ -32,8 +32,8 @@ Site = tuple[str, int]  # file of the workspace and line
 class Factor:
     """One factor. `did` completes "`CALL` in FILE:LINE …" for a person; `remedy` says what to write instead.
 
-    `by_line`: the probe can pin single lines; else the whole run is pinned. `pinned` are environment variables that pin it, `first` and
-    `second` those that make the two runs of a varied pair differ; `fixed_addresses`: it is pinned by turning address randomisation off.
+    `by_line`: the probe can pin single lines; else the whole run is pinned. `pinned` are environment variables that pin it;
+    `fixed_addresses`: it is pinned by turning address randomisation off.
     """
 
     name: str
@@ -42,9 +42,7 @@ class Factor:
     held: str
     remedy: str
     by_line: bool = True
-    in_process: bool = True
     pinned: Mapping[str, str] = field(default_factory=dict)
-    second: Mapping[str, str] = field(default_factory=dict)
     fixed_addresses: bool = False
 
 
@@ -176,7 +174,6 @@ MEMORY = Factor(
     held="with fresh memory filled by a fixed pattern",
     remedy="use zeros(), or write every element before the first read",
     pinned={"MALLOC_PERTURB_": "85"},
-    second={"MALLOC_PERTURB_": "170"},
 )
 
 # In the order in which they are tried: what explains most divergences, and is pinned at the least risk, comes first.

@@ -123,12 +123,12 @@ def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, outside: 
     comparison, runs = results.comparisons.get(seed), results.runs
     if len(runs) < 2 or comparison is None:
         return Pair(failed=next((run.problem for run in runs if run.problem), "") or "it could not be compared")
-    a, b = (list(_labelled(run.traces)) for run in runs)
+    a, b = (list(labelled(run.traces)) for run in runs)
     return Pair(
         first=comparison.first_divergence,
         steps=comparison.steps,
         finite=_finite(runs),
-        uses=(tuple(_uses(a)), tuple(_uses(b))),
+        uses=(tuple(uses_of(a, BY_NAME)), tuple(uses_of(b, BY_NAME))),
         lines=(tuple(_lines(a)), tuple(_lines(b))),
         operators=(tuple(_operators(a)), tuple(_operators(b))),
     )
@@ -157,7 +157,7 @@ def _plan(spec: Spec, seed: int, setting: Setting, outside: _Outside, name: str)
     )
 
 
-def _labelled(traces: Sequence[Trace]) -> Iterator[tuple[str, Trace]]:
+def labelled(traces: Sequence[Trace]) -> Iterator[tuple[str, Trace]]:
     """Each process with a name that its twin in the other run has too: its key, and which of that key and command line it is."""
     seen: Counter[tuple[object, ...]] = Counter()
     for trace in traces:
@@ -167,10 +167,11 @@ def _labelled(traces: Sequence[Trace]) -> Iterator[tuple[str, Trace]]:
         yield trace.key if number == 1 else f"{trace.key}#{number}", trace
 
 
-def _uses(traces: Sequence[tuple[str, Trace]]) -> Iterator[Use]:
+def uses_of(traces: Sequence[tuple[str, Trace]], factors: Collection[str]) -> Iterator[Use]:
+    """The uses of these factors in a run; what else its traces name is no factor."""
     for process, trace in traces:
         for item in trace.uses:
-            if item.factor in BY_NAME:
+            if item.factor in factors:
                 yield Use(
                     process=process,
                     step=item.step,

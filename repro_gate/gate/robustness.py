@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from time import monotonic
 
 from repro_gate.checks.interface import NotRobust
 from repro_gate.compare.model import Comparison
 from repro_gate.compare.traces import compare_runs
-from repro_gate.diagnosis.model import Diagnosis, Use
-from repro_gate.diagnosis.robustness import Outcome, diagnose
+from repro_gate.diagnosis.model import Diagnosis
+from repro_gate.diagnosis.robustness import SURROUNDINGS, Outcome, diagnose
 from repro_gate.diagnosis.search import Exhausted
+from repro_gate.gate.diagnose import labelled, uses_of
 from repro_gate.report.wording import place_of
 from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.launch import Plan, Run
@@ -23,6 +23,7 @@ from repro_gate.trace.model import Trace
 
 _FOR_THE_VERDICT = 2  # experiments that are always done: varied in nothing, and in all of it again
 _WATCH = {"watch": True, "surroundings": True}
+_TOLD = {item.uses for item in SURROUNDINGS.values()}  # the names of those uses in a trace
 
 
 def robustness_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch) -> tuple[Diagnosis | None, Results]:
@@ -49,7 +50,7 @@ def robustness_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch
         comparison = _compared(results, series, first, steps)
         if not varied and comparison is not None and not comparison.identical:
             plain[first.plan.arm.seed] = comparison
-        return Outcome(comparison is None or not comparison.identical, tuple(_uses(series.runs[0].traces)))
+        return Outcome(comparison is None or not comparison.identical, tuple(uses_of(list(labelled(series.runs[0].traces)), _TOLD)))
 
     compared = broken.comparison
     diverged = compared.first_divergence if compared is not None else None
@@ -96,21 +97,3 @@ def _compared(results: Results, series: Results, first: Run, steps: int | None) 
 
 def _cut(trace: Trace, steps: int) -> Trace:
     return replace(before_step(trace, steps), steps=trace.steps[:steps])
-
-
-def _uses(traces: Sequence[Trace]) -> list[Use]:
-    return [
-        Use(
-            process=trace.key,
-            step=item.step,
-            factor=item.factor,
-            source=item.source,
-            site=(item.file, item.line),
-            call=item.call,
-            count=item.count,
-            digest=item.digest,
-            direct=item.direct,
-        )
-        for trace in traces
-        for item in trace.uses
-    ]

@@ -11,7 +11,7 @@ import functools
 import sys
 from typing import Any, Dict
 
-from .patching import replace
+from ..patch import wrap
 from .use import Uses, outside
 
 NAME = "addresses"
@@ -35,15 +35,15 @@ class _Known:
 def install(uses: Uses) -> None:
     """Wrap `id` and `hash`."""
     known = _Known()
-    replace(builtins, "id", functools.partial(_id, uses, known))
-    replace(builtins, "hash", functools.partial(_hash, uses, known))
+    wrap(builtins, "id", functools.partial(_id, uses, known))
+    wrap(builtins, "hash", functools.partial(_hash, uses, known))
 
 
 def torch_arrived(torch: Any, uses: Uses) -> None:
     """Wrap the two that tell where a tensor's data lies. A kernel may be handed the address: it is pinned only where its line is named."""
     known = _Known()
     for kind in (torch.Tensor, torch.UntypedStorage):
-        replace(kind, "data_ptr", functools.partial(_data_ptr, uses, known, kind.__name__ + ".data_ptr"))
+        wrap(kind, "data_ptr", functools.partial(_data_ptr, uses, known, kind.__name__ + ".data_ptr"))
 
 
 def _id(uses: Uses, known: _Known, original: Any, *args: Any) -> int:

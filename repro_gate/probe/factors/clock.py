@@ -16,7 +16,7 @@ import time
 from types import FrameType
 from typing import Any, Dict, Optional
 
-from .patching import replace, replace_in_type
+from ..patch import wrap, wrap_in_type
 from .use import Uses, indirect, is_direct, outside
 
 NAME = "clock"
@@ -52,23 +52,23 @@ def install(uses: Uses) -> None:
     for name in _OF_DAY if only_varied else (*_OF_DAY, *_SINCE_START):
         begin = _BEGIN if name in _OF_DAY else 0
         ahead = _AHEAD if name in _OF_DAY else 0
-        replace(time, name, functools.partial(_read, uses, clock, "time." + name, begin, ahead, 1e-9))
-        replace(time, name + "_ns", functools.partial(_read, uses, clock, "time.%s_ns" % name, begin, ahead, 1))
+        wrap(time, name, functools.partial(_read, uses, clock, "time." + name, begin, ahead, 1e-9))
+        wrap(time, name + "_ns", functools.partial(_read, uses, clock, "time.%s_ns" % name, begin, ahead, 1))
     for name in ("localtime", "gmtime", "ctime", "strftime", "asctime"):
-        replace(time, name, functools.partial(_broken_down, uses, clock, "time." + name, name == "strftime"))
+        wrap(time, name, functools.partial(_broken_down, uses, clock, "time." + name, name == "strftime"))
     for name in ("now", "utcnow", "today"):
-        replace_in_type(dt.datetime, name, functools.partial(_datetime, uses, clock, name))
-    replace_in_type(dt.date, "today", functools.partial(_datetime, uses, clock, "today"))
+        wrap_in_type(dt.datetime, name, functools.partial(_datetime, uses, clock, name))
+    wrap_in_type(dt.date, "today", functools.partial(_datetime, uses, clock, "today"))
     if only_varied:
         return  # durations and the times of files stay as they are
-    replace(time, "sleep", functools.partial(_sleep, clock))
+    wrap(time, "sleep", functools.partial(_sleep, clock))
     for name in ("getmtime", "getctime", "getatime"):
-        replace(os.path, name, functools.partial(_file_time, uses, name))
+        wrap(os.path, name, functools.partial(_file_time, uses, name))
     for name in ("stat", "lstat", "fstat"):
-        replace(os, name, functools.partial(_stat, uses, "os." + name))
-    replace_in_type(os.DirEntry, "stat", functools.partial(_entry_stat, uses))
-    replace(time, "clock_gettime", functools.partial(_gettime, uses, clock, "time.clock_gettime", 1e-9))
-    replace(time, "clock_gettime_ns", functools.partial(_gettime, uses, clock, "time.clock_gettime_ns", 1))
+        wrap(os, name, functools.partial(_stat, uses, "os." + name))
+    wrap_in_type(os.DirEntry, "stat", functools.partial(_entry_stat, uses))
+    wrap(time, "clock_gettime", functools.partial(_gettime, uses, clock, "time.clock_gettime", 1e-9))
+    wrap(time, "clock_gettime_ns", functools.partial(_gettime, uses, clock, "time.clock_gettime_ns", 1))
 
 
 def _read(uses: Uses, clock: Clock, source: str, begin: int, ahead: int, unit: Any, original: Any) -> Any:

@@ -20,8 +20,8 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Set
 
 from ...trace.format import ANY_ORDER
 from .. import imports, session, source_line
+from ..patch import wrap
 from . import pipes
-from .patching import replace
 from .recording import MAX_BYTES, Recording, Tap, recording_of
 from .use import Site, Uses
 
@@ -55,9 +55,9 @@ def install(uses: Uses) -> None:
     """Wrap what starts a child and what reads from it."""
     spawns = _Spawns(uses, recording_of(uses.config))
     _SPAWNS[:] = [spawns]
-    replace(os, "read", pipes.read)
-    replace(os, "system", spawns.in_shell)
-    imports.after_import("subprocess", lambda module: replace(module.Popen, "__init__", spawns.started))
+    wrap(os, "read", pipes.read)
+    wrap(os, "system", spawns.in_shell)
+    imports.after_import("subprocess", lambda module: wrap(module.Popen, "__init__", spawns.started))
 
 
 def written_by_child(path: str, of_python: Callable[[str], bool]) -> str:

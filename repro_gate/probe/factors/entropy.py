@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from .. import imports
-from .patching import replace, replace_in_type
+from ..patch import wrap, wrap_in_type
 from .use import Uses
 
 NAME = "entropy"
@@ -26,12 +26,12 @@ _FILE_BYTES = 1 << 23  # what a pinned device holds; who reads more comes to its
 def install(uses: Uses) -> None:
     """Wrap the ways to the entropy that are there, and the others once they are imported."""
     for name in ("urandom", "getrandom"):
-        replace(os, name, functools.partial(_bytes, uses, "os." + name), also=(sys.modules[os.name], random))
+        wrap(os, name, functools.partial(_bytes, uses, "os." + name), also=(sys.modules[os.name], random))
     random._urandom = os.urandom  # type: ignore[attr-defined]
     _watch_random(uses)
     for owner, name in ((builtins, "open"), (io, "open"), (os, "open")):
-        replace(owner, name, functools.partial(_open, uses))
-    imports.after_import("uuid", lambda module: replace(module, "uuid1", functools.partial(_uuid1, uses, module)))
+        wrap(owner, name, functools.partial(_open, uses))
+    imports.after_import("uuid", lambda module: wrap(module, "uuid1", functools.partial(_uuid1, uses, module)))
 
 
 def torch_arrived(torch: Any, uses: Uses) -> None:
@@ -45,7 +45,7 @@ def torch_arrived(torch: Any, uses: Uses) -> None:
 
         return uses.ask(NAME, "torch.Generator.seed", original, pinned, frame=sys._getframe(2))
 
-    replace_in_type(torch._C.Generator, "seed", seed)
+    wrap_in_type(torch._C.Generator, "seed", seed)
 
 
 def _bytes(uses: Uses, source: str, original: Any, size: int, *args: Any) -> Any:

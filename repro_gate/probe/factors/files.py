@@ -19,8 +19,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ...trace.format import ASKED
 from .. import imports, session, source_line
+from ..patch import wrap
 from . import commands
-from .patching import replace
 from .private import Outside, digest, label
 from .recording import recording_of
 from .use import Uses, busy
@@ -43,8 +43,12 @@ _IN_C: Tuple[Tuple[str, str, int, bool, Tuple[str, ...]], ...] = (
     ("safetensors.numpy", "load_file", 0, False, ()),
     ("safetensors.numpy", "save_file", 1, True, ()),
 )
-_OWN = __name__.split(".")[0] + "."  # the probe's own modules
-_BETWEEN = tuple(_OWN + "probe." + name for name in ("factors.", "patch"))  # those that stand between a call and its factor
+_HERE = os.path.dirname(__file__)
+_BETWEEN_FILES = (_HERE + os.sep, os.path.join(os.path.dirname(_HERE), "patch."))
+_PROBE_FILES = os.path.dirname(os.path.dirname(_HERE)) + os.sep
+_TRAINING, _PROBE, _BETWEEN, _OTHER = range(
+    4
+)  # `_BETWEEN`: of the probe, between a call and its factor
 _RESOLVING = ("realpath", "_joinrealpath")  # they ask about every folder above a file
 _INSIDE = threading.local()  # `on` while this file or `private.py` is at work: what it calls is nobody's use
 _lstat, _unlink, _open_file = os.lstat, os.unlink, io.open
@@ -62,23 +66,23 @@ def install(uses: Uses) -> None:
     outside = Outside(session.current().config, uses.config.get("outside") or {}, recording_of(uses.config), whole)
     files = _Files(uses, outside)
     for owner in (builtins, io, os):
-        replace(owner, "open", files.open)
+        wrap(owner, "open", files.open)
     for name in _ASKING:
-        replace(os, name, files.ask)
+        wrap(os, name, files.ask)
     for name in ("listdir", "scandir"):
-        replace(os, name, functools.partial(files.listed, name))
+        wrap(os, name, functools.partial(files.listed, name))
     if outside.redirects:
         for name in _CHANGING:
-            replace(os, name, files.change)
+            wrap(os, name, files.change)
         for name in _MOVING:
-            replace(os, name, functools.partial(files.move, name))
-        replace(os, "symlink", files.symlink)
+            wrap(os, name, functools.partial(files.move, name))
+        wrap(os, "symlink", files.symlink)
     for module, name, at, writes, beside in _IN_C:
         imports.after_import(module, functools.partial(_arrived, name, functools.partial(files.in_c, at, writes, beside)))
 
 
 def _arrived(name: str, around: Callable[..., Any], module: Any) -> None:
-    replace(module, name, around)
+    wrap(module, name, around)
 
 
 class _Files:
@@ -280,16 +284,26 @@ class _Entries(List[Any]):
 def _caller(frame: Optional[FrameType]) -> Optional[FrameType]:
     """Who called; None where the probe did, for ends of its own. Raises nothing."""
     try:
-        while frame is not None and str(frame.f_globals.get("__name__")).startswith(_BETWEEN):
+        while frame is not None and _whose(frame.f_code.co_filename) == _BETWEEN:
             frame = frame.f_back
         above = frame
-        while above is not None and not source_line.inside(above.f_code.co_filename):
-            if (module := str(above.f_globals.get("__name__"))).startswith(_OWN) and not module.startswith(_BETWEEN):
+        while above is not None and (whose := _whose(above.f_code.co_filename)) != _TRAINING:
+            if whose == _PROBE:
                 return None
             above = above.f_back
     except Exception:
         return None
     return frame
+
+
+@functools.lru_cache(maxsize=100_000)
+def _whose(filename: str) -> int:
+    """Whose code a file holds. Remembered: an import of torch asks for thousands of files, a hundred frames deep."""
+    if filename.startswith(_BETWEEN_FILES):
+        return _BETWEEN
+    if filename.startswith(_PROBE_FILES):
+        return _PROBE
+    return _TRAINING if source_line.inside(filename) else _OTHER
 
 
 def _state(path: str) -> str:

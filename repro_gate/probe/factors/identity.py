@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, Callable, Iterator, Optional
 
 from .. import imports
-from .patching import replace
+from ..patch import wrap
 from .use import Uses, indirect, outside
 
 NAME = "identity"
@@ -29,24 +29,22 @@ _getpid = os.getpid
 def install(uses: Uses) -> None:
     """Wrap what tells one process from another."""
     native = (sys.modules[os.name],)
-    replace(os, "uname", functools.partial(_uname, uses), also=native)
+    wrap(os, "uname", functools.partial(_uname, uses), also=native)
     for name, attribute in (("socket", "gethostname"), ("socket", "getfqdn"), ("platform", "node")):
         imports.after_import(name, functools.partial(_host, uses, attribute))
     if uses.only_varies(NAME):
         return  # nothing but the host's name is varied
     for name, above in (("getpid", 0), ("getppid", 1)):
-        replace(os, name, functools.partial(_answer, uses, "os." + name, functools.partial(_number, uses, above)), also=native)
+        wrap(os, name, functools.partial(_answer, uses, "os." + name, functools.partial(_number, uses, above)), also=native)
     for name in ("kill", "getpgid", "getsid", "sched_getaffinity", "sched_setaffinity", "getpriority", "setpriority", "pidfd_open"):
-        replace(os, name, functools.partial(_with_real_number, uses), also=native)
-    imports.after_import("psutil", lambda module: replace(module.Process, "_init", functools.partial(_with_real_number, uses)))
+        wrap(os, name, functools.partial(_with_real_number, uses), also=native)
+    imports.after_import("psutil", lambda module: wrap(module.Process, "_init", functools.partial(_with_real_number, uses)))
     _threads(uses)
-    replace(os, "getlogin", functools.partial(_answer, uses, "os.getlogin", lambda: _USER), also=native)
+    wrap(os, "getlogin", functools.partial(_answer, uses, "os.getlogin", lambda: _USER), also=native)
     imports.after_import(
-        "getpass", lambda module: replace(module, "getuser", functools.partial(_answer, uses, "getpass.getuser", lambda: _USER))
+        "getpass", lambda module: wrap(module, "getuser", functools.partial(_answer, uses, "getpass.getuser", lambda: _USER))
     )
-    imports.after_import(
-        "uuid", lambda module: replace(module, "getnode", functools.partial(_answer, uses, "uuid.getnode", lambda: 1 << 40))
-    )
+    imports.after_import("uuid", lambda module: wrap(module, "getnode", functools.partial(_answer, uses, "uuid.getnode", lambda: 1 << 40)))
     imports.after_import("tempfile", functools.partial(_temporary, uses))
     if uses.watch:
         _paths(uses)
@@ -101,9 +99,9 @@ def _threads(uses: Uses) -> None:
             numbers.own = number_of(threading.current_thread())
         return int(numbers.own)
 
-    replace(threading.Thread, "start", started)
+    wrap(threading.Thread, "start", started)
     for name in ("get_ident", "get_native_id"):
-        replace(threading, name, functools.partial(_own_number, uses, "threading." + name, mine))
+        wrap(threading, name, functools.partial(_own_number, uses, "threading." + name, mine))
     for name in ("ident", "native_id"):
         kind: Any = threading.Thread
         if isinstance(vars(kind).get(name), property):
@@ -134,7 +132,7 @@ def _host(uses: Uses, name: str, module: Any) -> None:
             return original(*args)
         return uses.ask(NAME, source, original, lambda _: _HOST, lambda: _other(original()), frame)
 
-    replace(module, name, host)
+    wrap(module, name, host)
 
 
 def _uname(uses: Uses, original: Any) -> Any:
@@ -158,9 +156,9 @@ def _paths(uses: Uses) -> None:
         return uses.ask(NAME, name, lambda: original(*args, **kwargs), None, None, frame)
 
     for name in ("abspath", "realpath", "expanduser"):
-        replace(os.path, name, functools.partial(told, "os.path." + name))
-    replace(os, "getcwd", functools.partial(told, "os.getcwd"))
-    imports.after_import("tempfile", lambda module: replace(module, "gettempdir", functools.partial(told, "tempfile.gettempdir")))
+        wrap(os.path, name, functools.partial(told, "os.path." + name))
+    wrap(os, "getcwd", functools.partial(told, "os.getcwd"))
+    imports.after_import("tempfile", lambda module: wrap(module, "gettempdir", functools.partial(told, "tempfile.gettempdir")))
 
 
 def _other(host: str) -> str:
@@ -180,4 +178,4 @@ def _temporary(uses: Uses, module: Any) -> None:
 
         return uses.ask(NAME, "tempfile", lambda: original(names), pinned, None, frame)
 
-    replace(module._RandomNameSequence, "__next__", following)
+    wrap(module._RandomNameSequence, "__next__", following)

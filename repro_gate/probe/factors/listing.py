@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any, Iterator, List
 
-from .patching import replace
+from ..patch import wrap
 from .use import Uses
 
 NAME = "listing"
@@ -19,8 +19,8 @@ NAME = "listing"
 def install(uses: Uses) -> None:
     """Wrap the two calls that everything goes through: `glob`, `os.walk`, `pathlib` and torchvision's folders too."""
     native = (sys.modules[os.name],)
-    replace(os, "listdir", functools.partial(_listdir, uses), also=native)
-    replace(os, "scandir", functools.partial(_scandir, uses), also=native)
+    wrap(os, "listdir", functools.partial(_listdir, uses), also=native)
+    wrap(os, "scandir", functools.partial(_scandir, uses), also=native)
 
 
 def _listdir(uses: Uses, original: Any, *args: Any, **kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ import sys
 from typing import Any, Callable
 
 from .. import imports
-from .patching import replace
+from ..patch import wrap
 from .use import Uses
 
 NAME = "memory"
@@ -28,7 +28,7 @@ def install(uses: Uses) -> None:
 
     def arrived(numpy: Any) -> None:
         for name in ("empty", "empty_like"):
-            replace(numpy, name, functools.partial(_made, uses, "numpy." + name, _array_held, _fill_array))
+            wrap(numpy, name, functools.partial(_made, uses, "numpy." + name, _array_held, _fill_array))
 
     imports.after_import("numpy", arrived)
 
@@ -43,9 +43,9 @@ def torch_arrived(torch: Any, uses: Uses) -> None:
         getattr(sys.modules.get(module), listing, list)()
     held = functools.partial(_tensor_held, torch)
     for name in originals:
-        replace(torch, name, functools.partial(_made, uses, "torch." + name, held, _fill_tensor))
+        wrap(torch, name, functools.partial(_made, uses, "torch." + name, held, _fill_tensor))
     for name in _OF_TENSORS:
-        replace(torch.Tensor, name, functools.partial(_made, uses, "Tensor." + name, held, _fill_tensor))
+        wrap(torch.Tensor, name, functools.partial(_made, uses, "Tensor." + name, held, _fill_tensor))
 
     def scripted(builtins: Any) -> None:
         for name in originals:

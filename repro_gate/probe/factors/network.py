@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, Callable, Dict, Optional
 
 from .. import imports, session, source_line
-from .patching import replace
+from ..patch import wrap
 from .recording import Tap, readable, recording_of
 from .use import Site, Uses, busy
 
@@ -67,14 +67,14 @@ class _Connections:
             ("recv_into", self._receive_into),
             ("recvfrom", self._receive_from),
         ):
-            replace(module.socket, name, around)
+            wrap(module.socket, name, around)
 
     def ssl_arrived(self, module: Any) -> None:
         """Where it has a TLS connection, all that an `SSLSocket` receives comes through `read`. What is below is encrypted: no replay."""
-        replace(module.SSLSocket, "read", self._read_tls)
+        wrap(module.SSLSocket, "read", self._read_tls)
         module.SSLSocket._create = functools.partial(self._wrapped, module.SSLSocket._create)
         for name in ("connect", "connect_ex"):
-            replace(module.SSLSocket, name, self._connect)
+            wrap(module.SSLSocket, name, self._connect)
 
     def _listen(self, original: Any, sock: Any, *args: Any) -> Any:
         answer = original(sock, *args)

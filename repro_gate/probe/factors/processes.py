@@ -15,7 +15,7 @@ import time
 from typing import Any, Callable, Iterator, List, Set
 
 from .. import imports
-from .patching import replace
+from ..patch import wrap
 
 _now, _sleep, _getpid = time.monotonic, time.sleep, os.getpid
 _SAMPLES, _APART = 3, 0.002  # looks, seconds between them, that must all find everybody waiting
@@ -30,10 +30,10 @@ def install(away: Callable[..., Any]) -> None:
     if not os.path.isdir("/proc/%d/task" % _getpid()):
         return
     waits = functools.partial(_then_settle, away)
-    replace(subprocess.Popen, "__init__", waits)
-    imports.after_import("multiprocessing.process", lambda module: replace(module.BaseProcess, "start", waits))
+    wrap(subprocess.Popen, "__init__", waits)
+    imports.after_import("multiprocessing.process", lambda module: wrap(module.BaseProcess, "start", waits))
     imports.after_import(
-        "multiprocessing.connection", lambda module: replace(module.Connection, "_send_bytes", functools.partial(_sent, away))
+        "multiprocessing.connection", lambda module: wrap(module.Connection, "_send_bytes", functools.partial(_sent, away))
     )
 
 

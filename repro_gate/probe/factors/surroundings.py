@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 from ...trace.format import CONFIG_VARIABLE
 from .. import imports, source_line
-from .patching import replace, replace_in_type
+from ..patch import wrap, wrap_in_type
 
 Told = List[Tuple[str, Any]]  # names of what is varied, with what was told of each
 _OWN = __name__.split(".")[0] + "."  # the probe's own modules
@@ -81,30 +81,30 @@ class _Watcher:
         """Wrap what tells of the surroundings."""
         native = (sys.modules[os.name],)
         for name in ("getcwd", "getcwdb"):
-            replace(os, name, self._watched("os." + name, "path"), also=native)
+            wrap(os, name, self._watched("os." + name, "path"), also=native)
         for name in _PATHS:
-            replace(os.path, name, self._watched("os.path." + name, ""))
+            wrap(os.path, name, self._watched("os.path." + name, ""))
         for name in ("stat", "lstat", "fstat"):
-            replace(os, name, self._watched("os." + name, _of_status), also=native)
-        replace(os, "umask", self._watched("os.umask", "umask"), also=native)
+            wrap(os, name, self._watched("os." + name, _of_status), also=native)
+        wrap(os, "umask", self._watched("os.umask", "umask"), also=native)
         for name in ("getmtime", "getctime"):
-            replace(os.path, name, self._watched("os.path." + name, "file-times"))
+            wrap(os.path, name, self._watched("os.path." + name, "file-times"))
         for name in ("localtime", "ctime", "strftime", "mktime"):
-            replace(time, name, self._watched("time." + name, "timezone"))
+            wrap(time, name, self._watched("time." + name, "timezone"))
         for name in ("fromtimestamp", "astimezone", "timestamp"):
-            replace_in_type(dt.datetime, name, functools.partial(_of_type, self._watched("datetime." + name, "timezone", 3)))
+            wrap_in_type(dt.datetime, name, functools.partial(_of_type, self._watched("datetime." + name, "timezone", 3)))
         for name in ("gettempdir", "gettempdirb"):
             imports.after_import("tempfile", functools.partial(self._arrived, name, "tmpdir"))
         for name in _LOCALES:
             imports.after_import("locale", functools.partial(self._arrived, name, "locale"))
         # What a program that is started is told by its hash seed cannot be seen, so every start is a use.
-        replace(subprocess.Popen, "__init__", self._watched("subprocess", lambda *_: [("hashing", "hashing" in self.uses.vary)]))
+        wrap(subprocess.Popen, "__init__", self._watched("subprocess", lambda *_: [("hashing", "hashing" in self.uses.vary)]))
         kind = type(os.environ)
-        replace(kind, "__getitem__", self._watched("os.environ", self._of_variable))
-        replace(kind, "__iter__", functools.partial(_iterated, self._watched("os.environ", "environment", 3)))
+        wrap(kind, "__getitem__", self._watched("os.environ", self._of_variable))
+        wrap(kind, "__iter__", functools.partial(_iterated, self._watched("os.environ", "environment", 3)))
 
     def _arrived(self, name: str, factor: str, module: Any) -> None:
-        replace(module, name, self._watched("%s.%s" % (module.__name__, name), factor))
+        wrap(module, name, self._watched("%s.%s" % (module.__name__, name), factor))
 
     def _watched(self, source: str, factor: Union[str, Callable[..., Told]], depth: int = 2) -> Callable[..., Any]:
         """What to call around a function: its answer is a use of `factor`; empty: of the folder that it names; a function: of what that

@@ -19,8 +19,8 @@ import time
 from typing import Any, Callable, Optional
 
 from .. import imports
+from ..patch import wrap
 from . import processes
-from .patching import replace
 from .turns import FOREVER, Turns, lock_type
 from .use import Uses, site_of, unknowable
 
@@ -31,10 +31,10 @@ _ALIKE = (0.1, 1.0)  # seconds of virtual time that sleeps up to this length tak
 def install(uses: Uses) -> None:
     """Note where threads and processes are started (watched), or let them take turns (pinned)."""
     if uses.watch:
-        replace(threading.Thread, "start", functools.partial(_started, uses, "threading.Thread.start"))
+        wrap(threading.Thread, "start", functools.partial(_started, uses, "threading.Thread.start"))
         imports.after_import(
             "multiprocessing.process",
-            lambda module: replace(module.BaseProcess, "start", functools.partial(_started, uses, "multiprocessing.Process.start")),
+            lambda module: wrap(module.BaseProcess, "start", functools.partial(_started, uses, "multiprocessing.Process.start")),
         )
     if uses.pinned(NAME, ("", 0)):
         turns = take_turns()
@@ -62,10 +62,10 @@ def take_turns() -> Turns:
     threading._CRLock = None  # type: ignore[attr-defined]
     queue.SimpleQueue = queue._PySimpleQueue  # type: ignore[attr-defined,misc]
     for name in ("_start_new_thread", "_start_joinable_thread"):
-        replace(threading, name, functools.partial(_start_member, turns))
-    replace(threading.Thread, "join", functools.partial(_join, turns))
-    replace(threading, "_shutdown", functools.partial(_shutdown, turns))
-    replace(time, "sleep", functools.partial(_slept, turns))
+        wrap(threading, name, functools.partial(_start_member, turns))
+    wrap(threading.Thread, "join", functools.partial(_join, turns))
+    wrap(threading, "_shutdown", functools.partial(_shutdown, turns))
+    wrap(time, "sleep", functools.partial(_slept, turns))
     _poll_where_others_are_asked(turns)
     _let_go_while_waiting(turns)
     imports.after_import("concurrent.futures", _complete_in_order)
@@ -162,22 +162,22 @@ def _poll_where_others_are_asked(turns: Turns) -> None:
             turns.poll()
         return original(*args, **kwargs)
 
-    replace(threading.Event, "is_set", polled)
-    replace(threading.Thread, "is_alive", polled)
+    wrap(threading.Event, "is_set", polled)
+    wrap(threading.Thread, "is_alive", polled)
     for name in ("empty", "full", "qsize"):
-        replace(queue.Queue, name, polled)
+        wrap(queue.Queue, name, polled)
     for name in ("done", "running"):
         imports.after_import("concurrent.futures", functools.partial(_poll_future, name, polled))
 
 
 def _poll_future(name: str, polled: Any, module: Any) -> None:
-    replace(module.Future, name, polled)
+    wrap(module.Future, name, polled)
 
 
 def _let_go_while_waiting(turns: Turns) -> None:
     away = functools.partial(_away, turns)
     for owner, name in ((select, "select"), (os, "waitpid"), (os, "wait"), (os, "wait4")):
-        replace(owner, name, away)
+        wrap(owner, name, away)
     imports.after_import("selectors", functools.partial(_selectors, turns))
     imports.after_import("multiprocessing.connection", functools.partial(_connections, turns))
     imports.after_import("multiprocessing.synchronize", functools.partial(_semaphores, turns))
@@ -199,7 +199,7 @@ def _selectors(turns: Turns, module: Any) -> None:
         return found or _away(turns, original, selector, timeout)
 
     for kind in {kind for kind in vars(module).values() if isinstance(kind, type) and "select" in vars(kind)}:
-        replace(kind, "select", waited)
+        wrap(kind, "select", waited)
 
 
 def _connections(turns: Turns, module: Any) -> None:
@@ -207,7 +207,7 @@ def _connections(turns: Turns, module: Any) -> None:
         _looked_for(turns, lambda: connection._poll(0))
         return _away(turns, original, connection, *args)
 
-    replace(module.Connection, "_recv_bytes", received)
+    wrap(module.Connection, "_recv_bytes", received)
 
 
 def _semaphores(turns: Turns, module: Any) -> None:
@@ -223,8 +223,8 @@ def _semaphores(turns: Turns, module: Any) -> None:
 
         semaphore.acquire = acquired
 
-    replace(module.SemLock, "_make_methods", make_methods)
-    replace(module.SemLock, "__enter__", lambda original, semaphore: semaphore.acquire())
+    wrap(module.SemLock, "_make_methods", make_methods)
+    wrap(module.SemLock, "__enter__", lambda original, semaphore: semaphore.acquire())
 
 
 def _away(turns: Turns, original: Any, *args: Any, **kwargs: Any) -> Any:

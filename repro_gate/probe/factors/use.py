@@ -82,10 +82,6 @@ class Uses:
         """Whether nothing but varied answers of this factor is asked for: what cannot be varied is then left as it is."""
         return factor in self.vary and factor not in self._pins and not self.watch
 
-    def holds(self, factor: str) -> bool:
-        """Whether the factor is watched or pinned, and not only varied."""
-        return self.watch or factor in self._pins
-
     def wants(self, factor: str) -> bool:
         """Whether the calls of this factor have to be wrapped."""
         return self.watch or factor in self._pins or factor in self.vary
