@@ -1,4 +1,5 @@
 """A classifier for four noisy spiral arms: hand-written loop, DataLoader workers, gradient accumulation, BatchNorm, SGD with a schedule."""
+
 import argparse
 import csv
 import json

@@ -2,6 +2,7 @@
 
 Messages pass along edges by `h[source]`, whose backward pass adds many edges' gradients into one node.
 """
+
 import argparse
 from pathlib import Path
 

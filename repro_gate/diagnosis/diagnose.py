@@ -68,8 +68,10 @@ def diagnose_nan(experiments: Experiments, steps: int) -> Diagnosis | None:
 
         if not units or not finite(frozenset(units)):
             return None
-        unit = smallest(units, finite)[0]
+        (unit, *_), known = smallest(units, finite)
     except Exhausted:
+        return None
+    if not known:
         return None
     factor, use = BY_NAME["memory"], lines[unit]
     return Diagnosis(
@@ -203,10 +205,13 @@ class _Search:
 
     def _hold(self, units: Sequence[Unit], found: Sequence[Suspect]) -> None:
         """Reduce what was sufficient to the smallest set, tell of it, and go on with it held."""
-        chosen = smallest(units, self._sufficient)
+        chosen, known = smallest(units, self._sufficient)
         moved = self._pinned(self.pinned | frozenset(chosen))
-        for unit in chosen:
-            self.found.append(self._cause(unit, found))
+        if not known:
+            self.evidence.append(f"the runs were used up before it was known whether fewer of these {len(chosen)} are enough")
+        confirmed = known or len({unit.factor for unit in chosen}) == 1
+        for unit in chosen[:_CAUSES]:
+            self.found.append(replace(self._cause(unit, found), confirmed=confirmed))
         self.pinned |= frozenset(chosen)
         if moved.first is not None:
             self.evidence.append(f"then the runs diverge only at step {moved.first.step}, in {moved.first.name}")

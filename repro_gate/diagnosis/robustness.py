@@ -42,6 +42,7 @@ SURROUNDINGS = {
     "memory": Surrounding("uninitialized-memory", "what memory holds before it is written", BY_NAME["memory"].remedy, "memory"),
     "threads": Surrounding("thread-race", "the number of threads", "set it: OMP_NUM_THREADS under train.env", "threads"),
 }
+_USED_UP = "the runs or the time that a diagnosis may take were used up before it was known what decides"
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,12 @@ def diagnose(names: Sequence[str], until: int, where: str, run: Callable[[frozen
         if not outcome(frozenset(names)).differs:
             return None
         units = [Unit(name) for name in _by_use(names, plain.uses, until)]
-        found = smallest(units, lambda chosen: outcome(frozenset(unit.factor for unit in chosen)).differs)
+        found, reduced = smallest(units, lambda chosen: outcome(frozenset(unit.factor for unit in chosen)).differs)
+        if not reduced:
+            return _unknown(f"{_USED_UP}: {', '.join(unit.factor for unit in found)} are left")
         varied = outcome(frozenset(unit.factor for unit in found))
     except Exhausted:
-        return _unknown("the runs or the time that a diagnosis may take were used up before it was known what decides")
+        return _unknown(_USED_UP)
     if not varied.differs:
         return None
     told = [_told(unit.factor, plain.uses, varied.uses, until, where) for unit in found]

@@ -47,28 +47,32 @@ def _place(item: Divergence) -> tuple[int, int]:
     return item.step, KINDS.index(item.kind)
 
 
-def smallest(units: Sequence[Unit], sufficient: Callable[[frozenset[Unit]], bool]) -> tuple[Unit, ...]:
-    """A smallest set of `units` that is sufficient, given that all of them are: no unit of it can be left out.
+def smallest(units: Sequence[Unit], sufficient: Callable[[frozenset[Unit]], bool]) -> tuple[tuple[Unit, ...], bool]:
+    """A smallest set of `units` that is sufficient, given that all of them are: no unit of it can be left out. And whether that is known:
+    False where the runs were used up before, and fewer units may do.
 
     The likeliest stand first in `units` and are tried alone before halves are.
     """
-    for unit in units[:2]:
-        if len(units) > 1 and sufficient(frozenset({unit})):
-            return (unit,)
     current, parts = list(units), 2
-    while len(current) >= 2:
-        size = -(-len(current) // parts)
-        chunks = [current[at : at + size] for at in range(0, len(current), size)]
-        for chunk in chunks:
-            rest = [unit for unit in current if unit not in chunk]
-            if len(chunks) > 1 and sufficient(frozenset(chunk)):
-                current, parts = chunk, 2
-                break
-            if len(chunks) > 2 and sufficient(frozenset(rest)):
-                current, parts = rest, max(parts - 1, 2)
-                break
-        else:
-            if parts >= len(current):
-                break
-            parts = min(parts * 2, len(current))
-    return tuple(current)
+    try:
+        for unit in units[:2]:
+            if len(units) > 1 and sufficient(frozenset({unit})):
+                return (unit,), True
+        while len(current) >= 2:
+            size = -(-len(current) // parts)
+            chunks = [current[at : at + size] for at in range(0, len(current), size)]
+            for chunk in chunks:
+                rest = [unit for unit in current if unit not in chunk]
+                if len(chunks) > 1 and sufficient(frozenset(chunk)):
+                    current, parts = chunk, 2
+                    break
+                if len(chunks) > 2 and sufficient(frozenset(rest)):
+                    current, parts = rest, max(parts - 1, 2)
+                    break
+            else:
+                if parts >= len(current):
+                    break
+                parts = min(parts * 2, len(current))
+    except Exhausted:
+        return tuple(current), len(current) == 1
+    return tuple(current), True

@@ -9,10 +9,12 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import threading
 from typing import Any, Callable, Dict, List, Optional, Set
 
 _WAITING: Dict[str, List[Callable[[Any], None]]] = {}
 _LOOKING: Set[str] = set()  # modules that this finder is asking the others about
+_THREAD = threading.local()
 
 
 class _Finder:
@@ -33,10 +35,13 @@ class _Finder:
 
         def exec_module(module: Any) -> None:
             run(module)
-            for callback in _WAITING.pop(
-                name, ()
-            ):  # only now: a look-up (`find_spec`) need not be followed by an import, an import may fail
-                callback(module)
+            waiting = _WAITING.pop(name, ())  # only now: a look-up (`find_spec`) need not be followed by an import, an import may fail
+            was, _THREAD.calling_back = calling_back(), True
+            try:
+                for callback in waiting:
+                    callback(module)
+            finally:
+                _THREAD.calling_back = was
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -61,6 +66,11 @@ def after_import(name: str, callback: Callable[[Any], None]) -> None:
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
     _WAITING.setdefault(name, []).append(callback)
+
+
+def calling_back() -> bool:
+    """Whether this thread is in such a callback: what it imports and asks for meanwhile is the probe's own doing."""
+    return bool(getattr(_THREAD, "calling_back", False))
 
 
 def provide_sdk() -> None:

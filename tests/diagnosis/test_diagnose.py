@@ -252,6 +252,18 @@ def test_the_bound_on_runs_holds_and_what_was_found_by_then_is_told() -> None:
     assert any("bitwise identical up to step 5" in item for item in found.evidence)
 
 
+@pytest.mark.parametrize(("other", "confirmed"), [("clock", True), ("listing", False)])
+def test_lines_that_were_enough_are_told_though_the_runs_did_not_last_to_leave_some_out(other: str, confirmed: bool) -> None:
+    needed = [Fault(factor="clock", site=("a.py", 3)), Fault(factor=other, site=("a.py", 8))]
+    world = World(faults=needed, decoys=[Fault(factor="clock", site=("log.py", 1))])
+    found = explained(world, pairs=3)  # one is watched, one line alone is not enough, all together are
+    assert (found.cause, found.confirmed) == ("wall-clock", confirmed)  # of two factors, one may have nothing to do with it
+    assert {item.line for item in (found, *found.also)} == {1, 3, 8}
+    assert any("fewer of these 3" in item for item in found.evidence)
+    whole = explained(world, pairs=20)
+    assert [item.confirmed for item in (whole, *whole.also)] == [True, True]
+
+
 def test_a_nan_that_comes_from_the_fill_is_named_by_the_line_that_reserved_the_memory() -> None:
     decoys = [Fault(factor="memory", site=("net.py", at)) for at in (1, 2, 3)]
     world = World(faults=[Fault(factor="memory", site=("bank.py", 9))], decoys=decoys)

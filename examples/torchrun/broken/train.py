@@ -1,4 +1,5 @@
 """Two processes, one model: DistributedDataParallel over gloo (or nccl, where there are GPUs), started by torchrun."""
+
 import argparse
 import os
 

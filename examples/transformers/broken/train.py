@@ -1,4 +1,5 @@
 """Hugging Face Trainer: a two-layer GPT-2, from random weights, learns to count in steps of its own choosing."""
+
 import argparse
 import os
 

@@ -46,9 +46,7 @@ _IN_C: Tuple[Tuple[str, str, int, bool, Tuple[str, ...]], ...] = (
 _HERE = os.path.dirname(__file__)
 _BETWEEN_FILES = (_HERE + os.sep, os.path.join(os.path.dirname(_HERE), "patch."))
 _PROBE_FILES = os.path.dirname(os.path.dirname(_HERE)) + os.sep
-_TRAINING, _PROBE, _BETWEEN, _OTHER = range(
-    4
-)  # `_BETWEEN`: of the probe, between a call and its factor
+_TRAINING, _PROBE, _BETWEEN, _OTHER = range(4)  # `_BETWEEN`: of the probe, between a call and its factor
 _RESOLVING = ("realpath", "_joinrealpath")  # they ask about every folder above a file
 _INSIDE = threading.local()  # `on` while this file or `private.py` is at work: what it calls is nobody's use
 _lstat, _unlink, _open_file = os.lstat, os.unlink, io.open
@@ -283,6 +281,8 @@ class _Entries(List[Any]):
 
 def _caller(frame: Optional[FrameType]) -> Optional[FrameType]:
     """Who called; None where the probe did, for ends of its own. Raises nothing."""
+    if imports.calling_back():
+        return None
     try:
         while frame is not None and _whose(frame.f_code.co_filename) == _BETWEEN:
             frame = frame.f_back
