@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from repro_gate._version import DOCS_URL
 from repro_gate.commands.arguments import parser
@@ -17,8 +17,10 @@ from repro_gate.errors import GateError, UsageError, end_cleanly
 from repro_gate.github.workflow import log_guard
 
 if TYPE_CHECKING:
+    from repro_gate.gate.options import Options
     from repro_gate.report.model import Report, View
     from repro_gate.runs.progress import Watch
+    from repro_gate.spec.model import Spec
 
 _UNTRUSTED = (
     "run",
@@ -70,11 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from repro_gate.gate.options import Options
     from repro_gate.gate.run import run_gate
     from repro_gate.report.model import EXIT_CODES
-    from repro_gate.sandbox.selection import choose
-    from repro_gate.spec.loader import load_spec
 
     for path in (options.json, options.markdown, options.sarif):
         _writable(path)
@@ -86,19 +85,14 @@ def _run(options: argparse.Namespace) -> int:
         and (not options.keep_traces.is_dir() or any(options.keep_traces.iterdir()))
     ):
         raise UsageError(f"--keep-traces {options.keep_traces}: already exists and is not empty", remedy="name a new folder")
-    spec = load_spec(Path(options.spec), options.overrides, seed=options.seed, steps=options.steps)
-    chosen = Options(
-        spec_as_given=options.spec,
-        overrides=tuple(options.overrides),
-        seed=options.seed,
-        steps=options.steps,
+    spec, chosen = _asked(
+        options,
         base=options.base,
         policy=options.policy,
         against=options.against,
         fail_fast=options.fail_fast,
         keep_traces=options.keep_traces,
         cache=not options.no_cache,
-        sandbox=choose(os.environ),
     )
     with _watch(options) as watch:
         report = run_gate(spec, chosen, watch)
@@ -108,24 +102,24 @@ def _run(options: argparse.Namespace) -> int:
 
 def _diagnose(options: argparse.Namespace) -> int:
     from repro_gate.commands.diagnose import diagnose
-    from repro_gate.gate.options import Options
-    from repro_gate.sandbox.selection import choose
-    from repro_gate.spec.loader import load_spec
 
     _writable(options.json_lines)
-    spec = load_spec(Path(options.spec), options.overrides, seed=options.seed, steps=options.steps)
-    chosen = Options(
-        spec_as_given=options.spec,
-        overrides=tuple(options.overrides),
-        seed=options.seed,
-        steps=options.steps,
-        policy="head",
-        sandbox=choose(os.environ),
-    )
+    spec, chosen = _asked(options, policy="head")
     with contextlib.ExitStack() as stack:
         lines = None if options.json_lines is None else stack.enter_context(options.json_lines.open("w", encoding="utf-8"))
         watch = stack.enter_context(_watch(options))
         return diagnose(spec, chosen, watch, lambda line: print(_printable(line), flush=True), lines, _view())
+
+
+def _asked(options: argparse.Namespace, **more: Any) -> tuple[Spec, Options]:
+    """The spec of a command that trains, and what the command line says besides."""
+    from repro_gate.gate.options import Options
+    from repro_gate.sandbox.selection import choose
+    from repro_gate.spec.loader import load_spec
+
+    laid_over = {"overrides": tuple(options.overrides), "seed": options.seed, "steps": options.steps}
+    spec = load_spec(Path(options.spec), **laid_over)
+    return spec, Options(spec_as_given=options.spec, **laid_over, sandbox=choose(os.environ), **more)
 
 
 def _check(options: argparse.Namespace) -> int:
