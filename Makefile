@@ -79,7 +79,7 @@ format: $(FULL) ## what ruff can mend by itself: imports, spellings, whitespace
 bench: $(FULL) ## the gate's own speed and memory, as ratios taken in one run
 	$(PY) -m benchmarks.run $(BENCH)
 
-corpus: $(FULL) ## 114 small trainings, most with one way to lose reproducibility: detected, false alarms, causes named; half an hour and more
+corpus: $(FULL) ## 114 small trainings and the broken examples, most with one way to lose reproducibility: detected, false alarms, causes named; half an hour and more
 	$(PY) -m tests.corpus $(CORPUS)
 
 gpu: $(FULL) ## needs CUDA: the GPU tests, then the GPU part of the benchmarks into benchmarks/results/gpu.json

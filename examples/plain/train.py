@@ -1,5 +1,4 @@
 """A classifier for four noisy spiral arms: hand-written loop, DataLoader workers, gradient accumulation, BatchNorm, SGD with a schedule."""
-
 import argparse
 import csv
 import json

@@ -1,6 +1,6 @@
 """Gates the trainings of the corpus, one line for each, and counts what was found, what was a false alarm and which causes were named.
 
-`python -m tests.corpus [NAME…] [--only faults|clean|latent] [--jobs N] [--json F]`; `corpus.yml` says what is expected.
+`python -m tests.corpus [NAME…] [--only faults|clean|latent|examples] [--jobs N] [--json F]`; `corpus.yml` says what is expected.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-KINDS = ("faults", "clean", "latent")
+KINDS = ("faults", "clean", "latent", "examples")
 KEYS = {"name", "what", "cause", "or", "file", "also", "kind", "step", "nan", "vary", "beside", "remove", "spec"}
 MARK = "# HERE"
+_NO_TRAINING = ("workflows",)  # among the examples
+_WITHOUT_COST = ("--set", "cost.measure=false")
 REQUIRED = {"cause": 0.95, "line": 0.90, "confirmed": 0.85}  # of the faults
 ROBUST = "random-state/robust"  # the check that names what only a varied run can show
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One entry of corpus.yml. `line` is the marked line of `file`, 0 for a clean case; `lines` are all (file, line) that are right; `spec`
-    is laid over the shared repro.yml."""
+    """One entry of corpus.yml. `lines` are all (file, line) that are right; `spec` is laid over the shared repro.yml."""
 
     group: str
     name: str
     what: str
     causes: tuple[str, ...]
     file: str
-    line: int
     lines: frozenset[tuple[str, int]]
     kind: str | None
     step: int | None
@@ -97,7 +97,7 @@ def cases() -> list[Case]:
     found = []
     for group, entries in yaml.safe_load((HERE / "corpus.yml").read_text(encoding="utf-8")).items():
         found += [_case(group, entry) for entry in entries]
-    folders = {(group, path.name) for group in KINDS for path in (HERE / group).iterdir() if path.is_dir()}
+    folders = {(group, path.name) for group in KINDS for path in _home(group).iterdir() if path.is_dir() and path.name not in _NO_TRAINING}
     differing = folders ^ {(case.group, case.name) for case in found}
     if differing:
         raise ValueError(f"corpus.yml and the folders differ in {sorted(differing)}")
@@ -105,15 +105,18 @@ def cases() -> list[Case]:
 
 
 def run(case: Case) -> Result:
-    """Gate one case in a git repository of its own."""
+    """Gate one case in a git repository of its own; an example where it lies."""
     with tempfile.TemporaryDirectory(prefix="corpus-") as temporary:
         folder, report = Path(temporary) / "project", Path(temporary) / "report.json"
-        shutil.copytree(HERE / case.group / case.name, folder, ignore=shutil.ignore_patterns("__pycache__"))
-        (folder / "repro.yml").write_text(yaml.safe_dump(_spec(case)), encoding="utf-8")
-        _commit(folder)
+        if case.group == "examples":
+            folder = _folder(case.group, case.name)
+        else:
+            shutil.copytree(_folder(case.group, case.name), folder, ignore=shutil.ignore_patterns("__pycache__"))
+            (folder / "repro.yml").write_text(yaml.safe_dump(_spec(case)), encoding="utf-8")
+            _commit(folder)
         with _surroundings(case):
             start = time.monotonic()
-            command = [sys.executable, "-m", "repro_gate", "run", str(folder), "--json", str(report), "--quiet"]
+            command = [sys.executable, "-m", "repro_gate", "run", str(folder), "--json", str(report), "--quiet", *_WITHOUT_COST]
             done = subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=False)
             seconds = time.monotonic() - start
         said = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
@@ -155,7 +158,7 @@ def _judged(case: Case, report: Mapping[str, Any], seconds: float, log: str) -> 
 def _totals(results: list[Result], seconds: float) -> list[str]:
     """Print the scores, and return what was not reached."""
     wrong = []
-    for group, word in (("faults", "detected"), ("clean", "without a false alarm"), ("latent", "found by the varied run")):
+    for group, word in zip(KINDS, ("detected", "without a false alarm", "found by the varied run", "broken twins detected"), strict=True):
         of = [item for item in results if item.group == group]
         if not of:
             continue
@@ -207,7 +210,7 @@ def _case(group: str, entry: Mapping[str, Any]) -> Case:
     if unknown := set(entry) - KEYS:
         raise ValueError(f"{group}/{name}: {sorted(unknown)} mean nothing here; a comma in `what` needs quotes")
     marked = _lines_with(group, name, MARK)
-    if [path for path, _ in marked] != ([file] if group != "clean" else []):
+    if [path for path, _ in marked] != ([file] if group in ("faults", "latent") else []):
         raise ValueError(f"{group}/{name}: one {MARK!r} is expected in {file or 'no file'}, there is {marked}")
     lines = list(marked)
     for place in entry.get("also", ()):
@@ -222,7 +225,6 @@ def _case(group: str, entry: Mapping[str, Any]) -> Case:
         what=entry["what"],
         causes=tuple(filter(None, (entry.get("cause"), *entry.get("or", ())))),
         file=file,
-        line=marked[0][1] if marked else 0,
         lines=frozenset(lines),
         kind=entry.get("kind"),
         step=entry.get("step"),
@@ -233,11 +235,20 @@ def _case(group: str, entry: Mapping[str, Any]) -> Case:
     )
 
 
+def _home(group: str) -> Path:
+    return ROOT / "examples" if group == "examples" else HERE / group
+
+
+def _folder(group: str, name: str) -> Path:
+    """Where a case's programs lie; of an example, those of its broken twin."""
+    return _home(group) / name / ("broken" if group == "examples" else "")
+
+
 def _lines_with(group: str, name: str, text: str) -> list[tuple[str, int]]:
     """(file, line) of each line of a case's programs that holds a text."""
     return [
         (path.name, number)
-        for path in sorted((HERE / group / name).iterdir())
+        for path in sorted(_folder(group, name).iterdir())
         if path.suffix in (".py", ".sh")
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if text in line
@@ -246,7 +257,7 @@ def _lines_with(group: str, name: str, text: str) -> list[tuple[str, int]]:
 
 def _spec(case: Case) -> dict[str, Any]:
     """The repro.yml of a case: the shared form, with what the entry lays over it, one level deep."""
-    spec: dict[str, Any] = {"version": 1, "train": {"run": "python train.py", "timeout": "2m"}, "cost": {"measure": False}}
+    spec: dict[str, Any] = {"version": 1, "train": {"run": "python train.py", "timeout": "2m"}}
     for key, value in case.spec.items():
         spec[key] = {**spec.get(key, {}), **value}
     return spec

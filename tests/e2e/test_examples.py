@@ -20,14 +20,8 @@ BROKEN = {
     "transformers": (-1, "parameter", "transformer.*.weight", "main"),
     "torchrun": (3, "gradient", "*", "rank1"),
 }
-# example -> why its broken twin's runs diverge: cause, and the line of train.py
-CAUSES = {
-    "quickstart": ("unseeded-rng", 73),
-    "plain": ("wall-clock", 58),
-    "lightning": ("unseeded-rng", 27),
-    "transformers": ("unseeded-rng", 30),
-    "torchrun": ("unseeded-rng", 43),
-}
+# example -> why its broken twin's runs diverge: cause, and the line of train.py; of the others `make corpus` asks it
+CAUSES = {"quickstart": ("unseeded-rng", 73), "lightning": ("unseeded-rng", 27)}
 
 
 @pytest.mark.parametrize("name", sorted(BROKEN))
@@ -56,7 +50,8 @@ def test_an_example_passes(name: str, tmp_path: Path) -> None:
 def test_a_broken_twin_fails_where_it_diverges_and_the_cause_is_proven(name: str, tmp_path: Path) -> None:
     pytest.importorskip({"lightning": "lightning", "transformers": "transformers"}.get(name, "torch"))
     step, kind, pattern, process = BROKEN[name]
-    gated = gate(EXAMPLES / name / "broken", "--set", "cost.measure=false", out=tmp_path)
+    options = () if name in CAUSES else ("--set", "diagnosis=false")
+    gated = gate(EXAMPLES / name / "broken", "--set", "cost.measure=false", *options, out=tmp_path)
     assert gated.exit_code == 1, gated.stdout + gated.stderr
     assert "determinism/diverged" in gated.reason_ids
     first = gated.first
@@ -65,7 +60,8 @@ def test_a_broken_twin_fails_where_it_diverges_and_the_cause_is_proven(name: str
     assert first["max_abs"] > 0 and first["max_ulp"] > 0
     assert "diverged:" in gated.stderr  # said while the second run was still going
     assert f"--seed 42 --steps {max(step, 0) + 1} --fail-fast" in gated.report["reproduce"]
-    cause, line = CAUSES[name]
-    found = gated.report["diagnosis"]
-    assert (found["cause"], found["file"], found["line"]) == (cause, f"examples/{name}/broken/train.py", line)
-    assert found["confirmed"] and f"examples/{name}/broken/train.py:{line}" in gated.stdout
+    if name in CAUSES:
+        cause, line = CAUSES[name]
+        found = gated.report["diagnosis"]
+        assert (found["cause"], found["file"], found["line"]) == (cause, f"examples/{name}/broken/train.py", line)
+        assert found["confirmed"] and f"examples/{name}/broken/train.py:{line}" in gated.stdout

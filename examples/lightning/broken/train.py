@@ -1,5 +1,4 @@
 """Lightning: a small convolutional network tells bars from blobs in noisy 16x16 pictures."""
-
 import argparse
 
 import lightning as L

@@ -2,7 +2,6 @@
 
 Messages pass along edges by `h[source]`, whose backward pass adds many edges' gradients into one node.
 """
-
 import argparse
 from pathlib import Path
 

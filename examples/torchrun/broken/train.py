@@ -1,5 +1,4 @@
 """Two processes, one model: DistributedDataParallel over gloo (or nccl, where there are GPUs), started by torchrun."""
-
 import argparse
 import os
 

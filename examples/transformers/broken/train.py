@@ -1,5 +1,4 @@
 """Hugging Face Trainer: a two-layer GPT-2, from random weights, learns to count in steps of its own choosing."""
-
 import argparse
 import os
 
