@@ -119,7 +119,7 @@ def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, outside: 
         assert isinstance(factors, dict)
         second = replace(second, probe={**plan.probe, "factors": {**factors, "recording": recorded}})
         plan = replace(plan, probe={**plan.probe, "factors": {**factors, "recorders": recorded}})  # of the same length
-    results = run_series(spec, folder, Watch(), (plan, second))
+    results = run_series(spec, folder, Watch(), (plan, second), measure=False)
     comparison, runs = results.comparisons.get(seed), results.runs
     if len(runs) < 2 or comparison is None:
         return Pair(failed=next((run.problem for run in runs if run.problem), "") or "it could not be compared")

@@ -46,7 +46,7 @@ def robustness_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch
         watch.said(f"robustness: one run with {', '.join(sorted(varied)) or 'nothing'} varied")
         arm = replace(first.plan.arm, steps=steps if steps is not None else first.plan.arm.steps)
         plan = Plan(name=f"robustness-{done}", arm=arm, varied=varied, probe={"factors": _WATCH})
-        series = run_series(spec, folder, Watch(), (plan,))
+        series = run_series(spec, folder, Watch(), (plan,), measure=False)
         comparison = _compared(results, series, first, steps)
         if not varied and comparison is not None and not comparison.identical:
             plain[first.plan.arm.seed] = comparison

@@ -38,10 +38,12 @@ from repro_gate.spec.model import Spec
 MEASURED_KINDS = ("batch", "buffer", "gradient", "parameter", "optimizer")
 
 
-def run_series(spec: Spec, folder: GateFolder, watch: Watch, plans: Sequence[Plan], *, fail_fast: bool = False) -> Results:
+def run_series(
+    spec: Spec, folder: GateFolder, watch: Watch, plans: Sequence[Plan], *, fail_fast: bool = False, measure: bool = True
+) -> Results:
     """Do every run in order, until one ends badly. Ctrl-C ends the run in progress and the series. Raises Inconclusive or OSError where
-    not even the first run could be done."""
-    return _Series(spec, folder, watch, fail_fast).run_all(plans)
+    not even the first run could be done. `measure`: two more short runs may say how far apart a divergence is."""
+    return _Series(spec, folder, watch, fail_fast).run_all(plans, measure)
 
 
 class _Series:
@@ -64,12 +66,13 @@ class _Series:
         self.data_before = read_data_state(spec.data, spec.path.parent)
         self.bitwise = spec.determinism.tolerance is None
 
-    def run_all(self, plans: Sequence[Plan]) -> Results:
+    def run_all(self, plans: Sequence[Plan], measure: bool) -> Results:
         interrupted, stopped_early, reproducible_by = "", False, ""
         try:
             stopped_early = self._do(plans)
             reproducible_by = self._hash_seed()
-            self._measure_divergences()
+            if measure:
+                self._measure_divergences()
         except KeyboardInterrupt:
             interrupted = "the gate was interrupted"
         except (Inconclusive, OSError) as error:
