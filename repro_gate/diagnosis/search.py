@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from repro_gate.compare.model import KINDS, Divergence
+from repro_gate.compare.model import KINDS, STEPS, Divergence
 from repro_gate.diagnosis.model import Pair, Setting, Unit
 
 
@@ -35,11 +35,12 @@ class Experiments:
 
 
 def gone(pair: Pair, until: Divergence) -> bool:
-    """Whether the divergence is not there any more in a pinned pair: it agrees as far as that step, or diverges only later."""
+    """Whether the divergence is not there any more in a pinned pair: it agrees as far as that step, or diverges only later. Where the runs
+    took different numbers of steps, it agrees however many it took."""
     if pair.failed:
         return False
     if pair.first is None:
-        return pair.steps > until.step or until.kind == "artifact"
+        return pair.steps > until.step or until.kind == "artifact" or until.name == STEPS
     return _place(pair.first) > _place(until)
 
 

@@ -30,6 +30,8 @@ from repro_gate.trace.model import Trace
 LINE = "line"  # what the probe calls a line of the workspace among the uses of factors
 _NAN_STEPS = 3  # after which a NaN that comes from memory shows
 _SHORT = 30.0  # seconds: a run that takes no longer is not cut off when something is pinned, so that what diverges later is seen too
+# Seconds that a run may take, or times as long as the gate's own took: where it waits for a clock that is pinned, it never ends.
+_LONGEST, _TIMES = 60.0, 10.0
 _ALONE = {"flags", "hashing", "addresses", "threads", "memory"}  # factors whose pin gives nothing of the pair's first run to its second
 Seen = Callable[[str, Setting, Pair], None]  # is told of each pair of runs: what it was for, how it was done, what it showed
 
@@ -46,6 +48,8 @@ def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch,
     if first is not None and tolerance is not None and not outside_tolerance(results.comparisons[seed], tolerance):
         return None
     began, done = monotonic(), 0
+    longest = max(_LONGEST, _TIMES * max(run.ended.seconds for run in results.runs))
+    short = replace(spec, train=replace(spec.train, timeout=min(spec.train.timeout, bounds.timeout, longest)))
     outside = _Outside(tuple(dict.fromkeys(item.path for item in left_over(results.runs)))[:1000])
 
     def pair(setting: Setting) -> Pair:
@@ -54,7 +58,7 @@ def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch,
             raise Exhausted
         done += 1
         watch.said(f"diagnosis: {_told(setting)}")
-        found = _pair(spec, folder, seed, setting, outside, done)
+        found = _pair(short, folder, seed, setting, outside, done)
         if not setting.pinned:
             outside = _Outside(outside.left if not found.failed else (), (*found.uses[0], *found.uses[1]))
         watch.said(f"  {_showed(found)}")

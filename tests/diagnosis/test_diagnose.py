@@ -10,7 +10,7 @@ import pytest
 from repro_gate.compare.model import Divergence
 from repro_gate.diagnosis.diagnose import Case, Undone, diagnose, diagnose_nan
 from repro_gate.diagnosis.model import Diagnosis, Line, OperatorCall, Pair, Setting, Unit, Use
-from repro_gate.diagnosis.search import Experiments
+from repro_gate.diagnosis.search import Experiments, gone
 from repro_gate.factors import Site
 
 STEPS = 10
@@ -240,6 +240,13 @@ def test_a_divergence_that_comes_later_than_in_the_gates_own_pair_is_looked_for_
     found = explained(world, pairs=12)
     assert (found.cause, found.line, found.confirmed) == ("unseeded-rng", 4, True)
     assert [item.steps for item in world.asked[:2]] == [2, None]
+
+
+def test_a_pair_that_agrees_but_ends_before_the_divergence_shows_something_only_where_that_is_one_of_length() -> None:
+    """With its clock pinned, a training that ends after some seconds ends sooner."""
+    assert gone(Pair(steps=5), Divergence(step=9, kind="optimizer", name="steps"))
+    assert not gone(Pair(steps=5), Divergence(step=9, kind="optimizer", name="w.exp_avg"))
+    assert gone(Pair(steps=10), Divergence(step=9, kind="optimizer", name="w.exp_avg"))
 
 
 def test_the_bound_on_runs_holds_and_what_was_found_by_then_is_told() -> None:
