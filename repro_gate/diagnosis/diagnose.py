@@ -143,37 +143,35 @@ class _Search:
         found = [item for item in suspects(*self.seen.uses, until=_until(self.until)) if item.unit not in self.pinned]
         flags = [Unit("flags", item.site) for item in self.case.undone]
         direct = [item.unit for item in found if item.use.direct and item.unit.site]
-        if self._races():
-            direct.insert(0, Unit("threads"))  # luck may hide a race from any other pair: it is ruled out first
-        others = [item.unit for item in found if not item.use.direct and item.unit.site]
+        races = [Unit("threads")] if self._races() else []  # luck may hide a race from any other pair: it is ruled out first
+        likeliest = flags + races + direct
+        others = [item.unit for item in found if not item.use.direct and item.unit.site]  # what libraries asked for on behalf of its lines
         numeric = self.until.kind in _NUMERIC
-        if not (flags or direct) and numeric and self._operator():
+        if not likeliest and numeric and self._operator():
+            return True
+        if self._explained(likeliest[: 1 + len(races)], likeliest + others, found, "what lines of the training asked for"):
+            return True
+        if likeliest and numeric and self._operator():
             return True
         rest = self._whole(found)
-        groups = (
-            (flags + direct, "what the training's own lines asked for"),
-            (others, "what libraries asked for on behalf of its lines"),
-            (rest, "every factor as a whole"),
-        )
-        for candidates, name in groups:
-            units = tuple(unit for unit in dict.fromkeys(candidates) if unit not in self.pinned)
-            if units and self._try(units):
-                self._hold(units, found)
-                return True
-            if units:
-                self.ruled_out.append(f"{name}, held fixed, does not change it")
-        return bool((flags or direct) and numeric and self._operator())
+        return self._explained(rest[:2], rest, found, "every factor as a whole")
+
+    def _explained(self, alone: Sequence[Unit], units: Sequence[Unit], found: Sequence[Suspect], name: str) -> bool:
+        """Whether one of `alone`, or all `units` together, make the divergence go; what does is held from here on."""
+        free = tuple(unit for unit in dict.fromkeys(units) if unit not in self.pinned)
+        tried = dict.fromkeys([*(frozenset({unit}) for unit in alone if unit in free), frozenset(free)])
+        if free and any(self._sufficient(chosen) for chosen in tried):
+            self._hold(free, found)
+            return True
+        if free:
+            self.ruled_out.append(f"{name}, held fixed, does not change it")
+        return False
 
     def _whole(self, found: Sequence[Suspect]) -> list[Unit]:
         """Every factor, likeliest first: those that no watcher sees, then those that differed at no line of the workspace."""
         seen = {item.unit.factor for item in found if not item.unit.site}
         names = [*_UNSEEN, *sorted(seen), *(factor.name for factor in FACTORS)]
         return [Unit(name) for name in dict.fromkeys(names) if name != "flags"]
-
-    def _try(self, units: Sequence[Unit]) -> bool:
-        """Whether the likeliest unit alone, or all together, make the divergence go. A whole factor is tried beside the next likeliest."""
-        alone = units[: 2 if units[0].site is None else 1]
-        return any(self._sufficient(frozenset({unit})) for unit in alone) or (len(units) > 1 and self._sufficient(frozenset(units)))
 
     def _sufficient(self, units: frozenset[Unit]) -> bool:
         """Whether the divergence is gone with these pinned too, in as many pairs as it takes to exclude luck. Where it only comes later, it
@@ -241,10 +239,11 @@ class _Search:
 
     def _place(self, unit: Unit) -> tuple[Site, str]:
         """The line that a factor reached, where no use of it names one: the first line whose values differ with every other factor held."""
-        uses = started(self.seen.uses[0], unit.factor)
+        uses = [] if BY_NAME[unit.factor].by_line else started(self.seen.uses[0], unit.factor)  # single lines were ruled out before
         if uses:
             return uses[0].site, uses[0].call or uses[0].source
-        others = frozenset(Unit(item.name) for item in FACTORS if item.name not in (unit.factor, "flags"))
+        free = {unit.factor, "flags"} | ({"addresses"} if unit.factor == "memory" else set())  # fixed addresses fix what old memory holds
+        others = frozenset(Unit(item.name) for item in FACTORS if item.name not in free)
         try:
             pair = self.experiments.pair(
                 Setting(steps=_cut(self.until), pinned=self.pinned | others, lines=True, step=max(self.until.step, 0))

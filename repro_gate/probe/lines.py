@@ -1,4 +1,4 @@
-"""Follows the workspace's own Python code line by line, and notes a digest of the values that each line touched.
+"""Follows the workspace's own Python code line by line, and notes a digest of the values that each line touched or returned.
 
 Two runs compared by these notes show the first line after which they held different values. Only plain values, arrays and tensors
 count, never an object's address: no code of the training is called to read them. Slow: for one pair of a diagnosis.
@@ -65,19 +65,19 @@ class Lines:
 
         def line(frame: FrameType, event: str, arg: Any) -> Any:
             if done[0] and event in ("line", "return"):
-                self._note(frame, file, done[0], names.get(done[0], set()))
+                self._note(frame, file, done[0], names.get(done[0], set()), arg if event == "return" else None)
             done[0] = frame.f_lineno if event == "line" else 0 if event == "return" else done[0]
             return line
 
         return line
 
-    def _note(self, frame: FrameType, file: str, line: int, names: Set[str]) -> None:
+    def _note(self, frame: FrameType, file: str, line: int, names: Set[str], returned: Any) -> None:
         if self._said >= MOST or threading.current_thread() is not threading.main_thread():
             return
         self._said += 1
         digest = hashlib.blake2b(digest_size=8)
         try:
-            for part in _parts({name: _value(frame, name) for name in sorted(names)}, _DEPTH, []):
+            for part in _parts([returned, {name: _value(frame, name) for name in sorted(names)}], _DEPTH + 1, []):
                 digest.update(part)
         except Exception:  # a value that cannot be read says nothing
             digest.update(b"unread")

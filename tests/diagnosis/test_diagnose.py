@@ -242,6 +242,17 @@ def test_a_divergence_that_comes_later_than_in_the_gates_own_pair_is_looked_for_
     assert [item.steps for item in world.asked[:2]] == [2, None]
 
 
+@pytest.mark.parametrize("factor", ["memory", "addresses"])
+def test_a_line_that_was_ruled_out_is_not_the_one_that_a_whole_factor_reached(factor: str) -> None:
+    """Two lines asked for memory or an address and are not to blame: what is to blame asked in C, and its line is found by its values."""
+    decoys = [Fault(factor=factor, site=("train.py", at)) for at in (16, 17)] + [Fault(factor="clock", site=("a.py", 1), direct=False)]
+    world = World(faults=[Fault(factor=factor, site=("", 0), shows=False, kind="batch")], decoys=decoys)
+    found = explained(world, pairs=6 if factor == "memory" else 7)
+    assert (found.factor, found.file, found.line, found.confirmed) == (factor, "net.py", 7, True)
+    held = {unit.factor for unit in world.asked[-1].pinned}
+    assert world.asked[-1].lines and {"memory", "addresses"} - held == ({factor} | {"addresses"})  # fixed ones fix what old memory holds
+
+
 def test_a_pair_that_agrees_but_ends_before_the_divergence_shows_something_only_where_that_is_one_of_length() -> None:
     """With its clock pinned, a training that ends after some seconds ends sooner."""
     assert gone(Pair(steps=5), Divergence(step=9, kind="optimizer", name="steps"))
