@@ -81,7 +81,7 @@ class Lines:
                 digest.update(part)
         except Exception:  # a value that cannot be read says nothing
             digest.update(b"unread")
-        text = linecache.getline(frame.f_code.co_filename, line).strip()[:200]
+        text = linecache.getline(frame.f_code.co_filename, line).partition("  # ")[0].strip()[:200]
         self._open.append((session.current().step, file, line, text, digest.hexdigest()))
 
 
