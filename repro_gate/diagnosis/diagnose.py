@@ -24,6 +24,7 @@ _CAUSES = 4  # that are needed together, at most
 _AGREEING = 3  # pairs that must agree at most, however rarely the runs diverge
 _NUMERIC = ("loss", "gradient", "parameter", "optimizer", "buffer")  # what operators made
 _UNSEEN = ("memory", "addresses", "threads")  # whose every use no watcher notes; where addresses are fixed, so is what old memory holds
+_EARLY = 19  # the last step up to which the operators of all steps are recorded
 _NOWHERE: Site = ("", 0)
 
 
@@ -255,8 +256,9 @@ class _Search:
 
     def _operator(self) -> bool:
         """Look for an operator that got the same bits and gave others; where there is one, replay it on its own inputs."""
-        step = self.until.step
-        pair = self.experiments.pair(Setting(steps=_cut(self.until), pinned=self.pinned, operators=True, step=step))
+        step = self.until.step if self.stable else max(self.until.step, _EARLY)  # one that moves may come at any of them
+        setting = Setting(steps=max(step, 0) + 1, pinned=self.pinned, operators=True, step=step)
+        pair = self.experiments.pair(setting)
         shown = culprit(*pair.operators)
         if shown is None:
             self.ruled_out.append(f"{len(pair.operators[0]):,} operators of step {max(step, 0)} agree, or are not there in both runs")
@@ -265,9 +267,8 @@ class _Search:
             self.evidence.append(shown.between)
             return False
         record = shown.operator
-        replay = Setting(steps=_cut(self.until), pinned=self.pinned, operators=True, step=step, replay=(record.name, record.count))
         try:
-            again = self.experiments.pair(replay).operators
+            again = self.experiments.pair(replace(setting, replay=(record.name, record.count))).operators
         except Exhausted:
             again = ((), ())
         distinct = next((item.distinct for run in again for item in run if item.distinct), {})

@@ -194,6 +194,13 @@ def test_the_operator_that_got_the_same_bits_and_gave_others_is_replayed() -> No
     assert any("as it was called 3, with one thread 1" in item for item in found.evidence)
 
 
+@pytest.mark.parametrize(("later", "steps"), [(0, 3), (2, 20)])
+def test_where_a_divergence_moves_the_operators_of_all_early_steps_are_recorded(later: int, steps: int) -> None:
+    world = World(faults=[Fault(factor="none", shows=False, kind="gradient")], late=lambda number: later)
+    explained(world)
+    assert next(item.steps for item in world.asked if item.operators) == steps
+
+
 def test_an_operator_whose_replays_all_agree_is_not_confirmed() -> None:
     twins = (operator("aten.index_put_.default", "a"), operator("aten.index_put_.default", "b"))
     world = World(faults=[Fault(factor="none", shows=False, kind="gradient")], operators=[twins], distinct=1)
