@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from repro_gate.compare.model import Divergence
+from repro_gate.compare.model import STEPS, Divergence
 from repro_gate.diagnosis.model import Diagnosis, Pair, Rate, Setting, Unit
-from repro_gate.diagnosis.operators import culprit, told_operator
+from repro_gate.diagnosis.operators import Culprit, culprit, told_operator
 from repro_gate.diagnosis.search import Exhausted, Experiments, gone, smallest
 from repro_gate.diagnosis.suspects import Suspect, first_difference, started, suspects
 from repro_gate.factors import BY_NAME, FACTORS, Site
@@ -206,11 +206,13 @@ class _Search:
         """Reduce what was sufficient to the smallest set, tell of it, and go on with it held."""
         chosen, known = smallest(units, self._sufficient)
         moved = self._pinned(self.pinned | frozenset(chosen))
-        if not known:
-            self.evidence.append(f"the runs were used up before it was known whether fewer of these {len(chosen)} are enough")
         confirmed = known or len({unit.factor for unit in chosen}) == 1
-        for unit in chosen[:_CAUSES]:
+        direct = {item.unit for item in found if item.use.direct}
+        for unit in [unit for unit in chosen if confirmed or unit in direct][:_CAUSES]:
             self.found.append(replace(self._cause(unit, found), confirmed=confirmed))
+        if not known:
+            names = ", ".join(dict.fromkeys(unit.factor for unit in chosen))
+            self.evidence.append(f"the runs were used up before it was known whether fewer of these {len(chosen)} ({names}) are enough")
         self.pinned |= frozenset(chosen)
         if moved.first is not None:
             self.evidence.append(f"then the runs diverge only at step {moved.first.step}, in {moved.first.name}")
@@ -254,14 +256,25 @@ class _Search:
         line = first_difference(*pair.lines)
         return (line.site, line.text) if line is not None else (_NOWHERE, "")
 
-    def _operator(self) -> bool:
-        """Look for an operator that got the same bits and gave others; where there is one, replay it on its own inputs."""
-        step = self.until.step if self.stable else max(self.until.step, _EARLY)  # one that moves may come at any of them
+    def _recorded(self) -> tuple[Setting, Pair, Culprit | None]:
+        """A pair with its operators recorded, those of the divergence's step; of one that moves, those of all early steps."""
+        step = self.until.step if self.stable else max(self.until.step, _EARLY)
         setting = Setting(steps=max(step, 0) + 1, pinned=self.pinned, operators=True, step=step)
         pair = self.experiments.pair(setting)
-        shown = culprit(*pair.operators)
+        return setting, pair, culprit(*pair.operators)
+
+    def _operator(self) -> bool:
+        """Look for an operator that got the same bits and gave others; where there is one, replay it on its own inputs."""
+        setting, pair, shown = self._recorded()
+        if shown is None and gone(pair, self.until):  # it did not come this time: it may come at any step
+            self.rate = replace(self.rate, pairs=self.rate.pairs + 1)
+            if self.stable:
+                self.stable = False
+                setting, pair, shown = self._recorded()
         if shown is None:
-            self.ruled_out.append(f"{len(pair.operators[0]):,} operators of step {max(step, 0)} agree, or are not there in both runs")
+            self.ruled_out.append(
+                f"{len(pair.operators[0]):,} operators of step {max(setting.step, 0)} agree, or are not there in both runs"
+            )
             return False
         if shown.operator is None:
             self.evidence.append(shown.between)
@@ -278,8 +291,8 @@ class _Search:
 
 
 def _cut(until: Divergence) -> int | None:
-    """How many steps a run makes that ends right after the divergence."""
-    return None if until.kind == "artifact" else max(until.step, 0) + 1
+    """How many steps a run makes that ends right after the divergence; None: all, where that is at its end."""
+    return None if until.kind == "artifact" or until.name == STEPS else max(until.step, 0) + 1
 
 
 def _until(item: Divergence) -> int:

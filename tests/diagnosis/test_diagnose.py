@@ -9,7 +9,7 @@ import pytest
 
 from repro_gate.compare.model import Divergence
 from repro_gate.diagnosis.diagnose import Case, Undone, diagnose, diagnose_nan
-from repro_gate.diagnosis.model import Diagnosis, Line, OperatorCall, Pair, Setting, Unit, Use
+from repro_gate.diagnosis.model import Diagnosis, Line, OperatorCall, Pair, Rate, Setting, Unit, Use
 from repro_gate.diagnosis.search import Experiments, gone
 from repro_gate.factors import Site
 
@@ -247,6 +247,29 @@ def test_a_divergence_that_comes_later_than_in_the_gates_own_pair_is_looked_for_
     found = explained(world, pairs=12)
     assert (found.cause, found.line, found.confirmed) == ("unseeded-rng", 4, True)
     assert [item.steps for item in world.asked[:2]] == [2, None]
+
+
+def test_what_libraries_asked_for_is_not_told_before_it_is_known_what_of_it_is_needed() -> None:
+    needed = [Fault(factor=factor, site=("a.py", 3), direct=False) for factor in ("clock", "entropy")]
+    found = explained(World(faults=needed), pairs=3)
+    assert (found.cause, found.file, found.confirmed) == ("unknown", "", False)
+    assert any("fewer of these 2 (entropy, clock) are enough" in item for item in found.evidence)
+
+
+def test_operators_that_agree_in_a_pair_without_the_divergence_rule_out_nothing() -> None:
+    twins = (operator("aten.index_put_.default", "a"), operator("aten.index_put_.default", "b"))
+    world = World(faults=[Fault(factor="none", shows=False, kind="gradient")], luck=lambda number: number != 2)
+    run = world.run
+
+    def ran(setting: Setting) -> Pair:
+        world.operators = [twins] if setting.operators and len(world.asked) > 1 else []
+        return run(setting)
+
+    world.run = ran  # type: ignore[method-assign]
+    found = explained(world)
+    assert (found.cause, found.op) == ("nondeterministic-op", "aten.index_put_.default")
+    assert [item.steps for item in world.asked if item.operators][:2] == [3, 20]
+    assert found.rate == Rate(2, 3)
 
 
 @pytest.mark.parametrize("factor", ["memory", "addresses"])
