@@ -15,7 +15,7 @@ from repro_gate.compare.model import STEPS, Divergence
 from repro_gate.diagnosis.model import Diagnosis, Pair, Rate, Setting, Unit
 from repro_gate.diagnosis.operators import Culprit, culprit, told_operator
 from repro_gate.diagnosis.search import Exhausted, Experiments, gone, smallest
-from repro_gate.diagnosis.suspects import Suspect, first_difference, started, suspects
+from repro_gate.diagnosis.suspects import Suspect, answers, first_difference, started, suspects
 from repro_gate.factors import BY_NAME, FACTORS, Site
 
 REPLAYS = 30
@@ -236,7 +236,7 @@ class _Search:
             line=site[1],
             confirmed=True,
             message=f"{call or 'the training'}{where} {factor.did}",
-            evidence=() if suspect is None else (_answers(suspect),),
+            evidence=() if suspect is None else (answers(suspect),),
             remedy=factor.remedy,
         )
 
@@ -297,13 +297,3 @@ def _cut(until: Divergence) -> int | None:
 
 def _until(item: Divergence) -> int:
     return 1 << 62 if item.kind == "artifact" else item.step
-
-
-def _answers(suspect: Suspect) -> str:
-    use, other = suspect.use, suspect.other
-    before = "before the first step" if use.step < 0 else f"in step {use.step}"
-    if other is None:
-        return f"{use.source} was called {before} of one run only"
-    if other.count != use.count:
-        return f"{use.source} was called {use.count:,} times {before} of one run and {other.count:,} times in the other"
-    return f"{use.source} gave other answers in the two runs, {before} first"

@@ -46,6 +46,17 @@ def started(uses: Sequence[Use], factor: str) -> list[Use]:
     return sorted(own, key=lambda use: (not use.direct, -use.step))
 
 
+def answers(suspect: Suspect) -> str:
+    """How the answers of the two runs differed, in a sentence."""
+    use, other = suspect.use, suspect.other
+    before = "before the first step" if use.step < 0 else f"in step {use.step}"
+    if other is None:
+        return f"{use.source} was called {before} of one run only"
+    if other.count != use.count:
+        return f"{use.source} was called {use.count:,} times {before} of one run and {other.count:,} times in the other"
+    return f"{use.source} gave other answers in the two runs, {before} first"
+
+
 def first_difference(first: Sequence[Line], second: Sequence[Line]) -> Line | None:
     """The line after which two runs held different values for the first time, or took different ways; None where none was seen.
 

@@ -15,12 +15,13 @@ import os
 import sys
 import threading
 from types import FrameType
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ...trace.format import ASKED
 from .. import imports, session, source_line
 from ..patch import wrap
 from . import commands
+from .listing import Entries
 from .private import Outside, digest, label
 from .recording import recording_of
 from .use import Uses, busy
@@ -136,7 +137,7 @@ class _Files:
         if not os.path.isdir(text):
             return original(*args, **kwargs)
         as_given: Callable[[str], Any] = os.fsencode if isinstance(given, bytes) else str
-        return [as_given(item) for item in names] if name == "listdir" else _Entries([_Entry(text, item) for item in names])
+        return [as_given(item) for item in names] if name == "listdir" else Entries([_Entry(text, item) for item in names])
 
     def change(self, original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
         """What changes a file by its path."""
@@ -254,29 +255,6 @@ class _Entry:
     def is_symlink(self) -> bool:
         """Whether it is a link."""
         return os.path.islink(self.path)
-
-
-class _Entries(List[Any]):
-    """What `os.scandir` gives: an iterator that can be closed."""
-
-    def __iter__(self) -> Iterator[Any]:
-        while self:
-            yield self.pop(0)
-
-    def __next__(self) -> Any:
-        if not self:
-            raise StopIteration
-        return self.pop(0)
-
-    def __enter__(self) -> "_Entries":
-        return self
-
-    def __exit__(self, *unused: Any) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Nothing is left open."""
-        self.clear()
 
 
 def _caller(frame: Optional[FrameType]) -> Optional[FrameType]:

@@ -37,10 +37,10 @@ def _scandir(uses: Uses, original: Any, *args: Any, **kwargs: Any) -> Any:
     def by_name(_: Any) -> List[Any]:
         return sorted(entries, key=lambda entry: entry.name)
 
-    return _Entries(uses.ask(NAME, "os.scandir", lambda: entries, by_name, lambda: entries[::-1], sys._getframe(2)))
+    return Entries(uses.ask(NAME, "os.scandir", lambda: entries, by_name, lambda: entries[::-1], sys._getframe(2)))
 
 
-class _Entries:
+class Entries:
     """What `os.scandir` gives: an iterator that can be closed."""
 
     def __init__(self, entries: List[Any]) -> None:
@@ -52,7 +52,7 @@ class _Entries:
     def __next__(self) -> Any:
         return next(self._entries)
 
-    def __enter__(self) -> "_Entries":
+    def __enter__(self) -> "Entries":
         return self
 
     def __exit__(self, *unused: Any) -> None:
