@@ -7,7 +7,7 @@ on its own inputs, and counts the distinct outputs: with one thread and with all
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from ..trace.format import MAX_NAME
 from ..trace.format import MAX_OPERATORS as _MOST
@@ -41,6 +41,7 @@ class Operators:
         self.again: Optional[Tuple[str, int, int]] = None if again is None else (str(again[0]), int(again[1]), int(again[2]))
         self._lines: Dict[int, Tuple[str, int]] = {}  # sequence number of a backward node -> the line of its forward
         self._counts: Dict[str, int] = {}
+        self._unwritten: Set[int] = set()  # addresses of storages that `empty` gave and that nothing has written yet
         self._mode: Any = None
         self._number = 0
 
@@ -72,7 +73,7 @@ class Operators:
             return function(*args, **kwargs)
         phase, node, site = self._whose()
         with current.own_time():
-            inputs = self._digests((args, kwargs))
+            inputs = self._digests((args[1:] if self._is_unwritten(function, args) else args, kwargs))
             state = self._generator(function, kwargs)
         count = self._counts[name] = self._counts.get(name, 0) + 1
         distinct = None
@@ -80,12 +81,30 @@ class Operators:
             with current.own_time():
                 distinct = self._replay(function, args, kwargs, self.again[2])
         result = function(*args, **kwargs)
+        self._follow(function, name, args, result)
         if self._number < _MOST:
             with current.own_time():
                 changed = self._digests((args, kwargs)) if function._schema.is_mutable else []
                 simple = self.torch.Tag.pointwise in function.tags or _is_view(function)
                 self._write(name, count, phase, node, site, inputs + state, self._digests(result) + changed, simple, distinct)
         return result
+
+    def _is_unwritten(self, function: Any, args: Tuple[Any, ...]) -> bool:
+        """Whether an operator writes to memory that nothing has written: what that holds is no input (`uniform_` on `empty`)."""
+        return function._schema.is_mutable and bool(args) and self._address(args[0]) in self._unwritten
+
+    def _follow(self, function: Any, name: str, args: Tuple[Any, ...], result: Any) -> None:
+        if any(part in name for part in (".empty", ".new_empty")):
+            self._unwritten.add(self._address(result))
+        elif not _is_view(function):
+            written = [*args[:1], *(result if isinstance(result, (list, tuple)) else [result])]
+            self._unwritten.difference_update(map(self._address, written))
+
+    def _address(self, value: Any) -> int:
+        try:
+            return int(value.untyped_storage().data_ptr()) if isinstance(value, self.torch.Tensor) else -1
+        except (RuntimeError, NotImplementedError):  # a tensor without memory of its own
+            return -1
 
     def _whose(self) -> Tuple[str, str, Tuple[str, int]]:
         """(phase, backward node, line): a backward operator belongs to the line of its forward."""

@@ -3,6 +3,8 @@ executed again on its own inputs. Two runs, shared."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from repro_gate.runs import arms
@@ -69,6 +71,27 @@ def test_a_draw_of_a_generator_has_its_state_as_an_input_and_a_view_is_simple(ru
     assert draws[0].inputs != draws[1].inputs
     assert next(item for item in operators(runs[0], "forward") if item.op.startswith("aten.tanh")).simple
     assert not next(item for item in operators(runs[0], "backward") if "index_put" in item.op).simple
+
+
+def test_what_unwritten_memory_holds_is_no_input_of_what_writes_to_it_first(tmp_path: Path) -> None:
+    """As `nn.Linear` makes its weights, with the fill that torch would give them allowed off; the second write has an input."""
+    script = """
+    import torch
+    pages = [torch.rand(1000) for _ in range(50)]
+    del pages
+    weight = torch.empty(1000)
+    filled = weight.view(1000).uniform_(generator=torch.Generator().manual_seed(1))
+    weight.mul_(2.0)
+    weight = torch.nn.Parameter(weight)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    weight.sum().backward()
+    optimizer.step()
+    """
+    arm = arms.deterministic(42, frozenset({"torch.utils.deterministic.fill_uninitialized_memory"}), None)
+    run = trace_script(tmp_path, script, arm=arm, probe={"factors": {}, "operators": {"step": 0, "replay": None}})
+    found = {item.op: item for item in trained(run).operators}
+    assert (len(found["aten.uniform_.default"].inputs), len(found["aten.mul_.Tensor"].inputs)) == (1, 1)
+    assert found["aten.mul_.Tensor"].inputs == found["aten.uniform_.default"].outputs[:1]
 
 
 def test_a_replay_tells_an_operator_that_adds_in_any_order_from_its_deterministic_form(runs: tuple[Run, Run]) -> None:
