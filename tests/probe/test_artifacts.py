@@ -275,7 +275,8 @@ def test_a_distributed_checkpoint_is_one_artifact_and_its_index_runs_nothing(tmp
     (tmp_path / "hostile/.metadata").write_bytes(pickle.dumps(Malicious()))
     monkeypatch.chdir(tmp_path)
     a, b, c, hostile = read_files(*(tmp_path / name for name in ("a", "b", "c", "hostile")))
-    assert a.format == "distributed" and a.leaves["model.w"].shape == (3, 2) and a.leaves["step"].value == "3"
+    assert a.format == "distributed", a.note
+    assert a.leaves["model.w"].shape == (3, 2) and a.leaves["step"].value == "3"
     assert a.digest != b.digest and differences(a, b) == ()
     assert [item.leaf for item in differences(a, c)] == ["model.b"]
     assert hostile.format == "opaque" and "posix.system" in hostile.note and {".metadata", "__0_0.distcp"} == hostile.leaves.keys()
