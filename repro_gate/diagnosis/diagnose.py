@@ -272,9 +272,9 @@ class _Search:
                 self.stable = False
                 setting, pair, shown = self._recorded()
         if shown is None:
-            self.ruled_out.append(
-                f"{len(pair.operators[0]):,} operators of step {max(setting.step, 0)} agree, or are not there in both runs"
-            )
+            if not pair.failed:
+                count, step = len(pair.operators[0]), max(setting.step, 0)
+                self.ruled_out.append(f"{count:,} operators of step {step} agree, or are not there in both runs")
             return False
         if shown.operator is None:
             self.evidence.append(shown.between)
