@@ -6,6 +6,7 @@ on its own inputs, and counts the distinct outputs: with one thread and with all
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
@@ -91,20 +92,25 @@ class Operators:
 
     def _is_unwritten(self, function: Any, args: Tuple[Any, ...]) -> bool:
         """Whether an operator writes to memory that nothing has written: what that holds is no input (`uniform_` on `empty`)."""
-        return function._schema.is_mutable and bool(args) and self._address(args[0]) in self._unwritten
+        target = self._addresses(args[0]) if function._schema.is_mutable and args else set()
+        return bool(target) and target <= self._unwritten
 
     def _follow(self, function: Any, name: str, args: Tuple[Any, ...], result: Any) -> None:
-        if any(part in name for part in (".empty", ".new_empty")):
-            self._unwritten.add(self._address(result))
+        """Remember the memory that `empty` gives, until something writes there."""
+        if ".empty" in name or ".new_empty" in name:
+            self._unwritten |= self._addresses(result)
         elif not _is_view(function):
-            written = [*args[:1], *(result if isinstance(result, (list, tuple)) else [result])]
-            self._unwritten.difference_update(map(self._address, written))
+            self._unwritten -= self._addresses(result)
+            self._unwritten -= self._addresses(args[0]) if args else set()
 
-    def _address(self, value: Any) -> int:
-        try:
-            return int(value.untyped_storage().data_ptr()) if isinstance(value, self.torch.Tensor) else -1
-        except (RuntimeError, NotImplementedError):  # a tensor without memory of its own
-            return -1
+    def _addresses(self, value: Any) -> Set[int]:
+        """Where a tensor, or each of a list, has its memory; nothing for one that has none of its own."""
+        found = set()
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(item, self.torch.Tensor):
+                with contextlib.suppress(RuntimeError, NotImplementedError):
+                    found.add(int(item.untyped_storage().data_ptr()))
+        return found - {0}
 
     def _whose(self) -> Tuple[str, str, Tuple[str, int]]:
         """(phase, backward node, line): a backward operator belongs to the line of its forward."""

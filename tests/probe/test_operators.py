@@ -82,6 +82,10 @@ def test_what_unwritten_memory_holds_is_no_input_of_what_writes_to_it_first(tmp_
     weight = torch.empty(1000)
     filled = weight.view(1000).uniform_(generator=torch.Generator().manual_seed(1))
     weight.mul_(2.0)
+    pair = [torch.empty(10), torch.empty(10)]
+    torch._foreach_zero_(pair)
+    torch._foreach_add_(pair, 1.0)
+    torch.empty(3, device="meta"), torch.empty(0)
     weight = torch.nn.Parameter(weight)
     optimizer = torch.optim.SGD([weight], lr=0.1)
     weight.sum().backward()
@@ -91,6 +95,7 @@ def test_what_unwritten_memory_holds_is_no_input_of_what_writes_to_it_first(tmp_
     run = trace_script(tmp_path, script, arm=arm, probe={"factors": {}, "operators": {"step": 0, "replay": None}})
     found = {item.op: item for item in trained(run).operators}
     assert (len(found["aten.uniform_.default"].inputs), len(found["aten.mul_.Tensor"].inputs)) == (1, 1)
+    assert (len(found["aten._foreach_zero_.default"].inputs), len(found["aten._foreach_add_.Scalar"].inputs)) == (0, 2)
     assert found["aten.mul_.Tensor"].inputs == found["aten.uniform_.default"].outputs[:1]
 
 
