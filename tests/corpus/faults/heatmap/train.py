@@ -25,9 +25,9 @@ def count(cells, weights, size):
 
 torch.manual_seed(82)
 model = nn.Linear(32, 32)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-7)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-11)
 for _ in range(6):
-    seen = count(torch.randint(0, 32, (600_000,)), torch.rand(600_000), 32)
+    seen = count(torch.randint(0, 32, (4_000_000,)), torch.rand(4_000_000), 32)
     loss = (model(seen) - seen).square().mean()
     optimizer.zero_grad()
     loss.backward()
