@@ -1,7 +1,8 @@
-"""`python benchmarks/mkl_race.py [PASSES] [--jobs N] [--without]`: gates a training with a plain Adam on loaded cores, and counts verdicts.
+"""`python benchmarks/mkl_race.py [PAIRS] [--jobs N] [--without]`: gates a training with a plain Adam on loaded cores, and counts verdicts.
 
-Two gate runs at a time for each core, unless told otherwise, are the load. The training's first parameter is updated by the process's first
-call into MKL's vector math (docs/causes). `--without` leaves the early call out.
+A gate run compares ten pairs of runs, one for each of ten seeds. Two gate runs at a time for each core, unless told otherwise, are the
+load. The training's first parameter is updated by the process's first call into MKL's vector math (docs/causes). `--without` leaves the
+early call out.
 """
 
 from __future__ import annotations
@@ -28,23 +29,28 @@ for _ in range(2):
     net(torch.randn(4000, 32)).square().mean().backward()
     optimizer.step()
 """
-SPEC = "version: 1\ntrain: {run: python train.py, env: {OMP_NUM_THREADS: '2'}}\ncost: {measure: false}\n"
+SEEDS = 10
+SPEC = f"""version: 1
+train: {{run: python train.py, env: {{OMP_NUM_THREADS: '2'}}}}
+random-state: {{seeds: {list(range(1, SEEDS + 1))}}}
+cost: {{measure: false}}
+"""
 WITHOUT = "determinism: {allow: [{flag: mkl.early_first_call, reason: to see the race}]}\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Gate as often as asked. Exit code 1 where not every verdict is a pass."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("passes", nargs="?", type=int, default=300)
+    parser.add_argument("pairs", nargs="?", type=int, default=300)
     parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="gate runs at a time")
     parser.add_argument("--without", action="store_true", help="leave mkl.early_first_call off")
     options = parser.parse_args(arguments)
     verdicts: collections.Counter[str] = collections.Counter()
     spec = SPEC + WITHOUT * options.without
     with ThreadPoolExecutor(options.jobs) as pool:
-        for number, verdict in enumerate(pool.map(partial(_gated, spec), range(options.passes)), 1):
+        for number, verdict in enumerate(pool.map(partial(_gated, spec), range(-(-options.pairs // SEEDS))), 1):
             verdicts[verdict] += 1
-            print(f"{number}: {dict(verdicts)}", flush=True)
+            print(f"{number * SEEDS} pairs: {dict(verdicts)}", flush=True)
     return 0 if set(verdicts) <= {"pass"} else 1
 
 
