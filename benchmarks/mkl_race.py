@@ -16,7 +16,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,16 +47,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verdicts: collections.Counter[str] = collections.Counter()
     spec = SPEC + WITHOUT * options.without
     with ThreadPoolExecutor(options.jobs) as pool:
-        for number, verdict in enumerate(pool.map(partial(_gated, spec), range(-(-options.pairs // SEEDS))), 1):
+        for number, verdict in enumerate(pool.map(_gated, [spec] * -(-options.pairs // SEEDS)), 1):
             verdicts[verdict] += 1
             print(f"{number * SEEDS} pairs: {dict(verdicts)}", flush=True)
     return 0 if set(verdicts) <= {"pass"} else 1
 
 
-def _gated(spec: str, number: int) -> str:
+def _gated(spec: str) -> str:
     """The verdict of one gate run, with the first divergence where there is one."""
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
-    with tempfile.TemporaryDirectory(prefix=f"repro-gate-bench-{number}-") as name:
+    with tempfile.TemporaryDirectory(prefix="repro-gate-bench-") as name:
         folder, report = Path(name), Path(name) / "report.json"
         (folder / "train.py").write_text(TRAIN)
         (folder / "repro.yml").write_text(spec)
