@@ -125,9 +125,10 @@ def recipe_inputs(spec: Spec, code: str, data: Sequence[DataFinding], lockfile: 
 
 def platform_inputs(facts: Mapping[str, str], machine: Mapping[str, str], image: str | None) -> dict[str, InputValue]:
     """What it is trained with. `facts` are those of a trace, `machine` those of `read_machine`, `image` the digest reference of the image
-    that everything runs in; a fact that is not known is None. What training did not use is no input: no GPU of a training on the CPU."""
+    that everything runs in; a fact that is not known is None. What training did not use is no input: no GPU of a training on the CPU.
+    `digest` changes no number, but what a baseline records of them."""
     device, _, model = facts.get("device", "").partition(": ")
-    used: dict[str, str | None] = {"python": facts.get("python"), "torch": facts.get("torch"), "threads": facts.get("threads")}
+    used: dict[str, str | None] = {name: facts.get(name) for name in ("python", "torch", "threads", "digest")}
     if device == "cuda":
         used |= {name: facts.get(name) for name in (*_CUDA, "gpu-sm-count")}
         used |= {"driver": machine.get("driver"), "gpu-model": facts.get("gpu-model") or model or None}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from repro_gate.compare.artifacts import compare_artifacts
 from repro_gate.compare.model import KINDS, Comparison, Divergence, Tally
-from repro_gate.compare.traces import compare_runs, unequal_length
+from repro_gate.compare.traces import compare_runs, other_digest, unequal_length
 from repro_gate.errors import UsageError
 from repro_gate.escape import and_more, for_log, for_terminal
 from repro_gate.files import scratch_folder
@@ -84,6 +84,8 @@ def _reports(a: Report, b: Report) -> Comparison:
     first, second = a.fingerprint, b.fingerprint
     if first is None or second is None:
         raise UsageError("a report without a fingerprint cannot be compared: its runs did not come to an end")
+    if first.digest != second.digest:
+        raise other_digest("the reports' fingerprints", first.digest, second.digest)
     left, right = dict(first.by_step), dict(second.by_step)
     shared = sorted(left.keys() & right.keys())
     differing = [step for step in shared if left[step] != right[step]]

@@ -33,6 +33,7 @@ def fingerprint(traces: Sequence[Trace], seed: int, leave_out: str = "") -> Fing
         seed,
         tuple((step, _short(state)) for step, state in sorted(by_step.items())),
         {kind: _short(state) for kind, state in sorted(by_kind.items())},
+        "+".join(sorted({trace.facts.get("digest", "") for trace in processes(traces).values()})),
     )
 
 

@@ -84,11 +84,12 @@ class NoiseFloor:
 @dataclass(frozen=True)
 class Fingerprint:
     """What one deterministic run was, in short, so that two reports can be compared. `by_step` holds (step, 16 bytes as hex) over
-    everything recorded in that step, `by_kind` the same over all steps of one kind."""
+    everything recorded in that step, `by_kind` the same over all steps of one kind. `digest` names that of the tensors."""
 
     seed: int
     by_step: tuple[tuple[int, str], ...]
     by_kind: Mapping[str, str]
+    digest: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

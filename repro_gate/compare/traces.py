@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from repro_gate.compare.distances import Key, key_of, loss_gaps, losses_of_both, weights, with_distance
 from repro_gate.compare.model import STEPS, Comparison, Divergence, Tally
+from repro_gate.errors import Inconclusive
 from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.model import Block, Measured, Row, Trace
 
@@ -24,6 +25,7 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
     `b` may carry the distances that its probe measured against `a`; the figures are attached where they belong.
     """
     first, second = processes(a), processes(b)
+    _same_digest(first, second)
     tally = _Tally()
     found = _divergences(first, second, tally)
     steps = max((len(trace.steps) for trace in [*first.values(), *second.values()]), default=0)
@@ -50,6 +52,24 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
         loss_gaps=loss_gaps(first, second),
         unmatched=tally.unmatched,
         unmeasured=sum(kind == "parameter" and (label, name) not in final for label, kind, name in tally.apart),
+    )
+
+
+def _same_digest(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> None:
+    """Raises Inconclusive where a process digested tensors in one way in the first run and in another in the second."""
+    for label in first.keys() & second.keys():
+        names = [trace.facts.get("digest", "") for trace in (first[label], second[label])]
+        if names[0] != names[1]:
+            raise other_digest(f"process {label}", *names)
+
+
+def other_digest(what: str, first: str, second: str) -> Inconclusive:
+    """What was digested by two algorithms tells nothing about bits."""
+    first, second = (name or "an unnamed digest" for name in (first, second))
+    return Inconclusive(
+        f"{what}: tensors were digested by {first} in the first run and by {second} in the second",
+        remedy="use one Python version, and install the `xxhash` package beside torch where the gate's own does not fit",
+        reason_id="determinism/other-digest",
     )
 
 

@@ -1,4 +1,4 @@
-"""What the gate starts in the training's interpreter outside of any training: `python probe facts`, `python probe artifacts REQUEST`.
+"""What the gate starts in the training's interpreter outside of any training: `python probe facts EXTENSION` and `… artifacts REQUEST`.
 
 It loads the probe under the name that it has in a training, whatever lies beside it or is installed.
 """
@@ -18,7 +18,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "facts":
         from _repro_gate.probe import facts
 
-        facts.main()
+        facts.main(sys.argv[2])
     else:
         from _repro_gate.probe import artifacts
 

@@ -17,6 +17,7 @@ import zipfile
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from .contents import MAX_LEAVES, MAX_VALUE, Contents, Unreadable
+from .digest import EXTENSION
 from .process import printable
 
 MAX_TEXT = 64 * 2**20  # bytes of a .json or .csv file
@@ -27,7 +28,8 @@ _REFUSED = re.compile(r"(?:GLOBAL|[Uu]nsupported (?:global|class)|instantiate)[:
 
 
 def main(request: str) -> None:
-    """Read the files of a request, {"files": [[number, path], …], "answer": path, "pairs": bool, "most": bytes}, in order.
+    """Read the files of a request, {"files": [[number, path], …], "answer": path, "pairs": bool, "most": bytes,
+    "extension": path or null}, in order.
 
     The answer has, for each file, ["file", number], then ["leaf", name, kind, dtype, shape, digest, value] for each leaf and
     ["end", format, structure], or ["whole", note]. With `pairs`, an odd-numbered file behind its neighbour also has ["distance", name,
@@ -36,6 +38,7 @@ def main(request: str) -> None:
     os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
     with open(request, encoding="utf-8") as file:
         wanted = json.load(file)
+    EXTENSION[:] = [wanted["extension"]]
     sizes = {number: sum(map(os.path.getsize, _files(path))) for number, path in wanted["files"]}
     for library in {READERS[kind_of(path)][1] for _, path in wanted["files"]} - {""}:
         with contextlib.suppress(Unreadable):  # each file that needs it says so

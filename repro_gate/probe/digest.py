@@ -1,37 +1,83 @@
-"""Digests of tensors: 16 bytes that see dtype, shape, element order, -0.0 against +0.0 and NaN payloads, the same on CPU and GPU.
+"""Digests of tensors: 16 bytes that see dtype, shape, element order, -0.0 against +0.0 and NaN payloads, whatever the memory layout.
 
-Name: `sha256-128` over `header | bytes` for tensors up to 64 KiB; above that `sha256-128` over `header | row sums | last bytes`. The header
-is dtype and shape (and layout, scale and zero point of a sparse or quantized tensor). A row is 32 KiB, read as 4096 64-bit integers x, and
-summed up four times modulo 2**64: sum(k[i] * x[i]) with two sets of 64-bit keys, and, with two more sets, over the same bytes read from an
-offset of 4. A sum modulo 2**64 does not depend on the order of additions, so any number of threads gives the same digest. Why four:
-multilinear hashing (Carter and Wegman 1979; Lemire and Kaser, "Strongly universal string hashing is fast", 2014) misses a difference d with
-probability 2**-(64 - z), z being the trailing zero bits of d; read at offsets 0 and 4, every 32-bit word is once the low half of its
-integer, so z <= 31 in one of the two readings, and two independent keys give at most 2**-66 for each row that differs. The keys are fixed:
-this finds accidents, not forgers, who own the process anyway.
+A tensor of the CPU is read where it lies. `xxh3-128` is XXH3 (xxhash.com, 128 bits) of its elements in logical order, seeded with 64 bits
+of a SHA-256 of dtype and shape. It comes from the extension of the `xxhash` package: the gate's own file where this interpreter has the ABI
+that it was built for, else the training's; it is loaded under no name, so that the training sees nothing of it. Where there is neither, the
+digest is `sha256-128`, the first 16 bytes of a SHA-256 of dtype, shape and elements. XXH3 is no cryptographic hash: this finds accidents,
+not forgers, who own the process anyway. Two traces are compared only where both name the same digest. A tensor on a device is digested
+there (`device_digest.py`), in the same way under either name.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import ctypes
 import hashlib
-from typing import Any, Dict, List, Sequence, Tuple
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ..trace.format import DIGEST_BYTES, MAX_NAME
-from ..trace.writer import Row
-
-LANES = 4096  # 64-bit integers in a row
-ROW = LANES * 8  # bytes
-SMALL = 64 * 1024  # up to here SHA-256 sees the bytes themselves
-BLOCK_ROWS = 32  # rows summed up at a time on a CPU: 1 MiB stays in the second-level cache for all four readings
-DEVICE_ROWS = 2048  # on a device: 64 MiB, the size of the products held at a time
+from ..trace.writer import Later, Row
+from . import device_digest
+from .device_digest import Sums
 
 UNREAD: Dict[str, None] = {}  # types of tensors whose elements could not be read: their digests say nothing of them
+EMPTY = "99aa06d3014798d86001c324468d497f"  # XXH3, 128 bits, of nothing: what a loaded extension must say
 _DEPTH = 8  # of wrapper subclasses in one another
 _PARTS = 100  # of one of them
+_MANY = 10_000  # headers that are remembered
+EXTENSION: List[Optional[str]] = []  # the file of the gate's own xxhash extension, as the gate says; it need not fit this interpreter
+_CHOSEN: List["Algorithm"] = []
 
-_HEADERS: Dict[Tuple[Any, Tuple[int, ...]], Tuple[Any, Any]] = {}  # (dtype, shape) -> SHA-256 of the header, ctypes type of the content
-_KEYS: Dict[str, Any] = {}
+
+class Algorithm:
+    """How the bytes of one tensor become 16: `digest(content, prepared)`, `prepared` made once of its header by `prepare`. `headers` has
+    that of each (dtype, shape) that came before, behind the ctypes type of the bytes."""
+
+    def __init__(self, extension: Any) -> None:
+        self.name = "sha256-128" if extension is None else "xxh3-128"
+        self.prepare: Callable[[bytes], Any] = hashlib.sha256 if extension is None else _seed
+        self.digest: Callable[[Any, Any], bytes] = _sha256 if extension is None else extension.xxh3_128_digest
+        self.headers: Dict[Tuple[Any, Tuple[int, ...]], Tuple[Any, Any]] = {}
+
+
+def chosen() -> Algorithm:
+    """The digest of this process."""
+    if not _CHOSEN:
+        suffix = importlib.machinery.EXTENSION_SUFFIXES[0]  # `.cpython-311-x86_64-linux-gnu.so`: the ABI in full
+        files = [path for path in EXTENSION if path and path.endswith(suffix)]
+        files += [os.path.join(folder, "xxhash", "_xxhash" + suffix) for folder in sys.path if os.path.isabs(folder)]
+        _CHOSEN.append(Algorithm(next((found for found in map(_loaded, files) if found is not None), None)))
+    return _CHOSEN[0]
+
+
+def _loaded(path: str) -> Any:
+    """The extension in a file, under no name in `sys.modules`; None where it is not there or not what it should be."""
+    if not os.path.isfile(path):
+        return None
+    try:
+        loader = importlib.machinery.ExtensionFileLoader("_xxhash", path)
+        spec = importlib.util.spec_from_file_location("_xxhash", path, loader=loader)
+        assert spec is not None
+        module = importlib.util.module_from_spec(spec)
+        loader.exec_module(module)
+        return module if module.xxh3_128_digest(b"", 0).hex() == EMPTY else None
+    except Exception:  # built for another C library, say
+        return None
+
+
+def _seed(header: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(header).digest()[:8], "little")
+
+
+def _sha256(content: Any, header: Any) -> bytes:
+    state = header.copy()
+    state.update(content)
+    return bytes(state.digest()[:DIGEST_BYTES])
 
 
 def describe(name: str, tensor: Any) -> Row:
@@ -116,118 +162,85 @@ def _shape(tensor: Any) -> Tuple[int, ...]:
     return tuple(size if type(size) is int else 0 for size in tensor.shape)  # a ragged dimension has no size
 
 
+class Digests(Later):
+    """Digests that may still be on their way from a device, 16 bytes for each tensor in order."""
+
+    def __init__(self, found: List[bytes], remote: Sequence[Sums]) -> None:
+        self.found, self._remote = found, remote
+        self._among: Tuple[Sequence[int], List[bytes]] = (), []
+
+    def among(self, places: Sequence[int], others: List[bytes]) -> Digests:
+        """These digests, put at their places among those of what is no tensor."""
+        self._among = places, others
+        return self
+
+    def ready(self) -> bool:
+        return all(sums.ready() for sums in self._remote)
+
+    def fields(self) -> Dict[str, str]:
+        return {"digests": base64.b64encode(self.result()).decode("ascii")}
+
+    def result(self) -> bytes:
+        """All digests; waits for the device."""
+        for sums in self._remote:
+            for index, digest in sums.digests():
+                self.found[index] = digest
+        self._remote = ()
+        places, others = self._among
+        for place, digest in zip(places, self.found):
+            others[place] = digest
+        return b"".join(others or self.found)
+
+
 def digest_all(torch: Any, tensors: Sequence[Any], depth: int = 0) -> bytes:
     """Digests of all tensors, 16 bytes each, in order. Leaves tensors, generators and autograd as they were."""
-    out: List[bytes] = [b""] * len(tensors)
+    return begin(torch, tensors, depth).result()
+
+
+def begin(torch: Any, tensors: Sequence[Any], depth: int = 0) -> Digests:
+    """Digest all tensors; those on a device are digested there, in the order of its stream, and only `result` waits for them."""
+    algorithm = chosen()
+    digest, headers, usual, strided = algorithm.digest, algorithm.headers, (torch.Tensor, torch.nn.Parameter), torch.strided
+    found: List[bytes] = []
     remote: List[Tuple[int, Any]] = []
     with bare(torch), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-        for index, tensor in enumerate(tensors):
+        for tensor in tensors:
+            if type(tensor) in usual and tensor.is_cpu and tensor.layout is strided and tensor.is_contiguous() and not tensor.is_neg():
+                header = headers.get((tensor.dtype, tensor.shape))
+                if header is not None:
+                    pointer = tensor.data_ptr()
+                    if pointer:
+                        found.append(digest(header[0].from_address(pointer), header[1]))
+                        continue
             own = local(tensor)
-            if own.layout is not torch.strided or own.is_quantized or not in_memory(torch, own):
-                out[index] = _composed(torch, own, depth)
+            if own.layout is not strided or own.is_quantized or not in_memory(torch, own):
+                found.append(_composed(torch, own, depth))
                 continue
             plain = _plain(own)
-            if plain.is_cpu:
-                out[index] = _cpu_digest(torch, plain)
-            else:
-                remote.append((index, plain))
-        if remote:
-            _device_digests(torch, remote, out)
-    return b"".join(out)
+            if not plain.is_cpu:
+                remote.append((len(found), plain))
+            found.append(_read(algorithm, plain) if plain.is_cpu else b"")
+        return Digests(found, device_digest.begin(torch, remote) if remote else ())
 
 
 def _plain(tensor: Any) -> Any:
     """A contiguous, resolved tensor with the same elements in logical order."""
-    tensor = local(tensor)
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
     return tensor if tensor.is_contiguous() else tensor.contiguous()
 
 
-def _header(tensor: Any) -> Tuple[Any, Any]:
-    """A SHA-256 object that has seen dtype and shape, and the ctypes type of the content (a char array of its bytes)."""
-    key = (tensor.dtype, tensor.shape)
-    known = _HEADERS.get(key)
-    if known is None:
-        if len(_HEADERS) > 10_000:
-            _HEADERS.clear()
-        header = hashlib.sha256(("repro-gate/digest/v1|%s|%s|" % (tensor.dtype, tuple(tensor.shape))).encode())
-        known = _HEADERS[key] = header, ctypes.c_char * (tensor.numel() * tensor.element_size())
-    return known[0].copy(), known[1]
-
-
-def _cpu_digest(torch: Any, tensor: Any) -> bytes:
-    header, array = _header(tensor)
-    size = array._length_
-    if size and not tensor.data_ptr():
+def _read(algorithm: Algorithm, tensor: Any) -> bytes:
+    """The digest of a contiguous tensor of the CPU. What the short way of `begin` may read next time is remembered."""
+    prepared = algorithm.prepare(device_digest.header(tensor))
+    array = ctypes.c_char * (tensor.numel() * tensor.element_size())
+    pointer = tensor.data_ptr()
+    if array._length_ and not pointer:
         UNREAD[str(type(tensor))[:200]] = None
-    elif size:
-        content = array.from_address(tensor.data_ptr())
-        if size > SMALL:
-            rows = (size - 4) // ROW
-            for part in _cpu_sums(torch, content, rows):
-                header.update(memoryview((ctypes.c_char * (part.numel() * 8)).from_address(part.data_ptr())))
-            content = memoryview(content)[rows * ROW :]
-        header.update(content)
-    return bytes(header.digest()[:DIGEST_BYTES])
-
-
-def _cpu_sums(torch: Any, content: Any, rows: int) -> List[Any]:
-    """The four sums of each row: int64 tensors [rows], one for each set of keys. `torch.mv` makes each in one pass without a temporary."""
-    keys = _keys(torch, "cpu")
-    sums = [torch.empty(rows, dtype=torch.int64, device="cpu") for _ in range(4)]
-    readings = [torch.frombuffer(content, dtype=torch.int64, count=rows * LANES, offset=offset).view(rows, LANES) for offset in (0, 4)]
-    for start in range(0, rows, BLOCK_ROWS):
-        end = min(start + BLOCK_ROWS, rows)
-        for index in range(4):
-            torch.mv(readings[index // 2][start:end], keys[index], out=sums[index][start:end])
-    return sums
-
-
-def _device_digests(torch: Any, remote: List[Tuple[int, Any]], out: List[bytes]) -> None:
-    """Digest tensors on their device: sums are made there, and one transfer for each device brings them over."""
-    by_device: Dict[Any, List[Tuple[int, Any]]] = {}
-    for item in remote:
-        by_device.setdefault(item[1].device, []).append(item)
-    for items in by_device.values():
-        parts = [_device_part(torch, tensor) for _, tensor in items]
-        flat = torch.cat([part for part in parts if part.numel()] or [parts[0]]).cpu()
-        content = ctypes.string_at(flat.data_ptr(), flat.numel()) if flat.numel() else b""
-        start = 0
-        for (index, tensor), part in zip(items, parts):
-            header, _ = _header(tensor)
-            header.update(content[start : start + part.numel()])
-            start += part.numel()
-            out[index] = bytes(header.digest()[:DIGEST_BYTES])
-
-
-def _device_part(torch: Any, tensor: Any) -> Any:
-    """What SHA-256 is to see of one tensor, as uint8 on its device: all of a small one, the row sums and last bytes of a large one."""
-    content = tensor.reshape(-1)
-    content = (torch.view_as_real(content).reshape(-1) if content.is_complex() else content).view(torch.uint8)
-    size = content.numel()
-    if size <= SMALL:
-        return content
-    rows = (size - 4) // ROW
-    keys = _keys(torch, tensor.device)
-    sums = []
-    for index in range(4):
-        offset = 4 * (index // 2)
-        pieces = []
-        for start in range(0, rows, DEVICE_ROWS):
-            end = min(start + DEVICE_ROWS, rows)
-            piece = content[start * ROW + offset : end * ROW + offset]
-            if piece.storage_offset() % 8 or piece.data_ptr() % 8:
-                piece = piece.clone()
-            pieces.append((piece.view(torch.int64).view(-1, LANES) * keys[index]).sum(dim=1))
-        sums.append(torch.cat(pieces).view(torch.uint8))
-    return torch.cat([*sums, content[rows * ROW :]])
-
-
-def _keys(torch: Any, device: Any) -> Any:
-    """Four sets of 4096 fixed 64-bit keys, from SHAKE-128 of the digest's name: int64 [4, 4096] on `device`."""
-    keys = _KEYS.get(str(device))
-    if keys is None:
-        content = bytearray(hashlib.shake_128(b"repro-gate/digest/v1").digest(4 * ROW))
-        keys = _KEYS[str(device)] = torch.frombuffer(content, dtype=torch.int64).view(4, LANES).to(device)
-    return keys
+    if not pointer:
+        return algorithm.digest(b"", prepared)
+    if not tensor.is_complex():  # one of those may be conjugated, which its memory does not show
+        if len(algorithm.headers) >= _MANY:
+            algorithm.headers.clear()
+        algorithm.headers[tensor.dtype, tensor.shape] = array, prepared
+    return algorithm.digest(array.from_address(pointer), prepared)

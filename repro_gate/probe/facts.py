@@ -11,6 +11,7 @@ import sys
 from typing import Any, Callable, Dict, List, Optional
 
 from ..trace.format import MAX_NAME, MAX_VARIABLES
+from .digest import EXTENSION, chosen
 from .process import resident_peak
 
 Facts = Dict[str, Callable[[], Any]]
@@ -18,6 +19,7 @@ BASIC: Facts = {  # for a process without torch
     "python": platform.python_version,
     "interpreter": lambda: sys.executable,
     "device": lambda: "cpu: %s" % platform.machine(),
+    "digest": lambda: chosen().name,
 }
 _READ = re.compile(  # beginnings of names, and names
     r"(?:TORCH|TORCHINDUCTOR|TORCHDYNAMO|PYTORCH|ATEN|C10|CUDA|CUDNN|CUBLAS|CUBLASLT|NVIDIA|NVTE|NVFUSER|NCCL|GLOO|UCX|OMP|KMP"
@@ -31,8 +33,10 @@ _LOGIN = re.compile(r"://[^/\s]*@")
 _AT_START: List[str] = []  # CUBLAS_WORKSPACE_CONFIG as it stood when CUDA was started in this process
 
 
-def main() -> None:
-    """Print the facts of this interpreter as one JSON object; without torch, those that hold without it. Unlike a trace, it starts CUDA."""
+def main(extension: str) -> None:
+    """Print the facts of this interpreter as one JSON object; without torch, those that hold without it. Unlike a trace, it starts CUDA.
+    `extension` is the file of the gate's own xxhash extension, or an empty text."""
+    EXTENSION[:] = [extension]
     wanted, found = dict(BASIC), {}
     try:
         import torch
@@ -115,10 +119,9 @@ def _driver_api(torch: Any) -> Optional[str]:
     return "%d.%d" % (version // 1000, version % 1000 // 10)
 
 
-def synchronize(torch: Any) -> None:
-    """Wait for the work that the training has queued, where it has started CUDA and is not capturing a graph."""
-    if started(torch) and not torch.cuda.is_current_stream_capturing():
-        torch.cuda.synchronize()
+def capturing(torch: Any) -> bool:
+    """Whether the training is capturing a CUDA graph: what is queued now is not done now, and a synchronisation would end the capture."""
+    return started(torch) and bool(torch.cuda.is_current_stream_capturing())
 
 
 def peak_bytes(torch: Any) -> int:
@@ -137,7 +140,7 @@ def reset_peak(torch: Any) -> None:
 
 def started(torch: Any) -> bool:
     """Whether this process has started CUDA. `torch` is None where it is not imported."""
-    return torch is not None and bool(torch.cuda.is_available() and torch.cuda.is_initialized())
+    return torch is not None and bool(torch.cuda.is_initialized())
 
 
 def library_variables() -> Dict[str, str]:

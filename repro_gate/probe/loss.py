@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, List
+from typing import Any, Dict, List
 
-from .digest import bare, describe, digest_all
+from ..trace.writer import Later
+from .device_digest import fetch
+from .digest import bare, begin, describe, local
 from .manual_steps import BACKWARD, GRAD, leaves_of, plain
 from .patch import wrap
 
@@ -101,4 +103,22 @@ def _record(hooks: Any, roots: List[Any]) -> None:
             if losses:
                 names = ["loss"] if len(losses) == 1 else ["loss.%d" % index for index in range(len(losses))]
                 rows = tuple((name, describe("", item)[1], ()) for name, item in zip(names, losses))
-                session.block("loss", rows, digest_all(hooks.torch, losses), [float(item).hex() for item in losses])
+                session.block("loss", rows, Losses(hooks.torch, losses))
+
+
+class Losses(Later):
+    """The digests of losses, and their values, which may still be on their way from a device."""
+
+    def __init__(self, torch: Any, losses: List[Any]) -> None:
+        self._digests = begin(torch, losses)
+        values = [local(item).to(torch.float64).reshape(()) for item in losses]
+        alike = len({item.device for item in values}) == 1
+        self._values, self._event = fetch(torch, torch.stack(values if alike else [item.cpu() for item in values]))
+
+    def ready(self) -> bool:
+        return self._digests.ready() and (self._event is None or bool(self._event.query()))
+
+    def fields(self) -> Dict[str, Any]:
+        if self._event is not None:
+            self._event.synchronize()
+        return {**self._digests.fields(), "values": [value.hex() for value in self._values.tolist()]}

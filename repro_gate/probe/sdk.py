@@ -14,7 +14,7 @@ from typing import Any, List, Optional, Tuple
 from ..trace.format import DIGEST_BYTES, KINDS
 from ..trace.writer import Row
 from . import session
-from .digest import describe, digest_all
+from .digest import Digests, begin, describe
 from .names import leaves
 from .process import prepares_data
 
@@ -62,16 +62,14 @@ def step() -> None:
     current.end_step()
 
 
-def digest_leaves(items: List[Tuple[str, Any]]) -> Tuple[Tuple[Row, ...], bytes]:
-    """Rows and digests of leaves: torch tensors by `digest.digest_all`, arrays by their bytes, everything else by type and exact text."""
+def digest_leaves(items: List[Tuple[str, Any]]) -> Tuple[Tuple[Row, ...], Digests]:
+    """Rows and digests of leaves: torch tensors by `digest.begin`, arrays by their bytes, everything else by type and exact text."""
     torch = sys.modules.get("torch")
     tensors = [index for index, (_, value) in enumerate(items) if torch is not None and isinstance(value, torch.Tensor)]
     among = set(tensors)
     found = [(describe(*item), b"") if index in among else _plain(*item) for index, item in enumerate(items)]
-    joined = digest_all(torch, [items[index][1] for index in tensors]) if tensors else b""
-    for number, index in enumerate(tensors):
-        found[index] = found[index][0], joined[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
-    return tuple(row for row, _ in found), b"".join(digest for _, digest in found)
+    digests = begin(torch, [items[index][1] for index in tensors]) if tensors else Digests([], ())
+    return tuple(row for row, _ in found), digests.among(tensors, [digest for _, digest in found])
 
 
 def hex_values(items: List[Tuple[str, Any]]) -> Optional[List[str]]:
@@ -101,7 +99,7 @@ def _objects(items: List[Any]) -> bytes:
     for item in items:
         if hasattr(item, "dtype") or isinstance(item, (dict, list, tuple)):
             rows, digests = digest_leaves(list(leaves(item)))
-            content = repr(rows).encode("utf-8", "replace") + digests
+            content = repr(rows).encode("utf-8", "replace") + digests.result()
         else:
             content = _ADDRESS.sub("", repr(item)).encode("utf-8", "replace")
         state.update(("%s %d " % (type(item).__name__, len(content))).encode("utf-8", "replace") + content)

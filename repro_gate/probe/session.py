@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 import traceback
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from ..trace.format import LOOP, MAX_NAME, WHOLE_RUN
-from ..trace.writer import Row, TraceFailed, TraceWriter
+from ..trace.writer import Later, Row, TraceFailed, TraceWriter
 from . import facts, rng
 from .loop import largest_loop
 from .process import arguments, prepares_data, process_key, started_by_multiprocessing
+from .step_time import Mark, StepTimes, mark
 
 _NOTES = 1_000
 _HELD = 1_000  # blocks before the first gradient or step
@@ -32,7 +32,7 @@ class StopTraining(SystemExit):
 
 
 class Session:
-    """What the probe knows in this process. All times are seconds of `time.perf_counter`."""
+    """What the probe knows in this process."""
 
     def __init__(self, config: Dict[str, Any], hooks: Any = None) -> None:
         self.config = config
@@ -47,10 +47,12 @@ class Session:
         self.kept: Dict[str, int] = {}  # label of kept tensors -> how often
         self._writer: Optional[TraceWriter] = None
         self._facts: Dict[str, str] = {}  # those that are written
-        self._held: Optional[List[Tuple[int, str, Sequence[Row], bytes, Optional[List[str]]]]] = []  # blocks; None once they are written
+        self._held: Optional[
+            List[Tuple[int, str, Sequence[Row], Union[bytes, Later], Optional[List[str]]]]
+        ] = []  # blocks; None once they are written
         self._steps = self._stops = self._depth = 0
-        self._mark = time.perf_counter()  # when the step in progress began
-        self._own = 0.0  # of that, what the probe took
+        self._mark = mark(self.torch)  # when the step in progress began
+        self._own: List[Tuple[Mark, Mark]] = []  # since then, what the probe took
         self._peak = 0  # bytes, since the last step
         self._recorded = False  # something is recorded that no step has closed yet
         self._noted: Set[Tuple[str, str]] = set()
@@ -71,7 +73,7 @@ class Session:
     def live(self) -> bool:
         if self.stopped or self.broken or self._closed or self._writer is None:
             return False
-        return self.introduced or not prepares_data()
+        return (self.introduced or not prepares_data()) and not facts.capturing(self.torch)
 
     @contextlib.contextmanager
     def own_time(self) -> Iterator[None]:
@@ -80,9 +82,8 @@ class Session:
             yield
             return
         with self._guard():
-            facts.synchronize(self.torch)  # work that the training had queued counts as the training's
+            began = mark(self.torch)  # behind the work that the training has queued
             self._peak = max(self._peak, facts.peak_bytes(self.torch))
-        began = time.perf_counter()
         self._depth += 1
         try:
             with self._guard():
@@ -90,10 +91,10 @@ class Session:
         finally:
             with self._guard():
                 facts.reset_peak(self.torch)  # what the digests held is not the training's
+                self._own.append((began, mark(self.torch)))
             self._depth -= 1
-            self._own += time.perf_counter() - began
 
-    def block(self, kind: str, rows: Sequence[Row], digests: bytes, values: Optional[List[str]] = None) -> None:
+    def block(self, kind: str, rows: Sequence[Row], digests: Union[bytes, Later], values: Optional[List[str]] = None) -> None:
         """Write the digests of one kind at this moment, or hold them until the process is known to train. Called inside `own_time`."""
         if not rows or self._writer is None:
             return
@@ -126,7 +127,7 @@ class Session:
         """The initial state is recorded: step 0 starts now."""
         if self.step < 0:
             self.step = 0
-            self._mark, self._own = time.perf_counter(), 0.0
+            self._mark, self._own = mark(self.torch), []
 
     def end_step(self, last: bool = True) -> None:
         """Close the step in progress; raises StopTraining after the last wanted one, if it may be the `last`. Called outside `own_time`."""
@@ -180,6 +181,8 @@ class Session:
         if self.introduced and self.hooks is not None:
             with self.own_time():
                 self.hooks.at_close(reason)
+        with self._guard():
+            self._writer.write(wait=True)
         self.event("end", reason=reason, steps=self._steps)
         self._closed = True
 
@@ -234,21 +237,19 @@ class Session:
 
     def _write_step(self) -> None:
         with self.own_time():
-            elapsed = time.perf_counter() - self._mark
-            own = min(self._own, elapsed)
+            times = StepTimes(self._mark, mark(self.torch), self._own)
             self._introduce()
             if self._writer is not None:
                 if self._steps == 0:
                     self._write_facts()  # the device may have been started since
                 reading = self._writer.flags(self.hooks.read_flags() if self.hooks is not None else {})
-                times = {"ms": round((elapsed - own) * 1e3, 6), "probe_ms": round(own * 1e3, 6)}
-                self._writer.event("step", step=self._steps, **times, peak_bytes=self._peak, flags=reading)
+                self._writer.event("step", times, step=self._steps, peak_bytes=self._peak, flags=reading)
                 self._steps += 1
                 self._peak, self._recorded = 0, False
         if self.config.get("factors", {}).get("watch") or "lines" in self.config:
             self.flush()
         self.step += 1
-        self._mark, self._own = time.perf_counter(), 0.0
+        self._mark, self._own = mark(self.torch), []
 
     def _introduce(self) -> None:
         if not self.introduced and self._writer is not None:

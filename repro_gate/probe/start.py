@@ -16,6 +16,7 @@ from typing import Any, Dict
 from ..trace.format import CONFIG_VARIABLE
 from . import audit, children, factors, flags, imports, session, source_line, stress
 from .checkout_imports import CheckoutImports
+from .digest import EXTENSION
 from .entropy import Draws
 from .lines import Lines
 from .opened import Opened
@@ -27,6 +28,7 @@ def start(inject: str) -> None:
     with open(os.environ[CONFIG_VARIABLE], encoding="utf-8") as file:
         config: Dict[str, Any] = json.load(file)
     _die_with(config.get("gate"))
+    EXTENSION[:] = [config["extension"]]
     current = session.open_session(config)
     random.seed(config["seed"])
     source_line.start(config.get("workspace", ""))

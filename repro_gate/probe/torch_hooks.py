@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 from ..trace.format import MAX_NAME
 from ..trace.writer import Row
 from . import distance, facts, flags, loss, names, sdk, untrained
-from .digest import UNREAD, bare, describe, digest_all
+from .digest import UNREAD, Digests, bare, begin, describe
 from .loaders import Loaders
 from .manual_steps import ManualSteps
 from .nonfinite import NonFinite
@@ -65,7 +65,7 @@ class Hooks:
         self._operators = Operators(self.torch, session.config["operators"]) if session.config.get("operators") else None
         self._captured = False
         self._used: Dict[int, Tuple[Any, int]] = {}  # optimizers that stepped lately, held so that their state can be kept at the end
-        self._pending: List[Tuple[Tuple[Row, ...], bytes]] = []  # batches handed out before training began
+        self._pending: List[Tuple[Tuple[Row, ...], Digests]] = []  # batches handed out before training began
         self._rows: Dict[Any, Tuple[Row, ...]] = {}
         self._waiting: List[Any] = []  # handles of hooks on the first forward, and of those that learn the order of gradients
         if self._operators is not None:
@@ -188,7 +188,7 @@ class Hooks:
             rows = self._rows.get(key)
             if rows is None:
                 rows = self._rows[key] = tuple(describe(name, tensor) for name, tensor in items)
-            self.session.block(kind, rows, digest_all(self.torch, [tensor for _, tensor in items]))
+            self.session.block(kind, rows, begin(self.torch, [tensor for _, tensor in items]))
             self._keep(kind, items)
 
     def buffers(self) -> None:

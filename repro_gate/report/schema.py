@@ -229,6 +229,7 @@ class FingerprintRow(_Row, frozen=True):
     seed: Annotated[int, about("The run's seed.")]
     by_step: Annotated[tuple[tuple[Step, Digest], ...], about("Step, and digest of everything recorded in it.", max_length=10_000)]
     by_kind: Annotated[Mapping[Kind, Digest], about("All steps of each kind.")]
+    digest: Annotated[str, about("What digested the tensors: `xxh3-128`, or `sha256-128` without xxhash.", max_length=100)] = ""
 
 
 class Document(_Row, frozen=True, kw_only=True):

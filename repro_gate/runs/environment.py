@@ -6,6 +6,7 @@ is named. `train.env` is text of the checkout itself, so it is passed as it stan
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -19,6 +20,10 @@ from repro_gate.runs.flags import IN_ENVIRONMENT
 from repro_gate.sandbox.secret_names import SECRET
 from repro_gate.trace.format import CONFIG_VARIABLE
 
+_XXHASH = importlib.util.find_spec("xxhash._xxhash")
+EXTENSION = (
+    _XXHASH.origin if _XXHASH is not None else None
+)  # the gate's own, which the probe loads where it fits the training's interpreter
 INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
 
 _ALLOWED = re.compile(

@@ -20,7 +20,7 @@ from msgspec import Meta
 from repro_gate.errors import Inconclusive
 from repro_gate.files import scratch_folder
 from repro_gate.runs import arms
-from repro_gate.runs.environment import INJECT, training_environment
+from repro_gate.runs.environment import EXTENSION, INJECT, training_environment
 from repro_gate.runs.process import supervise
 from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.ownership import chown_to_training, let_group_pass
@@ -47,7 +47,7 @@ def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], sandbox:
             environment = prepared(spec, outer_environment, sandbox, folder)
             python = training_interpreter(spec, environment)
             ended = supervise(
-                [python, str(ASK), "facts"],
+                [python, str(ASK), "facts", EXTENSION or ""],
                 cwd=folder / "empty",
                 env=environment,
                 timeout=ASK_SECONDS,

@@ -20,7 +20,7 @@ from repro_gate.probe.reached import in_shell
 from repro_gate.runs import variation
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.ending import ending_of, leave_out_idle
-from repro_gate.runs.environment import training_environment, write_shims
+from repro_gate.runs.environment import EXTENSION, training_environment, write_shims
 from repro_gate.runs.flags import VARIABLES
 from repro_gate.runs.process import Ended, supervise
 from repro_gate.runs.stress import VARIABLES as STRESS
@@ -219,6 +219,7 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
     keeps = plan.keep_final or plan.keep_step is not None
     config = {
         "nonce": nonce,
+        "extension": EXTENSION,
         "gate": os.getpid(),
         "traces": str(folder),
         "seed": plan.arm.seed,

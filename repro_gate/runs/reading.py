@@ -22,6 +22,7 @@ from repro_gate.files import make_folder, remove_tree
 from repro_gate.probe import artifacts as program
 from repro_gate.probe.contents import MAX_LEAVES, MAX_NAME, MAX_SIZE, MAX_VALUE
 from repro_gate.runs.artifacts import Collected
+from repro_gate.runs.environment import EXTENSION
 from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.interpreter import prepared, training_interpreter
 from repro_gate.runs.process import supervise
@@ -197,7 +198,8 @@ def _start(items: Sequence[Collected], waiting: list[int], python: Interpreter, 
         return _LATE
     request, answer = python.folder / "request.json", python.folder / "tmp" / "answer.jsonl"
     files = [[number, os.fspath(items[number].path)] for number in waiting]
-    request.write_text(json.dumps({"files": files, "answer": os.fspath(answer), "pairs": pairs, "most": MAX_ANSWER}), encoding="ascii")
+    asked = {"files": files, "answer": os.fspath(answer), "pairs": pairs, "most": MAX_ANSWER, "extension": EXTENSION}
+    request.write_text(json.dumps(asked), encoding="ascii")
     request.chmod(0o644)
     answer.unlink(missing_ok=True)
     try:

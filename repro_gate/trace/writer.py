@@ -1,6 +1,7 @@
 """Appends events to a trace file. Lives in the training process: standard library only, no number of the training is touched.
 
-Every event is one `os.write`, so that a line is whole or absent whatever happens to the process next.
+Every event is one `os.write`, so that a line is whole or absent whatever happens to the process next. An event whose fields are on their
+way from a device waits for them, and those behind it wait with it, so that lines keep their order.
 """
 
 from __future__ import annotations
@@ -10,11 +11,27 @@ import json
 import os
 import sys
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from collections import deque
+from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import format as fmt
 
 Row = Tuple[str, str, Tuple[int, ...]]
+
+
+MOST_WAITING = 2_000  # events; one more waits for the device
+
+
+class Later:
+    """Fields of an event that may still be on their way from a device."""
+
+    def ready(self) -> bool:
+        """Whether `fields` would not have to wait."""
+        raise NotImplementedError
+
+    def fields(self) -> Dict[str, Any]:
+        """The fields, as JSON."""
+        raise NotImplementedError
 
 
 class TraceFailed(Exception):
@@ -33,15 +50,35 @@ class TraceWriter:
         self._flags: Dict[str, int] = {}
         self._at: Dict[str, int] = {}
         self._step: Optional[int] = None
+        self._waiting: Deque[Tuple[Optional[Later], Dict[str, Any]]] = deque()
         try:
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o600)
         except OSError as error:
             self._fail(error)
         self.event("hello", format=fmt.FORMAT, **hello)
 
-    def event(self, name: str, **fields: Any) -> None:
-        """Append one event. Raises TraceFailed where the bytes could not be written whole."""
-        line = json.dumps({"e": name, **fields}, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+    def event(self, name: str, later: Optional[Later] = None, **fields: Any) -> None:
+        """Append one event, with the fields of `later` as soon as they are there. Raises TraceFailed where the bytes could not be written
+        whole."""
+        self._waiting.append((later, {"e": name, **fields}))
+        self.write(wait=False)
+
+    def write(self, wait: bool) -> None:
+        """Append what waits for a device, as far as it has arrived; all of it with `wait`. What a device that failed was to say is lost."""
+        while self._waiting:
+            later, fields = self._waiting[0]
+            try:
+                if later is not None and not wait and len(self._waiting) <= MOST_WAITING and not later.ready():
+                    return
+                more = {} if later is None else later.fields()
+            except RuntimeError:
+                self._waiting.popleft()
+                continue
+            self._waiting.popleft()
+            self._append({**fields, **more})
+
+    def _append(self, event: Dict[str, Any]) -> None:
+        line = json.dumps(event, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
         try:
             while line:
                 line = line[os.write(self._file, line) :]
@@ -61,7 +98,7 @@ class TraceWriter:
         self._last_rows[kind] = (rows, number)
         return number
 
-    def block(self, step: int, kind: str, rows: Sequence[Row], digests: bytes, values: Optional[List[str]] = None) -> None:
+    def block(self, step: int, kind: str, rows: Sequence[Row], digests: Union[bytes, Later], values: Optional[List[str]] = None) -> None:
         """Append the digests (16 bytes for each row, in the rows' order) of one kind at one moment of `step`."""
         number = self.table(kind, rows)
         if step != self._step:
@@ -69,7 +106,10 @@ class TraceWriter:
         at = self._at.get(kind, 0)
         self._at[kind] = at + 1
         fields: Dict[str, Any] = {} if values is None else {"values": values}
-        self.event("block", step=step, kind=kind, table=number, at=at, digests=base64.b64encode(digests).decode("ascii"), **fields)
+        later = digests if isinstance(digests, Later) else None
+        if not isinstance(digests, Later):
+            fields["digests"] = base64.b64encode(digests).decode("ascii")
+        self.event("block", later, step=step, kind=kind, table=number, at=at, **fields)
 
     def flags(self, settings: Dict[str, Any]) -> int:
         """The number of this reading of the flags, written out where it was not read before."""

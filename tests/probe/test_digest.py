@@ -5,16 +5,25 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
+import struct
+import subprocess
+import sys
+import threading
+import time
 import warnings
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro_gate.probe import digest
-from repro_gate.probe.digest import ROW, SMALL
+from repro_gate.probe import device_digest, digest
+from repro_gate.probe.device_digest import CHUNK, TILE
+from repro_gate.runs.environment import EXTENSION
 
 DTYPES = [
     torch.float32,
@@ -33,24 +42,14 @@ DTYPES = [
     torch.uint16,
     torch.bool,
 ]
-SIZES = [
-    1,
-    3,
-    4,
-    5,
-    7,
-    SMALL - 1,
-    SMALL,
-    SMALL + 1,
-    SMALL + 3,
-    SMALL + 4,
-    SMALL + 5,
-    3 * ROW - 1,
-    3 * ROW,
-    3 * ROW + 4,
-    3 * ROW + 5,
-    35 * ROW + 17,
-]
+
+
+@pytest.fixture(autouse=True)
+def _as_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digest, "EXTENSION", [EXTENSION])
+
+
+SIZES = [1, 3, 4, 5, 7, 240, 241, 4 * TILE - 1, 4 * TILE, 4 * TILE + 5, 4 * CHUNK, 4 * CHUNK + 3, 8 * CHUNK + 4 * TILE + 17]
 
 
 def of(*tensors: torch.Tensor) -> bytes:
@@ -60,11 +59,9 @@ def of(*tensors: torch.Tensor) -> bytes:
 def of_device(*tensors: torch.Tensor) -> bytes:
     """What the path for devices makes of tensors of the CPU."""
     out = [b""] * len(tensors)
-    digest._device_digests(
-        torch,
-        [(index, digest._plain(tensor)) for index, tensor in enumerate(tensors)],
-        out,
-    )
+    for sums in device_digest.begin(torch, [(index, digest._plain(tensor)) for index, tensor in enumerate(tensors)]):
+        for index, found in sums.digests():
+            out[index] = found
     return b"".join(out)
 
 
@@ -73,55 +70,103 @@ def noise(size: int, seed: int = 0) -> torch.Tensor:
     return torch.frombuffer(bytearray(random.Random(seed).randbytes(size + 1)), dtype=torch.uint8)[:size]
 
 
-def in_plain_python(tensor: torch.Tensor) -> bytes:
-    """The digest as its docstring defines it, in Python's own integers: for contiguous tensors."""
+def header(tensor: torch.Tensor) -> bytes:
+    return f"repro-gate/digest/v2|{tensor.dtype}|{tuple(tensor.shape)}|".encode()
+
+
+def as_described(tensor: torch.Tensor) -> bytes:
+    """The digest as its docstring defines it, by the package's own `xxhash`: for contiguous tensors."""
+    seed = int.from_bytes(hashlib.sha256(header(tensor)).digest()[:8], "little")
+    return xxhash.xxh3_128_digest(bytes(tensor.reshape(-1).view(torch.uint8).tolist()), seed)
+
+
+def splitmix64(counter: int) -> int:
+    value = counter * 0x9E3779B97F4A7C15 % 2**64
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    value = (value ^ value >> 27) * 0x94D049BB133111EB % 2**64
+    return value ^ value >> 31
+
+
+def device_in_plain_python(tensor: torch.Tensor) -> bytes:
+    """The digest of a device as its docstring defines it, in Python's own integers: for contiguous tensors."""
     content = bytes(tensor.reshape(-1).view(torch.uint8).tolist())
-    state = hashlib.sha256(f"repro-gate/digest/v1|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-    if len(content) > SMALL:
-        keys = hashlib.shake_128(b"repro-gate/digest/v1").digest(4 * ROW)
-        rows = (len(content) - 4) // ROW
-        for index in range(4):
-            for row in range(rows):
-                start, total = row * ROW + 4 * (index // 2), 0
-                for lane in range(0, ROW, 8):
-                    key = int.from_bytes(keys[index * ROW + lane : index * ROW + lane + 8], "little")
-                    total += key * int.from_bytes(content[start + lane : start + lane + 8], "little")
-                state.update((total % 2**64).to_bytes(8, "little"))
-        content = content[rows * ROW :]
-    state.update(content)
-    return state.digest()[:16]
+    keys = hashlib.shake_128(b"repro-gate/digest/v2").digest(4 * 2 * 4 * 512 * 4 + 4 * 2 * 8 * 8 + 4 * 8 + 4 * 8)
+    nh = struct.unpack_from("<16384I", keys)
+    tiles, starts, tails = (struct.unpack_from(f"<{count}Q", keys, at) for count, at in ((64, 65536), (4, 66048), (4, 66080)))
+    words = struct.unpack_from(f"<{len(content) // 4}I", content)
+    sums = []
+    for lane in range(4):
+        columns: dict[int, int] = {}
+        for tile in range(-(-len(words) // 4096)):
+            part = [*words[4096 * tile : 4096 * (tile + 1)]]
+            part += [0] * (4096 - len(part))
+            for column in range(512):
+                total = 0
+                for row in range(4):
+                    left, right = (part[1024 * row + 512 * half + column] for half in (0, 1))
+                    k, m = (nh[4096 * lane + 2048 * half + 512 * row + column] for half in (0, 1))
+                    total += ((left + k) % 2**32) * ((right + m) % 2**32)
+                total %= 2**64
+                m, n = (tiles[16 * lane + 8 * half + tile % 8] for half in (0, 1))
+                place = 512 * (tile // 8) + column
+                columns[place] = columns.get(place, 0) + m * (total % 2**32) + n * (total >> 32)
+        found = 0
+        for place, total in columns.items():
+            counter = 2 * place + starts[lane]
+            found += splitmix64(counter) * (total % 2**32) + splitmix64(counter + 1) * (total % 2**64 >> 32)
+        tail = int.from_bytes(content[4 * len(words) :], "little")
+        sums.append((found + tails[lane] * tail) % 2**64)
+    return hashlib.sha256(header(tensor) + struct.pack("<4Q", *sums)).digest()[:16]
 
 
-@pytest.mark.parametrize("size", [0, 1, SMALL, SMALL + 1, 2 * ROW + 3, 2 * ROW + 4, 3 * ROW + 5])
-def test_a_digest_is_what_its_docstring_says_in_plain_python(size: int) -> None:
+@pytest.mark.parametrize("size", [0, *SIZES])
+def test_a_digest_is_what_its_docstring_says(size: int) -> None:
+    assert of(noise(size)) == as_described(noise(size))
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 4 * TILE + 7, 4 * CHUNK + 5])
+def test_a_digest_of_a_device_is_what_its_docstring_says_in_plain_python(size: int) -> None:
+    assert of_device(noise(size)) == device_in_plain_python(noise(size))
+
+
+@pytest.mark.parametrize(("path", "size"), [*((of, size) for size in SIZES), *((of_device, size) for size in SIZES[:10])])
+def test_one_flipped_bit_anywhere_is_seen(size: int, path: Callable[..., bytes]) -> None:
     tensor = noise(size)
-    assert of(tensor) == in_plain_python(tensor)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_one_flipped_bit_anywhere_is_seen_on_both_paths(size: int) -> None:
-    tensor = noise(size)
-    seen = {of(tensor)}
-    near = {place for border in (0, SMALL, *range(0, size + 1, ROW), size) for place in range(border - 9, border + 9) if 0 <= place < size}
-    places = [*sorted(near)[:: max(1, len(near) // 150)], size - 1]
-    for place, bit in zip(places, itertools.cycle(range(8)), strict=False):
+    borders = (0, *range(0, size, 4 * TILE), size)
+    near = {place for border in borders for place in range(border - 9, border + 9) if 0 <= place < size}
+    places = [*sorted(near)[:: max(1, len(near) // 20)], size - 1]
+    flips = set(zip(places, itertools.cycle(range(8)), strict=False))
+    seen = {path(tensor)}
+    for place, bit in flips:
         changed = tensor.clone()
         changed[place] ^= 1 << bit
-        assert of(changed) == of_device(changed)
-        seen.add(of(changed))
-    assert len(seen) == len({(place, bit) for place, bit in zip(places, itertools.cycle(range(8)), strict=False)}) + 1
+        seen.add(path(changed))
+    assert len(seen) == len(flips) + 1
 
 
+@pytest.mark.parametrize("path", [of, of_device])
+def test_two_parts_that_change_places_are_seen(path: Callable[..., bytes]) -> None:
+    tensor = noise(8 * CHUNK + 100)
+    seen = {path(tensor)}
+    lengths = [1, 4, 8, 2048, 4096, 4 * TILE, 4 * CHUNK]  # a byte, a word, a pair's halves, rows, tiles, chunks
+    for length in lengths:
+        changed = tensor.clone()
+        changed[:length], changed[length : 2 * length] = tensor[length : 2 * length], tensor[:length]
+        seen.add(path(changed))
+    assert len(seen) == len(lengths) + 1
+
+
+@pytest.mark.parametrize("path", [of, of_device])
 @settings(max_examples=40, deadline=None)
-@given(
-    size=st.integers(SMALL - 64, 4 * ROW), changes=st.dictionaries(st.integers(0, SMALL - 65), st.integers(1, 255), min_size=1, max_size=6)
-)
-def test_any_few_changed_bytes_are_seen(size: int, changes: dict[int, int]) -> None:
+@given(data=st.data())
+def test_any_few_changed_bytes_are_seen(path: Callable[..., bytes], data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 4 * CHUNK + 4 * TILE))
+    changes = data.draw(st.dictionaries(st.integers(0, size - 1), st.integers(1, 255), min_size=1, max_size=6))
     tensor = torch.zeros(size, dtype=torch.uint8)
     changed = tensor.clone()
     for place, mask in changes.items():
         changed[place] ^= mask
-    assert of(tensor) != of(changed)
+    assert path(tensor) != path(changed)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
@@ -172,12 +217,12 @@ def test_a_zero_among_many_that_changes_its_sign_is_seen() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("elements", [0, 1, 40, 40_000])
-def test_both_paths_give_the_same_bytes_for_every_dtype(dtype: torch.dtype, elements: int) -> None:
+def test_both_paths_read_every_dtype(dtype: torch.dtype, elements: int) -> None:
     width = torch.empty(0, dtype=dtype).element_size()
     content = noise(elements * width, seed=3)
     tensor = (content % 2).bool() if dtype is torch.bool else content.view(dtype) if elements else torch.empty(0, dtype=dtype)
-    assert of(tensor) == of_device(tensor)
-    assert of(tensor) == in_plain_python(tensor) or elements * width > SMALL  # the slow reference only where it is quick
+    assert of(tensor) == as_described(tensor)
+    assert of_device(tensor) == device_in_plain_python(tensor) or elements > 1000  # the slow reference only where it is quick
 
 
 def layouts(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -199,13 +244,14 @@ def layouts(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
 def test_how_elements_lie_in_memory_does_not_matter() -> None:
     same = layouts(torch.randn(4, 6, 50, 60, generator=torch.Generator().manual_seed(0)))
     assert {of(tensor) for tensor in same.values()} == {of(same["contiguous"])}
-    assert {of_device(tensor) for tensor in same.values()} == {of(same["contiguous"])}
+    assert {of_device(tensor) for tensor in same.values()} == {of_device(same["contiguous"])}
 
 
 @pytest.mark.parametrize("elements", [10, 20_000])
 def test_a_lazy_conjugate_is_its_values(elements: int) -> None:
     tensor = torch.view_as_complex(torch.randn(elements, 2, generator=torch.Generator().manual_seed(0)))
-    assert of(tensor.conj()) == of(tensor.conj().resolve_conj()) == of_device(tensor.conj())
+    assert of(tensor.conj()) == of(tensor.conj().resolve_conj())
+    assert of_device(tensor.conj()) == of_device(tensor.conj().resolve_conj())
     assert of(tensor.conj()) != of(tensor)
 
 
@@ -239,7 +285,8 @@ def test_sparse_tensors_differ_by_places_and_by_values(kind: str) -> None:
 def test_empty_and_scalar_tensors_are_told_apart() -> None:
     tensors = [torch.zeros(0), torch.zeros(0, 3), torch.zeros(3, 0), torch.tensor(0.0), torch.zeros(1), torch.tensor(0)]
     assert len({of(tensor) for tensor in tensors}) == len(tensors)
-    assert of(*tensors) == b"".join(of(tensor) for tensor in tensors) == of_device(*tensors)
+    assert of(*tensors) == b"".join(of(tensor) for tensor in tensors)
+    assert of_device(*tensors) == b"".join(of_device(tensor) for tensor in tensors)
 
 
 def test_generators_autograd_and_the_tensors_stay_as_they_were() -> None:
@@ -260,7 +307,8 @@ def test_the_number_of_threads_does_not_matter(threads: int) -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(threads)
-        assert of(noise(9 * ROW + 11)) == in_plain_python(noise(9 * ROW + 11))
+        assert of(noise(300_011)) == as_described(noise(300_011))
+        assert of_device(noise(70_011)) == device_in_plain_python(noise(70_011))
     finally:
         torch.set_num_threads(before)
 
@@ -276,11 +324,11 @@ def around(name: str) -> Any:
 
 @pytest.mark.parametrize("name", ["default device", "inference mode", "autocast"])
 def test_the_training_s_modes_do_not_matter(name: str) -> None:
-    tensor = noise(4 * ROW)
-    plain = of(tensor)
-    digest._KEYS.clear()
+    tensor = noise(300_000)
+    plain = of(tensor), of_device(tensor)
+    device_digest._TABLES.clear()
     with around(name):
-        assert of(tensor) == plain == of_device(tensor)
+        assert (of(tensor), of_device(tensor)) == plain
 
 
 def test_a_quantized_tensors_scale_and_a_sparse_tensors_shape_are_seen() -> None:
@@ -304,3 +352,108 @@ def test_a_tensor_without_memory_is_never_read() -> None:
     found = digest.digest_all(torch, [fake, torch.empty(3, device="meta"), torch.empty(0), torch.ones(3).expand(2, 3)])
     assert len(found) == 4 * 16 and len(seen[0]) == 2 * 16
     assert not any(digest.in_memory(torch, item) for item in (fake, torch.empty(3, device="meta")))
+
+
+@pytest.fixture
+def no_choice(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A process that has not chosen its digest yet and has no xxhash of its own."""
+    monkeypatch.setattr(digest, "_CHOSEN", [])
+    monkeypatch.setattr(sys, "path", [])
+    return monkeypatch
+
+
+def test_the_gates_own_extension_is_loaded_under_no_name(no_choice: pytest.MonkeyPatch) -> None:
+    before = set(sys.modules)
+    assert digest.chosen().name == "xxh3-128"
+    assert set(sys.modules) == before
+
+
+def test_an_extension_of_another_abi_is_left_alone_and_the_training_s_own_is_taken(no_choice: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert EXTENSION is not None
+    other = tmp_path / "_xxhash.cpython-27-vax.so"
+    other.write_bytes(b"never loaded")
+    no_choice.setattr(digest, "EXTENSION", [str(other)])
+    assert digest.chosen().name == "sha256-128"
+    no_choice.setattr(digest, "_CHOSEN", [])
+    no_choice.setattr(sys, "path", ["relative", str(Path(EXTENSION).parents[1])])
+    assert digest.chosen().name == "xxh3-128"
+
+
+@pytest.mark.parametrize("content", [b"", b"no library at all"])
+def test_a_broken_extension_is_no_reason_to_fail(no_choice: pytest.MonkeyPatch, tmp_path: Path, content: bytes) -> None:
+    assert EXTENSION is not None
+    broken = tmp_path / Path(EXTENSION).name
+    broken.write_bytes(content)
+    no_choice.setattr(digest, "EXTENSION", [str(broken)])
+    assert digest.chosen().name == "sha256-128"
+
+
+def test_without_xxhash_the_digest_is_sha_256(no_choice: pytest.MonkeyPatch) -> None:
+    no_choice.setattr(digest, "EXTENSION", [None])
+    for size in (0, 1, 300_000):
+        tensor = noise(size)
+        content = bytes(tensor.tolist())
+        assert of(tensor) == hashlib.sha256(header(tensor) + content).digest()[:16]
+
+
+def test_another_thread_runs_while_a_large_tensor_is_read() -> None:
+    tensor, turns, done = torch.zeros(2**26), [0], threading.Event()
+
+    def count() -> None:
+        while not done.is_set():
+            turns[0] += 1
+            time.sleep(0.0005)  # it asks for the interpreter anew each time, and gets it only where it is let go
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    before = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(60)  # no thread has to hand over
+        began = turns[0]
+        digest.chosen().digest(memoryview(tensor.numpy()).cast("B"), 0)
+        during = turns[0] - began
+    finally:
+        sys.setswitchinterval(before)
+        done.set()
+        thread.join()
+    assert during > 0
+
+
+KERNEL = """
+import random, torch
+from repro_gate.probe import device_digest, device_kernel
+for sizes in ([0, 1, 3, 4, 5, 100, 4095, 16384, 16389, 131072, 131075, 300001], [7], [0]):
+    whole = [torch.frombuffer(bytearray(random.Random(size).randbytes(size + 9)), dtype=torch.uint8) for size in sizes]
+    for shift in (0, 4, 1):  # a storage offset that no 32-bit read may begin at, too
+        tensors = [item[shift : shift + size] for item, size in zip(whole, sizes)]
+        fused = device_digest.sums_by(torch, device_kernel, torch.device("cpu"), tensors)
+        assert torch.equal(fused, torch.stack([device_digest.eager_sums(torch, tensor) for tensor in tensors])), (sizes, shift)
+"""
+
+
+def test_the_fused_kernel_and_the_eager_form_give_the_same_sums() -> None:
+    pytest.importorskip("triton", reason="Triton's interpreter runs the kernel on the CPU")
+    environment = {"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin", "HOME": "/tmp"}
+    done = subprocess.run([sys.executable, "-c", KERNEL], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+COMPILED = """
+from triton import compile
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from repro_gate.probe.device_kernel import CONSTANTS, WARPS, _sums
+narrow = {"which", "chunk", "nh"}
+signature = {name: "constexpr" if name in CONSTANTS else "*i32" if name in narrow else "*i64" for name in _sums.arg_names}
+source = ASTSource(fn=_sums, signature=signature, constexprs=CONSTANTS)
+for capability in (80, 90):
+    made = compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": WARPS})
+    assert made.asm["cubin"] and made.metadata.shared <= 16384, made.metadata
+"""
+
+
+def test_the_fused_kernel_compiles_for_gpus_that_are_not_here(tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="its compiler needs no GPU")
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", COMPILED], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]

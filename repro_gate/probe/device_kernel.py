@@ -1,0 +1,98 @@
+"""The Triton kernel of `device_digest`, imported where there is Triton: one program for each 128 KiB of any tensor."""
+
+# mypy: disable-error-code="untyped-decorator, no-untyped-def"
+
+from __future__ import annotations
+
+from typing import Any, Tuple
+
+import triton
+import triton.language as tl
+
+from .device_digest import COLUMNS, ROWS, TILES, Tables
+
+CONSTANTS = {"width": COLUMNS, "height": ROWS, "depth": TILES}
+WARPS = 4  # a thread holds the keys of its columns in registers: 254 of them on sm_90, none spilled
+
+
+def launch(plan: Tuple[Any, ...], pointers: Any, tables: Tables, out: Any) -> None:
+    """Add the sums of all tensors to `out`, int64 [tensors, LANES]. `plan` is that of `device_digest._plan`."""
+    programs, sizes, which, chunk = plan
+    _sums[(programs,)](pointers, sizes, which, chunk, *tables, out, **CONSTANTS, num_warps=WARPS)
+
+
+@triton.jit
+def _sums(pointers, sizes, which, chunk, nh, tiles, starts, tails, out, width: tl.constexpr, height: tl.constexpr, depth: tl.constexpr):
+    program = tl.program_id(0)
+    tensor = tl.load(which + program)
+    part = tl.load(chunk + program).to(tl.int64)
+    size = tl.load(sizes + tensor)
+    address = tl.load(pointers + tensor)
+    words = address.to(tl.pointer_type(tl.int32))
+    whole = size // 4
+    first = part * (depth * 2 * height * width)
+    column = tl.arange(0, width)
+    row = tl.arange(0, height)[:, None]
+    place = row * (2 * width) + column[None, :]
+    key = row * width + column[None, :]
+    k0, l0 = _keys(nh, key, 0, height, width)
+    k1, l1 = _keys(nh, key, 1, height, width)
+    k2, l2 = _keys(nh, key, 2, height, width)
+    k3, l3 = _keys(nh, key, 3, height, width)
+    a0 = tl.zeros([width], tl.int64)
+    a1 = tl.zeros([width], tl.int64)
+    a2 = tl.zeros([width], tl.int64)
+    a3 = tl.zeros([width], tl.int64)
+    used = tl.minimum(depth, tl.cdiv(whole - first, 2 * height * width)).to(tl.int32)
+    for tile in range(used):
+        at = first + tile * (2 * height * width) + place
+        left = tl.load(words + at, mask=at < whole, other=0)
+        right = tl.load(words + at + width, mask=at + width < whole, other=0)
+        a0 += _tile(left, right, k0, l0, tiles + tile, depth)
+        a1 += _tile(left, right, k1, l1, tiles + 2 * depth + tile, depth)
+        a2 += _tile(left, right, k2, l2, tiles + 4 * depth + tile, depth)
+        a3 += _tile(left, right, k3, l3, tiles + 6 * depth + tile, depth)
+    counter = 2 * (part * width + column)
+    sums = out + tensor.to(tl.int64) * 4
+    tl.atomic_add(sums, _columns(a0, counter + tl.load(starts)))
+    tl.atomic_add(sums + 1, _columns(a1, counter + tl.load(starts + 1)))
+    tl.atomic_add(sums + 2, _columns(a2, counter + tl.load(starts + 2)))
+    tl.atomic_add(sums + 3, _columns(a3, counter + tl.load(starts + 3)))
+    if first + depth * 2 * height * width >= whole:  # the last chunk has the bytes behind the last word
+        content = address.to(tl.pointer_type(tl.uint8)) + 4 * whole
+        behind = tl.arange(0, 4)
+        bytes_ = tl.load(content + behind, mask=behind < size % 4, other=0).to(tl.int64)
+        tail = tl.sum(bytes_ << (8 * behind).to(tl.int64))
+        tl.atomic_add(sums, tail * tl.load(tails))
+        tl.atomic_add(sums + 1, tail * tl.load(tails + 1))
+        tl.atomic_add(sums + 2, tail * tl.load(tails + 2))
+        tl.atomic_add(sums + 3, tail * tl.load(tails + 3))
+
+
+@triton.jit
+def _keys(nh, key, lane: tl.constexpr, height: tl.constexpr, width: tl.constexpr):
+    table = nh + lane * 2 * height * width
+    return tl.load(table + key), tl.load(table + height * width + key)
+
+
+@triton.jit
+def _tile(left, right, k, m, multipliers, depth: tl.constexpr):
+    """The first two levels for one tile and lane: int64 [width]."""
+    product = (left + k).to(tl.uint32, bitcast=True).to(tl.int64) * (right + m).to(tl.uint32, bitcast=True).to(tl.int64)
+    nh = tl.sum(product, axis=0)
+    return tl.load(multipliers) * (nh & 0xFFFFFFFF) + tl.load(multipliers + depth) * ((nh >> 32) & 0xFFFFFFFF)
+
+
+@triton.jit
+def _columns(column, counter):
+    """The third level for one lane: an int64."""
+    return tl.sum(_mixed(counter) * (column & 0xFFFFFFFF) + _mixed(counter + 1) * ((column >> 32) & 0xFFFFFFFF))
+
+
+@triton.jit
+def _mixed(counter):
+    """splitmix64: its constants as signed 64-bit integers."""
+    value = counter * -7046029254386353131
+    value = (value ^ ((value >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
+    value = (value ^ ((value >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
+    return value ^ ((value >> 31) & 0x1FFFFFFFF)
