@@ -14,7 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # so that the file itself can be started, too
 
-from benchmarks import data_hashing, digest_speed, gate_overhead, gpu, probe_memory, step_overhead
+from benchmarks import cost_coverage, data_hashing, digest_speed, gate_overhead, gpu, probe_memory, step_overhead
 from benchmarks.figure import ROOT, Figure, describe_machine, show, write_results
 
 CPU = {
@@ -23,6 +23,7 @@ CPU = {
     "digest_speed": digest_speed,
     "probe_memory": probe_memory,
     "data_hashing": data_hashing,
+    "cost_coverage": cost_coverage,
 }
 RESULTS = ROOT / "benchmarks" / "results"
 

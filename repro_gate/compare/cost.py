@@ -1,76 +1,110 @@
-"""The cost of determinism, from the step times of interleaved runs, with a 95 % bootstrap interval. Pure.
+"""The cost of determinism, from the step times of interleaved runs, with a 95 % interval. Pure.
 
-The time of an arm is the geometric mean of its runs' median step times, and the figure is the ratio of the two arms: the same as the
-geometric mean of the ratios within each pair of neighbouring runs, so that whatever slows a whole pair down cancels. The interval resamples
-what may vary: the pairs, and within each run moving blocks of steps (times of neighbouring steps depend on each other), and takes the 2.5th
-and 97.5th percentile of the figure over 1,000 resamples (Efron and Tibshirani 1993, chapters 8 and 13; Künsch 1989 for moving blocks). It
-is seeded, so one set of times gives one interval. Where runs as a whole scatter more than steps do, two pairs say little, and the interval
-holds the true cost less often than 95 times in 100 (`tests/compare/test_cost.py` has the counts).
+The time of a run is its median step time, that of an arm the geometric mean of its runs', and the figure is the ratio of the two arms.
+The interval is Student's, of the difference of two means of logarithms, with the scatter between runs estimated from both arms together
+(Student 1908; without Welch's correction: both arms run the same program on the same machine). It holds whatever makes runs scatter, the
+machine's other load included, as far as runs scatter alike: with two runs of each arm, two degrees of freedom, it is 4.3 standard errors
+wide to each side, with ten it is 2.1. Runs come in the order on, off, off, on, so that a steady drift of the machine cancels in the figure.
+`benchmarks/cost_coverage.py` shows how often it holds the true cost.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import random
 from collections.abc import Sequence
-from statistics import fmean, median
+from statistics import NormalDist, fmean, median
 
 from repro_gate.compare.model import Cost
 from repro_gate.compare.traces import processes
 from repro_gate.trace.model import Trace
 
-RESAMPLES = 1000
-MOST_STEPS = 2000  # of one run that enter the bootstrap, spread evenly over it: more tell nothing more
 RESOLUTION = 1e-6  # milliseconds, in which the trace states times
 PLAUSIBLE = (-50.0, 300.0)  # percent; outside, a mistake of measurement is likelier (shared/facts: what determinism costs)
 WIDEST = math.log(1.25 / 0.75)  # ratio of the ends of the widest interval that a figure is told for
-ENOUGH = 20  # timed steps of a run from which the interval is taken at its word
-MOST_NEEDED = 1_000_000  # steps: more is the same advice
+MOST_PAIRS = 20  # of runs, as the spec allows
 FEWEST = 3  # timed steps of a run, below which no figure is given
 
-Pair = tuple[Sequence[float], Sequence[float]]  # step times of a deterministic run and of its default run, in milliseconds
+_T95 = {2: 4.302653, 4: 2.776445}  # two-sided 95 % quantiles of Student's t, where the expansion below is too far off
+
+Runs = Sequence[Sequence[float]]  # step times of each run of one arm, in milliseconds
 
 
-def measure_cost(pairs: Sequence[tuple[Sequence[Trace], Sequence[Trace]]], warmup: int) -> Cost | None:
-    """The cost from pairs of (deterministic run, default run). None where a run has fewer than three timed steps, or steps of no length."""
-    times = [(step_times(first, warmup), step_times(second, warmup)) for first, second in pairs]
-    if not times or any(len(arm) < FEWEST or median(arm) <= 0 for pair in times for arm in pair):
+def measure_cost(on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]], warmup: int) -> Cost | None:
+    """The cost from the traces of the deterministic runs and of the default runs. None where an arm has fewer than two runs, or a run fewer
+    than three timed steps or steps of no length."""
+    arms = [[step_times(run, warmup) for run in runs] for runs in (on, off)]
+    if any(len(runs) < 2 or any(len(times) < FEWEST or median(times) <= 0 for times in runs) for runs in arms):
         return None
-    on, off = (math.exp(fmean(math.log(_typical(pair[arm])) for pair in times)) for arm in (0, 1))
-    figure = percent(on, off)
-    low, high = interval(times)
-    bounds = (min(low, figure), max(high, figure))
-    peaks = [(peak_bytes(first), peak_bytes(second)) for first, second in pairs]
-    memory_on, memory_off = (max(pair[arm] for pair in peaks) for arm in (0, 1))
+    typical = [math.exp(fmean(map(_logarithm, runs))) for runs in arms]
+    figure, scatter = percent(*typical), _scatter(arms[0], arms[1])
+    low, high = interval(arms[0], arms[1])
+    peaks = [[peak_bytes(run) for run in runs] for runs in (on, off)]
+    memory_on, memory_off = max(peaks[0]), max(peaks[1])
+    told = 2 * _half(arms[0], arms[1]) <= WIDEST
     return Cost(
         determinism_cost_pct=figure,
-        ci95=bounds,
-        deterministic_step_ms=on,
-        default_step_ms=off,
-        timed_steps=sum(len(pair[0]) for pair in times),
+        ci95=(min(low, figure), max(high, figure)),
+        deterministic_step_ms=typical[0],
+        default_step_ms=typical[1],
+        timed_steps=sum(map(len, arms[0])),
         memory_cost_pct=percent(memory_on, memory_off) if memory_off else None,
         deterministic_peak_bytes=memory_on or None,
         default_peak_bytes=memory_off or None,
         suspicious=_suspicion(figure),
-        memory_ci95=_memory_interval(peaks),
-        steps_needed=_steps_needed(bounds, min(len(arm) for pair in times for arm in pair), warmup),
+        memory_ci95=_memory_interval(list(zip(*peaks, strict=False))),
+        pairs=min(map(len, arms)),
+        run_scatter_pct=percent(math.exp(scatter), 1.0),
+        told=told,
+        pairs_needed=None if told else _pairs_for(scatter, WIDEST / 2),
     )
 
 
-def _steps_needed(bounds: tuple[float, float], timed: int, warmup: int) -> int | None:
-    """None where the interval is narrow enough for a figure, else about how many steps of a run would make it so.
+def interval(on: Runs, off: Runs) -> tuple[float, float]:
+    """The 95 % interval of the cost, in percent, from two runs or more of each arm."""
+    figure = fmean(map(_logarithm, on)) - fmean(map(_logarithm, off))
+    half = _half(on, off)
+    return percent(math.exp(figure - half), 1.0), percent(math.exp(figure + half), 1.0)
 
-    Narrow enough is no wider than from -25 % to +25 %, as the ratio of its ends; in proportion narrower below ENOUGH timed steps, whose
-    scatter says little about itself. An interval shrinks with the square root of the steps.
-    """
-    low, high = (1.0 + bound / 100.0 for bound in bounds)
-    width = math.log(high / low) / WIDEST if low > 0 else math.inf
-    if width <= min(1.0, timed / ENOUGH):
-        return None
-    steps = warmup + min(max(float(ENOUGH), timed * width**2), float(MOST_NEEDED))
-    size = int(10 ** max(math.floor(math.log10(steps)) - 1, 0))
-    return math.ceil(steps / size) * size  # two digits: it is an estimate
+
+def _half(on: Runs, off: Runs) -> float:
+    """From the middle of the interval to its ends, in logarithms."""
+    return student_t(len(on) + len(off) - 2) * _scatter(on, off) * math.sqrt(1 / len(on) + 1 / len(off))
+
+
+def pairs_to_decide(cost: Cost, budget: float) -> int | None:
+    """About how many pairs of runs would show on which side of a budget, in percent, the cost lies; None where more than MOST_PAIRS."""
+    return _pairs_for(
+        math.log1p(cost.run_scatter_pct / 100.0), abs(math.log1p(cost.determinism_cost_pct / 100.0) - math.log1p(budget / 100.0))
+    )
+
+
+def _pairs_for(scatter: float, half: float) -> int | None:
+    """The fewest pairs of runs whose interval is no wider than `half` to each side; None where that takes more than MOST_PAIRS."""
+    fitting = (count for count in range(2, MOST_PAIRS + 1) if student_t(2 * count - 2) * scatter * math.sqrt(2 / count) <= half)
+    return next(fitting, None)
+
+
+def student_t(freedom: int) -> float:
+    """The two-sided 95 % quantile of Student's t with 2, or 4 or more, degrees of freedom: from 6 on to within 0.004 (Abramowitz and Stegun
+    1964, 26.7.5)."""
+    if freedom in _T95:
+        return _T95[freedom]
+    z = NormalDist().inv_cdf(0.975)
+    terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + sum(term / freedom ** (power + 1) for power, term in enumerate(terms))
+
+
+def _scatter(on: Runs, off: Runs) -> float:
+    """The standard deviation of the logarithms of runs about the mean of their arm, pooled over both."""
+    logs = [[_logarithm(times) for times in runs] for runs in (on, off)]
+    squares = sum((value - fmean(arm)) ** 2 for arm in logs for value in arm)
+    return math.sqrt(squares / (len(on) + len(off) - 2))
+
+
+def _logarithm(times: Sequence[float]) -> float:
+    """Of the median step time, which is no less than what the clock can tell from nothing."""
+    return math.log(max(median(times), RESOLUTION))
 
 
 def step_times(traces: Sequence[Trace], warmup: int) -> list[float]:
@@ -97,38 +131,9 @@ def _memory_interval(peaks: Sequence[tuple[int, int]]) -> tuple[float, float] | 
     return figures[int(0.025 * (len(figures) - 1))], figures[math.ceil(0.975 * (len(figures) - 1))]
 
 
-def interval(times: Sequence[Pair]) -> tuple[float, float]:
-    """The 95 % bootstrap interval of the cost, in percent."""
-    generator = random.Random(0)
-    short = [tuple(arm[:: -(-len(arm) // MOST_STEPS)] for arm in pair) for pair in times]
-    rounds = RESAMPLES if max(len(arm) for pair in short for arm in pair) <= 500 else RESAMPLES // 4
-    figures = []
-    for _ in range(rounds):
-        drawn = [[_typical(_blocks(arm, generator)) for arm in generator.choice(short)] for _ in short]
-        figures.append(percent(math.exp(fmean(math.log(on / off) for on, off in drawn)), 1.0))
-    figures.sort()
-    return figures[int(0.025 * (len(figures) - 1))], figures[math.ceil(0.975 * (len(figures) - 1))]
-
-
 def percent(on: float, off: float) -> float:
     """How much more `on` is than `off`, in percent of `off`."""
     return (on / off - 1.0) * 100.0
-
-
-def _typical(times: Sequence[float]) -> float:
-    """The median, in milliseconds, and no less than what the clock can tell from nothing."""
-    return max(median(times), RESOLUTION)
-
-
-def _blocks(times: Sequence[float], generator: random.Random) -> list[float]:
-    """A resample of one run's steps: blocks of length n**(1/3) from random places (Künsch's rate), cut to the run's length."""
-    count = len(times)
-    length = max(1, round(count ** (1 / 3)))
-    drawn: list[float] = []
-    while len(drawn) < count:
-        start = generator.randrange(count - length + 1)
-        drawn += times[start : start + length]
-    return drawn[:count]
 
 
 def _suspicion(figure: float) -> str | None:

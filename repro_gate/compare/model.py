@@ -95,9 +95,9 @@ class Fingerprint:
 @dataclass(frozen=True, kw_only=True)
 class Cost:
     """What the flags cost, from interleaved runs. Percentages of the default figure; step times in milliseconds, memory in bytes. `ci95` is
-    a 95 % bootstrap interval of `determinism_cost_pct`. `suspicious` says why the figure is more likely a mistake of measurement than a
-    cost (outside -50 % … +300 %), else None. `steps_needed`: the interval is too wide for a figure to be told, and about so many steps of a
-    run would narrow it; None where it is narrow enough."""
+    the 95 % interval of `determinism_cost_pct` from `pairs` runs of each arm. `suspicious` says why the figure is more likely a mistake of
+    measurement than a cost (outside -50 % … +300 %), else None. `run_scatter_pct`: how far whole runs of an arm scatter (one standard
+    deviation). `told`: the interval is narrow enough for a figure; if not, `pairs_needed` pairs may do (None: more than 20)."""
 
     determinism_cost_pct: float
     ci95: tuple[float, float]
@@ -109,4 +109,7 @@ class Cost:
     default_peak_bytes: int | None = None
     suspicious: str | None = None
     memory_ci95: tuple[float, float] | None = None
-    steps_needed: int | None = None
+    pairs: int = 2
+    run_scatter_pct: float = 0.0
+    told: bool = True
+    pairs_needed: int | None = None

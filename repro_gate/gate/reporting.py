@@ -47,14 +47,14 @@ def findings_of(
 ) -> Findings:
     """What the verdict rests on. `entry` is what a baseline would record. What was recorded before does not judge what is to be recorded
     now."""
-    pairs = results.cost_pairs()
+    on, off = results.timed_runs()
     compared = None if policy.baseline is None or entry is None else compare_entry(policy.baseline, entry)
     return Findings(
         spec=results.spec,
         comparisons=tuple(SeedResult(seed, comparison, results.compared(seed)) for seed, comparison in results.comparisons.items()),
         runs=results.runs,
         checklist=run_checks(evidence, date.today()),
-        cost=measure_cost(pairs, results.spec.train.warmup) if pairs else None,
+        cost=measure_cost(on, off, results.spec.train.warmup),
         artifact_notes=results.artifact_notes,
         interrupted=results.interrupted,
         diagnosis=diagnosis,

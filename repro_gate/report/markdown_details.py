@@ -185,7 +185,7 @@ def _cost_details(report: Report, form: Form) -> list[Markup]:
     price = report.cost
     if price is None:
         return []
-    few = f"too few steps for a figure: 95% interval {numbers.interval(price.ci95)}" if price.steps_needed is not None else ""
+    few = "" if price.told else f"too few runs for a figure: 95% interval {numbers.interval(price.ci95)}"
     lines = [Markup(line) for line in (wording.step_times(price), few, wording.memory(price)) if line]
     if price.suspicious is not None:
         lines.append(Markup(f"{MARKS['warn']} **suspicious:** ") + message(price.suspicious, form))

@@ -136,7 +136,10 @@ class CostRow(_Row, frozen=True, kw_only=True):
     deterministic_peak_bytes: Annotated[Count | None, about("Peak memory with the flags on, in bytes.")] = None
     default_peak_bytes: Annotated[Count | None, about("Peak memory with the flags off, in bytes.")] = None
     suspicious: Annotated[str | None, about("Why the figure is more likely a mistake of measurement.")] = None
-    steps_needed: Annotated[Count | None, about("Not null: the interval is too wide; about so many steps would do.")] = None
+    pairs: Annotated[Count, about("Runs of each arm that entered the figure.")] = 2
+    run_scatter_pct: Annotated[Number, about("How far whole runs of one arm scatter: one standard deviation, in percent.")] = 0.0
+    told: Annotated[bool, about("Whether the interval is narrow enough for a figure.")] = True
+    pairs_needed: Annotated[Count | None, about("About how many pairs of runs would make it so; null where more than 20.")] = None
     max_percent: Annotated[Number | None, about("The budget, `cost.max-percent` of the spec, in percent.")] = None
 
 

@@ -119,7 +119,7 @@ def _status(status: str, phrase: Phrase) -> Text:
 def _figure_lines(report: Report) -> Iterator[tuple[str, Text]]:
     yield "noise floor", text(wording.noise(report.noise_floor))
     yield "cost", text(wording.cost(report.cost, report.cost_budget_pct))
-    if report.cost is not None and report.cost.steps_needed is None:
+    if report.cost is not None and report.cost.told:
         yield "", say(wording.step_times(report.cost))
         if wording.memory(report.cost):
             yield "", say(wording.memory(report.cost))

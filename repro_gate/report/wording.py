@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from repro_gate._version import DOCS_URL
 from repro_gate.checks.interface import CATEGORIES, CheckResult
+from repro_gate.compare.cost import MOST_PAIRS, pairs_to_decide
 from repro_gate.compare.model import STEPS, Comparison, Cost, Distance, Divergence, NoiseFloor
 from repro_gate.escape import listed
 from repro_gate.report import numbers
@@ -213,14 +214,14 @@ def noise(floor: NoiseFloor | None) -> Phrase:
 
 def cost(price: Cost | None, budget: float | None = None) -> Phrase:
     """What the flags cost in time, with the interval. A negative cost is said as `faster`, an interval across zero as no measurable
-    difference; one that is too wide for any figure says how many steps would do."""
+    difference; one that is too wide for any figure says how many pairs of runs would do."""
     if price is None:
         return (("say", "not measured"),)
     low, high = price.ci95
     over = "" if budget is None else f"; {_budget(price, budget)}"
-    if price.steps_needed is not None:
-        timed = numbers.count(price.timed_steps, "timed step")
-        return (("figure", f"not measurable in {timed}"), ("say", f"; needs train.steps of about {price.steps_needed:,}{over}"))
+    if not price.told:
+        scatter = f"not measurable: runs scatter by {numbers.percent(price.run_scatter_pct, signed=False)}"
+        return (("figure", scatter), ("say", f"; {_needed(price.pairs_needed)} would do{over}"))
     if low <= 0 <= high:
         start = f"no measurable difference ({numbers.percent(price.determinism_cost_pct)})"
     else:
@@ -234,7 +235,13 @@ def _budget(price: Cost, budget: float) -> str:
     limit = f"budget of {numbers.budget(budget)}"
     if low > budget:
         return f"over the {limit}"
-    return f"within the {limit}" if high <= budget else f"the {limit} lies inside the interval"
+    if high <= budget:
+        return f"within the {limit}"
+    return f"{limit} undecided: {_needed(pairs_to_decide(price, budget))} would decide it"
+
+
+def _needed(pairs: int | None) -> str:
+    return f"cost.pairs: {pairs}" if pairs is not None else f"more than {MOST_PAIRS} pairs of runs"
 
 
 def step_times(price: Cost) -> str:

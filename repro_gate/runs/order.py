@@ -1,8 +1,8 @@
 """The order of the runs of one gate run, and what each is started as. Pure: `series.py` does them.
 
-Deterministic, default, deterministic, default, so that the machine's drift falls on both arms; then the reseeded control, a deterministic
-pair for each further seed, and the further deterministic runs of each seed that the spec asks for. The second deterministic run of each
-seed is varied; what it differs in from the first must not matter.
+Deterministic, default, default, deterministic, and so on, so that a steady drift of the machine falls on both arms alike; then the reseeded
+control, a deterministic pair for each further seed, and the further deterministic runs of each seed that the spec asks for. The second
+deterministic run of each seed is varied; what it differs in from the first must not matter.
 """
 
 from __future__ import annotations
@@ -21,14 +21,19 @@ def gate_runs(spec: Spec, control_steps: int) -> tuple[Plan, ...]:
     first, second = pair(spec, seed, varied=varied)
     plans = [first, second]
     if spec.cost.measure:
-        off = arms.default(seed, steps)
-        before = Plan(name="default-1", arm=off, keep_final=True)
-        plans = [first, before, second, Plan(name="default-2", arm=off, keep_final=True, second_of=before.name)]
+        before = Plan(name="default-1", arm=arms.default(seed, steps), keep_final=True)
+        after = replace(before, name="default-2", second_of=before.name)
+        plans = [first, before, after, second]
+        for number in range(3, spec.cost.pairs + 1):
+            timed = [again(first, number), replace(before, name=f"default-{number}", keep_final=False)]
+            plans += timed if number % 2 else timed[::-1]
     plans.append(Plan(name="reseeded", arm=arms.reseeded(seed, arms.allowed(spec), min(control_steps, steps or control_steps))))
     for other in others:
         plans += pair(spec, other, f"seed{other}-", observe=False, varied=varied)
     firsts = [plan for plan in plans if plan.arm.name == "deterministic" and not plan.second_of]
-    plans += [again(plan, number) for plan in firsts for number in range(3, spec.determinism.repeat + 1)]
+    plans += [
+        again(plan, number) for plan in firsts for number in range(3, spec.determinism.repeat + 1) if again(plan, number) not in plans
+    ]
     if spec.robustness.stress:
         plans += [replace(again(plan, 1), name=f"{plan.name[:-1]}stressed", stress=True) for plan in firsts]
     return tuple(plans)

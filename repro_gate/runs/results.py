@@ -83,10 +83,12 @@ class Results:
         tried = (item for seed, item in self.varied.items() if not item.same and seed in self.comparisons)
         return next((item for item in tried if self.comparisons[item.run.plan.arm.seed].identical), None)
 
-    def cost_pairs(self) -> list[tuple[Sequence[Trace], Sequence[Trace]]]:
-        """(deterministic, default) traces of neighbouring runs, where all four came to their end."""
-        on, off = [run.traces for run in self.pair()], default_pair(self.runs)
-        return list(zip(on, off, strict=True)) if off is not None and len(on) == 2 else []
+    def timed_runs(self) -> tuple[list[Sequence[Trace]], list[Sequence[Trace]]]:
+        """The traces of the deterministic runs of the first seed and of the default runs that came to their end, as many as are timed."""
+        seed, count = self.spec.random_state.seeds[0], self.spec.cost.pairs
+        on = [run.traces for run in self.runs if (run.plan.arm.name, run.plan.arm.seed) == ("deterministic", seed) and run.good]
+        off = [run.traces for run in self.runs if run.plan.arm.name == "default" and run.good]
+        return on[:count], off[:count]
 
     def compare_with(self, other: Results) -> Comparison:
         """The first run of this series and of another, artifacts included."""
@@ -108,9 +110,9 @@ def pair_of(runs: Sequence[Run], seed: int, second: str = "") -> tuple[Run, ...]
 
 
 def default_pair(runs: Sequence[Run]) -> tuple[Sequence[Trace], Sequence[Trace]] | None:
-    """The traces of the two default runs, where both came to their end."""
+    """The traces of the first two default runs that came to their end."""
     good = [run.traces for run in runs if run.plan.arm.name == "default" and run.good]
-    return (good[0], good[1]) if len(good) == 2 else None
+    return (good[0], good[1]) if len(good) > 1 else None
 
 
 def last_step(runs: Sequence[Run]) -> int:

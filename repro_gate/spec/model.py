@@ -96,6 +96,7 @@ class CostBudget:
     """`cost:`. `max_percent` fails the gate only if the whole confidence interval lies above it."""
 
     measure: bool = True
+    pairs: int = 2  # of a deterministic run and a default run
     max_percent: float | None = None
 
 

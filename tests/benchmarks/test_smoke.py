@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import arms, data_hashing, digest_speed, gate_overhead, probe_memory, run, step_overhead
+from benchmarks import arms, cost_coverage, data_hashing, digest_speed, gate_overhead, probe_memory, run, step_overhead
 from benchmarks.figure import Figure, show, to_json, write_results
 
 
@@ -45,6 +45,12 @@ def test_step_times_are_taken_with_and_without_the_probe() -> None:
     assert [figure.name for figure in figures] == [
         f"{what}, transformer, 200 tensors" for what in ("whole step", "training time as reported")
     ]
+
+
+def test_the_interval_of_the_cost_is_put_to_the_test() -> None:
+    figures = cost_coverage.measure(cost_coverage.QUICK)
+    assert len(figures) == len(cost_coverage.SCENARIOS)
+    assert all(figure.median > 0.8 and figure.beside["median_width_pct"] > 0 for figure in figures)
 
 
 def test_the_digest_is_compared_with_its_peers_at_each_size() -> None:

@@ -95,9 +95,11 @@ def test_a_floor_of_zero_a_negative_cost_and_a_suspicion_are_said() -> None:
 
 
 def test_a_cost_that_is_not_measurable_shows_no_figure_and_says_what_it_takes() -> None:
-    noise = replace(reports.COST, determinism_cost_pct=266.0, ci95=(-48.0, 2974.0), timed_steps=20, steps_needed=1300)
+    noise = replace(reports.COST, determinism_cost_pct=266.0, ci95=(-48.0, 2974.0), run_scatter_pct=9.1, told=False, pairs_needed=7)
     text = " ".join(_plain(replace(reports.PASS, cost=noise, cost_budget_pct=None)).split())
-    assert "cost not measurable in 20 timed steps; needs train.steps of about 1,300" in text
+    assert "cost not measurable: runs scatter by 9.1%; cost.pairs: 7 would do" in text
+    hopeless = replace(noise, pairs_needed=None)
+    assert "; more than 20 pairs of runs would do" in " ".join(_plain(replace(reports.PASS, cost=hopeless, cost_budget_pct=None)).split())
     assert "266" not in text and "2,974" not in text and "a step against" not in text
 
 
@@ -108,7 +110,11 @@ def test_a_cost_whose_interval_holds_zero_is_not_called_slower() -> None:
 
 @pytest.mark.parametrize(
     ("bounds", "words"),
-    [((10.1, 14.6), "within the budget of 30%"), ((31.0, 40.0), "over the budget of 30%"), ((20.0, 40.0), "30% lies inside the interval")],
+    [
+        ((10.1, 14.6), "within the budget of 30%"),
+        ((31.0, 40.0), "over the budget of 30%"),
+        ((20.0, 40.0), "budget of 30% undecided: cost.pairs: 2 would decide it"),
+    ],
 )
 def test_the_whole_interval_decides_about_the_budget(bounds: tuple[float, float], words: str) -> None:
     assert words in " ".join(_plain(replace(reports.PASS, cost=replace(reports.COST, ci95=bounds))).split())

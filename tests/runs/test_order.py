@@ -21,7 +21,7 @@ def spec(*seeds: int, measure: bool = True, steps: int | None = 50) -> Spec:
 
 def test_the_arms_take_turns_so_that_the_machines_drift_falls_on_both() -> None:
     plans = gate_runs(spec(), 2)
-    assert [plan.name for plan in plans] == ["deterministic-1", "default-1", "deterministic-2", "default-2", "reseeded"]
+    assert [plan.name for plan in plans] == ["deterministic-1", "default-1", "default-2", "deterministic-2", "reseeded"]
     assert {plan.name: plan.second_of for plan in plans if plan.second_of} == {
         "deterministic-2": "deterministic-1",
         "default-2": "default-1",
@@ -29,6 +29,14 @@ def test_the_arms_take_turns_so_that_the_machines_drift_falls_on_both() -> None:
     assert [plan.name for plan in plans if plan.observe] == ["deterministic-1"]
     assert {plan.name: plan.varied for plan in plans if plan.varied} == {"deterministic-2": frozenset(VARIED)}
     assert all("NCCL_ALGO" not in plan.arm.environment for plan in plans)
+
+
+def test_more_pairs_go_on_taking_turns_and_a_repeat_is_not_done_twice() -> None:
+    asked = replace(spec(), cost=CostBudget(pairs=4), determinism=Determinism(repeat=5))
+    names = [plan.name for plan in gate_runs(asked, 2)]
+    assert [name.replace("deterministic-", "on").replace("default-", "off") for name in names] == [
+        *("on1", "off1", "off2", "on2", "on3", "off3", "off4", "on4", "reseeded", "on5"),
+    ]
 
 
 def test_without_a_cost_there_are_no_default_runs_and_each_seed_has_a_pair() -> None:
