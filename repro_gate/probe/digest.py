@@ -10,7 +10,6 @@ there (`device_digest.py`), in the same way under either name.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import ctypes
 import hashlib
@@ -177,8 +176,8 @@ class Digests(Later):
     def ready(self) -> bool:
         return all(sums.ready() for sums in self._remote)
 
-    def fields(self) -> Dict[str, str]:
-        return {"digests": base64.b64encode(self.result()).decode("ascii")}
+    def fields(self) -> Dict[str, bytes]:
+        return {"digests": self.result()}
 
     def result(self) -> bytes:
         """All digests; waits for the device."""

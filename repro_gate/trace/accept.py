@@ -107,8 +107,14 @@ def _add_block(trace: Trace, event: on.BlockLine) -> None:
     kind, rows = trace.tables[event.table]
     if event.kind != kind:
         raise ValueError("its table is of another kind")
-    if len(event.digests) != fmt.DIGEST_BYTES * len(rows):
-        raise ValueError(f"{len(event.digests)} bytes of digests for {len(rows)} rows")
+    digests = event.digests if event.changed is None else _patched(trace.before.get(event.table, b""), event.digests, event.changed)
+    if len(digests) != fmt.DIGEST_BYTES * len(rows):
+        raise ValueError(f"{len(digests)} bytes of digests for {len(rows)} rows")
+    before = trace.before.get(event.table)
+    digests = before if before == digests else digests  # one object: blocks that do not change cost nothing
+    trace.held += len(digests) if digests is not before else 0
+    _at_most("bytes of digests", trace.held, fmt.MAX_DIGESTS)
+    trace.before[event.table] = digests
     for value in event.values:
         float.fromhex(value)
     last = trace.blocks[-1].step if trace.blocks else -1
@@ -119,7 +125,21 @@ def _add_block(trace: Trace, event: on.BlockLine) -> None:
     if event.at != trace.at.get(kind, 0):
         raise ValueError(f"block {event.at} of its kind where {trace.at.get(kind, 0)} was due")
     trace.at[kind] = event.at + 1
-    trace.blocks.append(Block(step=event.step, kind=kind, at=event.at, rows=rows, digests=event.digests, values=event.values))
+    trace.blocks.append(Block(step=event.step, kind=kind, at=event.at, rows=rows, digests=digests, values=event.values))
+
+
+def _patched(before: bytes, digests: bytes, changed: bytes) -> bytes:
+    """The digests of a table's last block with those that changed put in."""
+    count, size = len(before) // fmt.DIGEST_BYTES, fmt.DIGEST_BYTES
+    if len(changed) != -(-count // 8):
+        raise ValueError(f"{len(changed)} bytes say which of {count} rows changed")
+    rows = [row for row in range(count) if changed[row // 8] >> row % 8 & 1] if any(changed) else []
+    if len(digests) != size * len(rows) or int.from_bytes(changed, "little") >> count:
+        raise ValueError(f"{len(digests)} bytes of digests for {len(rows)} rows that changed")
+    found = bytearray(before)
+    for number, row in enumerate(rows):
+        found[row * size : (row + 1) * size] = digests[number * size : (number + 1) * size]
+    return bytes(found)
 
 
 def _add_records(trace: Trace, event: on.Records) -> None:

@@ -1,14 +1,15 @@
 """The trace format, in one page: JSON lines, one file for each process, appended as training goes.
 
 Every line is a JSON object whose `e` names the event; `model.py` declares what each event holds. The first is `hello`, the last `end` (a
-trace that trained, was not `stopped` and has no `end` is truncated); rows are named once in a `table`, and a `block` refers to it. `at`
+trace that trained, was not `stopped` and has no `end` is truncated); rows are named once in a `table`, and a `block` refers to it: it holds
+the digests of all rows, or, with `changed`, of those that are not as in the last block of the table. `at`
 counts the blocks of one (step, kind) from 0, so that blocks of two traces are paired by (step, kind, at). Step -1 is the state before the
 first optimizer step. Digests are described in `probe/digest.py`.
 """
 
 from __future__ import annotations
 
-FORMAT = "repro-gate/trace/v1"
+FORMAT = "repro-gate/trace/v2"
 DIGEST_BYTES = 16
 SUFFIX = ".trace.jsonl"
 RECORDED = ".recorded"  # what the first run of a diagnosis's pair got from outside, kept beside its traces for the second
@@ -23,6 +24,7 @@ LOOP = "loop"  # id of the note that names the loop in which a process that reco
 WHOLE_RUN = "whole-run"  # id of the note in the trace of a process that took no step and counts as one, for the artifacts' sake
 
 # Limits on what the reader accepts: a trace is written by untrusted code.
+MAX_DIGESTS = 4 * 1024 * 1024 * 1024  # bytes of one process, those that a block does not repeat included
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_FILE_BYTES = 4 * 1024 * 1024 * 1024
 MAX_FILES = 65_536  # every forked loader worker opens one

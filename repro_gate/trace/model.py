@@ -113,6 +113,8 @@ class Trace:
     stopped: bool = False  # the last wanted step was taken
     end: str | None = None
     tables: list[tuple[str, tuple[Row, ...]]] = field(default_factory=list, repr=False)
+    before: dict[int, bytes] = field(default_factory=dict, repr=False)  # table -> digests of its last block
+    held: int = 0  # bytes of digests
     at: dict[str, int] = field(default_factory=dict, repr=False)  # blocks of each kind so far in the step of the last one
 
     @property
@@ -125,7 +127,7 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
 
 class Hello(Event, frozen=True):
-    format: Literal["repro-gate/trace/v1"]
+    format: Literal["repro-gate/trace/v2"]
     nonce: Short
     pid: Line
     key: Short
@@ -150,6 +152,7 @@ class BlockLine(Event, frozen=True, tag="block"):
     at: Count
     digests: bytes
     values: Annotated[tuple[Annotated[str, Meta(max_length=40)], ...], Meta(max_length=fmt.MAX_ROWS)] = ()
+    changed: Union[bytes, None] = None  # one bit for each row, lowest first: `digests` holds these alone, the rest is as in the last block
 
 
 class Flags(Event, frozen=True):

@@ -34,6 +34,10 @@ class Later:
         raise NotImplementedError
 
 
+def _row(digests: bytes, row: int) -> bytes:
+    return digests[row * fmt.DIGEST_BYTES : (row + 1) * fmt.DIGEST_BYTES]
+
+
 class TraceFailed(Exception):
     """The trace can no longer be written (a full disk, a file-size limit). Training that goes on unseen proves nothing, so it must end."""
 
@@ -51,6 +55,7 @@ class TraceWriter:
         self._at: Dict[str, int] = {}
         self._step: Optional[int] = None
         self._waiting: Deque[Tuple[Optional[Later], Dict[str, Any]]] = deque()
+        self._before: Dict[int, bytes] = {}  # table -> the digests of its last block
         try:
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o600)
         except OSError as error:
@@ -75,7 +80,10 @@ class TraceWriter:
                 self._waiting.popleft()
                 continue
             self._waiting.popleft()
-            self._append({**fields, **more})
+            event = {**fields, **more}
+            if isinstance(event.get("digests"), bytes):
+                event.update(self._encoded(event["table"], event["digests"]))
+            self._append(event)
 
     def _append(self, event: Dict[str, Any]) -> None:
         line = json.dumps(event, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
@@ -108,8 +116,22 @@ class TraceWriter:
         fields: Dict[str, Any] = {} if values is None else {"values": values}
         later = digests if isinstance(digests, Later) else None
         if not isinstance(digests, Later):
-            fields["digests"] = base64.b64encode(digests).decode("ascii")
+            fields["digests"] = digests
         self.event("block", later, step=step, kind=kind, table=number, at=at, **fields)
+
+    def _encoded(self, table: int, digests: bytes) -> Dict[str, str]:
+        """The fields for the digests of a block: those that are no longer what they were in its table's last block, where most are."""
+        before, self._before[table] = self._before.get(table, b""), digests
+        count = len(digests) // fmt.DIGEST_BYTES
+        sample = range(0, count, max(1, count // 16))
+        if len(before) != len(digests) or 2 * sum(_row(before, row) == _row(digests, row) for row in sample) < len(sample):
+            return {"digests": base64.b64encode(digests).decode("ascii")}
+        changed, bits = [], bytearray(-(-count // 8))
+        for row in range(count) if before != digests else ():
+            if _row(before, row) != _row(digests, row):
+                changed.append(_row(digests, row))
+                bits[row // 8] |= 1 << row % 8
+        return {name: base64.b64encode(value).decode("ascii") for name, value in (("changed", bits), ("digests", b"".join(changed)))}
 
     def flags(self, settings: Dict[str, Any]) -> int:
         """The number of this reading of the flags, written out where it was not read before."""

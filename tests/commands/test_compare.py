@@ -130,7 +130,7 @@ def test_a_forged_trace_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     forged = tmp_path / "forged"
     forged.mkdir()
     (forged / "1-1.trace.jsonl").write_text(
-        '{"e":"hello","format":"repro-gate/trace/v1","nonce":"n","pid":1,"key":"main","argv":[],"forked":false}\n{"e":"block","step":"x"}\n'
+        '{"e":"hello","format":"repro-gate/trace/v2","nonce":"n","pid":1,"key":"main","argv":[],"forked":false}\n{"e":"block","step":"x"}\n'
     )
     assert main(["compare", str(a), str(forged)]) == 2
     assert "1-1.trace.jsonl:2" in capsys.readouterr().err

@@ -46,7 +46,7 @@ FORGERIES = {
     "bytes that are no text": ("append(b'\\xff\\xfe\\x00\\n')", "is not JSON"),
     "deep nesting": ("append(b'[' * 1_000_000 + b'\\n')", "is not a JSON object"),
     "a second hello of another run": (
-        "event(e='hello', format='repro-gate/trace/v1', nonce='other', pid=1, key='main', argv=[])",
+        "event(e='hello', format='repro-gate/trace/v2', nonce='other', pid=1, key='main', argv=[])",
         "`hello` must be the first line",
     ),
     "digests that are no base64": ("event(e='block', step=1, kind='loss', table=0, at=0, digests='!!!!')", "Invalid base64"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Drawn, Imported, LoaderSeen, Measured, Opened, Records, Spawned, StepMark, Trace, TraceError, Undone
 from repro_gate.trace.reader import TraceFollower, read_folder
-from repro_gate.trace.writer import TraceFailed, TraceWriter
+from repro_gate.trace.writer import Later, TraceFailed, TraceWriter
 
 NONCE = "ab" * 16
 HELLO = {"nonce": NONCE, "pid": 7, "key": "main", "argv": ["python", "train.py"], "forked": False}
@@ -103,6 +104,70 @@ def test_names_are_written_once(tmp_path: Path) -> None:
     assert events.count("table") == 3  # parameter, loss, gradient
     assert events.count("flags") == 1
     assert events.count("block") == 61
+
+
+@pytest.mark.parametrize("changing", [0, 1, 7, 100, 150, 300])
+def test_a_block_repeats_no_digest_that_did_not_change(tmp_path: Path, changing: int) -> None:
+    generator = random.Random(changing)
+    rows = tuple((f"p{number}", "float32", (2,)) for number in range(300))
+    digests, written = bytearray(generator.randbytes(300 * 16)), []
+    writer = TraceWriter(str(tmp_path), HELLO)
+    for step in range(20):
+        for row in generator.sample(range(300), changing):
+            digests[16 * row : 16 * row + 16] = generator.randbytes(16)
+        writer.block(step, "parameter", rows, bytes(digests))
+        written.append(bytes(digests))
+    writer.event("end", reason="exit", steps=0)
+    assert [block.digests for block in read(tmp_path).blocks] == written
+    sizes = [len(line) for line in Path(writer.path).read_bytes().splitlines() if b'"block"' in line]
+    assert changing > 7 or max(sizes[1:]) < 200 + 22 * changing
+    assert changing or len({id(block.digests) for block in read(tmp_path).blocks}) == 1
+
+
+class Waiting(Later):
+    """What a device gives when it is told to."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.arrived, self.fails = False, fails
+
+    def ready(self) -> bool:
+        return self.arrived
+
+    def fields(self) -> dict[str, Any]:
+        if self.fails:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return {"digests": bytes(32)}
+
+
+def test_what_waits_for_a_device_holds_back_what_comes_after_it(tmp_path: Path) -> None:
+    writer, first, second = TraceWriter(str(tmp_path), HELLO), Waiting(), Waiting()
+    written = lambda: [json.loads(line)["e"] for line in Path(writer.path).read_bytes().splitlines()]  # noqa: E731
+    writer.block(0, "gradient", ROWS, first)
+    writer.block(0, "parameter", ROWS, second)
+    writer.event("note", id="a", message="b")
+    assert written() == ["hello", "table"]
+    first.arrived = True
+    writer.write(wait=False)
+    assert written() == ["hello", "table", "block", "table"]
+    writer.write(wait=True)
+    assert written() == ["hello", "table", "block", "table", "block", "note"]
+
+
+def test_what_a_device_that_failed_was_to_say_is_left_out(tmp_path: Path) -> None:
+    writer = TraceWriter(str(tmp_path), HELLO)
+    writer.block(0, "gradient", ROWS, Waiting(fails=True))
+    writer.event("note", id="a", message="b")
+    writer.write(wait=True)
+    writer.event("end", reason="exception", steps=0)
+    assert not read(tmp_path).blocks and read(tmp_path).notes == [("a", "b")]
+
+
+def test_no_more_waits_than_fits_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("repro_gate.trace.writer.MOST_WAITING", 3)
+    writer = TraceWriter(str(tmp_path), HELLO)
+    for step in range(10):
+        writer.block(step, "gradient", ROWS, Waiting())
+    assert len(Path(writer.path).read_bytes().splitlines()) == 2 + 7
 
 
 def test_a_reading_of_the_flags_that_differs_is_written_again(tmp_path: Path) -> None:
