@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from repro_gate.baseline.config_hash import ChangedInput
-from repro_gate.compare.model import Divergence
+from repro_gate.compare.model import Divergence, SpeedChange
 from repro_gate.spec.errors import escaped
 from repro_gate.trace.format import MAX_STEP
 
@@ -90,7 +90,9 @@ class BaselineFinding:
 @dataclass(frozen=True, kw_only=True)
 class AgainstFinding:
     """This gate run compared with another ref's checkout, gated in the same call. `status`: `unchanged` (same recipe), `no-op` (the recipe
-    inputs changed, results did not), `changed`, or `inconclusive` (the ref's own runs could not be compared; `message` says why)."""
+    inputs changed, results did not), `changed`, or `inconclusive` (the ref's own runs could not be compared; `message` says why).
+    `relation` and `times_noise` say what a difference is beside the ref's noise floor (`noise_floor.beside_noise`), `speed` what the change
+    does to a step."""
 
     ref: str
     commit: str
@@ -99,6 +101,9 @@ class AgainstFinding:
     changed_inputs: tuple[ChangedInput, ...] = ()
     first_divergence: Divergence | None = None
     loss_gap: float | None = None
+    relation: str = ""
+    times_noise: float | None = None
+    speed: tuple[SpeedChange, ...] = ()
 
 
 def problem_of(error: msgspec.ValidationError) -> tuple[str, str]:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from statistics import NormalDist, fmean, median
 
-from repro_gate.compare.model import Cost
+from repro_gate.compare.model import Cost, SpeedChange
 from repro_gate.compare.traces import processes
 from repro_gate.trace.model import Trace
 
@@ -34,7 +34,7 @@ def measure_cost(on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]], 
     """The cost from the traces of the deterministic runs and of the default runs. None where an arm has fewer than two runs, or a run fewer
     than three timed steps or steps of no length."""
     arms = [[step_times(run, warmup) for run in runs] for runs in (on, off)]
-    if any(len(runs) < 2 or any(len(times) < FEWEST or median(times) <= 0 for times in runs) for runs in arms):
+    if not _enough(arms):
         return None
     typical = [math.exp(fmean(map(_logarithm, runs))) for runs in arms]
     figure, scatter = percent(*typical), _scatter(arms[0], arms[1])
@@ -58,6 +58,20 @@ def measure_cost(on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]], 
         told=told,
         pairs_needed=None if told else _pairs_for(scatter, WIDEST / 2),
     )
+
+
+def speed_change(arm: str, now: Sequence[Sequence[Trace]], before: Sequence[Sequence[Trace]], warmup: int) -> SpeedChange | None:
+    """How much slower a step of one arm is in the runs `now` than in those `before`; None as in `measure_cost`. The two sides ran one after
+    the other, so a drift of the machine between them is part of the figure."""
+    sides = [[step_times(run, warmup) for run in runs] for runs in (now, before)]
+    if not _enough(sides):
+        return None
+    figure = percent(*(math.exp(fmean(map(_logarithm, runs))) for runs in sides))
+    return SpeedChange(arm=arm, slower_pct=figure, ci95=interval(sides[0], sides[1]), runs=min(map(len, sides)))
+
+
+def _enough(sides: Sequence[Runs]) -> bool:
+    return all(len(runs) > 1 and all(len(times) >= FEWEST and median(times) > 0 for times in runs) for runs in sides)
 
 
 def interval(on: Runs, off: Runs) -> tuple[float, float]:
@@ -92,7 +106,7 @@ def student_t(freedom: int) -> float:
         return _T95[freedom]
     z = NormalDist().inv_cdf(0.975)
     terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + sum(term / freedom ** (power + 1) for power, term in enumerate(terms))
+    return z + sum(term / float(freedom) ** (power + 1) for power, term in enumerate(terms))
 
 
 def _scatter(on: Runs, off: Runs) -> float:

@@ -93,6 +93,17 @@ class Fingerprint:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SpeedChange:
+    """How much slower a step of one `arm` (`deterministic`, `default`) became, in percent of what it took before, with the 95 % interval;
+    negative is faster. `runs` of either side entered it."""
+
+    arm: str
+    slower_pct: float
+    ci95: tuple[float, float]
+    runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cost:
     """What the flags cost, from interleaved runs. Percentages of the default figure; step times in milliseconds, memory in bytes. `ci95` is
     the 95 % interval of `determinism_cost_pct` from `pairs` runs of each arm. `suspicious` says why the figure is more likely a mistake of

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from repro_gate.compare.distances import finite
-from repro_gate.compare.model import Divergence, NoiseFloor
+from repro_gate.compare.model import Comparison, Divergence, NoiseFloor
 from repro_gate.compare.traces import compare_runs, processes
 from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.model import Trace
@@ -30,6 +30,18 @@ def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
         first_divergence=first,
         losses=losses,
     )
+
+
+def beside_noise(comparison: Comparison, floor: NoiseFloor | None) -> tuple[str, float | None]:
+    """What a difference is beside a noise floor: `identical`, `within-noise` or `beyond-noise`, and how many times the floor's loss gap its
+    own is (None where that is no number). The first is empty where there is no floor, or no loss to compare."""
+    if comparison.identical:
+        return "identical", None
+    gap = max((gap for _, gap in comparison.loss_gaps), default=None)
+    if floor is None or floor.loss_gap is None or gap is None:
+        return "", None
+    times = gap / floor.loss_gap if floor.loss_gap else None
+    return "within-noise" if gap <= floor.loss_gap else "beyond-noise", finite(times) if times is not None else None
 
 
 def recorded(run: Sequence[Trace], item: Divergence) -> list[bytes]:

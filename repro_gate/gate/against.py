@@ -18,7 +18,9 @@ from repro_gate.checkout.refs import commit_of, export
 from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.checks.interface import Evidence
 from repro_gate.checks.opened import imported_from_elsewhere, unsound
-from repro_gate.compare.model import Comparison
+from repro_gate.compare.cost import speed_change
+from repro_gate.compare.model import Comparison, SpeedChange
+from repro_gate.compare.noise_floor import beside_noise
 from repro_gate.data.declared import DataFinding, verify_data
 from repro_gate.data.formats import DataProblem
 from repro_gate.errors import GateError, UsageError
@@ -27,13 +29,14 @@ from repro_gate.gate.evidence import config_hash_of_runs
 from repro_gate.gate.options import Options
 from repro_gate.gate.resolve import CommitFiles
 from repro_gate.install.install import installed
+from repro_gate.report import numbers
 from repro_gate.report.wording import place_of
-from repro_gate.runs.order import pair
+from repro_gate.runs.order import of_other_ref
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
 from repro_gate.runs.series import run_series
 from repro_gate.spec.errors import escaped, shortened
-from repro_gate.spec.model import CostBudget, Spec
+from repro_gate.spec.model import Spec
 
 
 @dataclass(frozen=True)
@@ -61,13 +64,13 @@ def other_ref(spec: Spec, checkout: Checkout, options: Options) -> Other | None:
     found = CommitFiles(checkout.root, commit, name, spec.path, options).spec(overridden=True)
     theirs, problems = (spec, ()) if found is None else (found.spec, found.problems)
     train = replace(theirs.train, timeout=spec.train.timeout, warmup=spec.train.warmup)
-    return Other(ref, commit, replace(theirs, train=train, capture=spec.capture, cost=CostBudget(measure=False)), problems)
+    return Other(ref, commit, replace(theirs, train=train, capture=spec.capture, cost=spec.cost), problems)
 
 
 def compare_with_ref(
     other: Other, evidence: Evidence, here: Results, hashed: ConfigHash | None, options: Options, watch: Watch
 ) -> AgainstFinding:
-    """Run the ref's own training twice, and compare this gate run with it. Whatever goes wrong on the way is the finding."""
+    """Run the ref's own training, and compare this gate run with it. Whatever goes wrong on the way is the finding."""
     try:
         return _compared(other, evidence, here, hashed, options, watch)
     except _Undecided as error:
@@ -91,13 +94,13 @@ def _compared(other: Other, evidence: Evidence, here: Results, hashed: ConfigHas
     exported = replace(spec, path=copy.root / os.path.relpath(os.path.realpath(spec.path), copy.source))
     with installed(exported, copy.root, options.environment, options.sandbox, cache_root=options.cache_root, tell=watch.said) as outer:
         folder = replace(here.folder, snapshot=copy, outer=outer)  # at the same paths as ours
-        there = run_series(spec, folder, watch, pair(spec, spec.random_state.seeds[0], "against-"))
+        there = run_series(spec, folder, watch, of_other_ref(spec))
     _require_equal(there, other.ref)
     if why := unsound(evidence, there.runs):
         raise _Undecided(f"{other.ref}: {why}")
     before = config_hash_of_runs(replace(evidence, data=data), there)
     inputs = () if before is None else tuple(item for item in changed_inputs(before, hashed) if item.root == RECIPE)
-    finding = _finding(other, inputs, there.compare_with(here))
+    finding = _finding(other, inputs, there.compare_with(here), here, there)
     shared = imported_from_elsewhere(evidence, there.runs).ignored
     if not shared:
         return finding
@@ -131,19 +134,45 @@ def _require_equal(there: Results, ref: str) -> None:
         raise _Undecided(f"two runs of {ref} are not bitwise identical, so a difference from it says nothing")
 
 
-def _finding(other: Other, inputs: tuple[ChangedInput, ...], found: Comparison) -> AgainstFinding:
+def _finding(other: Other, inputs: tuple[ChangedInput, ...], found: Comparison, here: Results, there: Results) -> AgainstFinding:
     ref, commit = other.ref, other.commit
+    relation, times = beside_noise(found, there.floor)
     gap = max((gap for _, gap in found.loss_gaps), default=None)
     names = listed([item.name for item in inputs], 5)
     first = None if found.identical else found.first_divergence
     if not found.identical:
         why = f"inputs changed ({names})" if inputs else "no input of the recipe changed"
         at = "" if first is None else f" {place_of(first, found.steps)}"
-        status, message = "changed", f"{why}, results diverge from those of {ref}{at}"
+        status, message = "changed", f"{why}, results diverge from those of {ref}{at}{_beside_noise(relation, times, ref)}"
     elif inputs:
         status, message = "no-op", f"inputs changed ({names}), results are bitwise identical to those of {ref}"
     else:
         status, message = "unchanged", f"same recipe as {ref}, bitwise identical results"
     return AgainstFinding(
-        ref=ref, commit=commit, status=status, message=message, changed_inputs=inputs, first_divergence=first, loss_gap=gap
+        ref=ref,
+        commit=commit,
+        status=status,
+        message=message,
+        changed_inputs=inputs,
+        first_divergence=first,
+        loss_gap=gap,
+        relation=relation,
+        times_noise=times,
+        speed=_speed(here, there),
     )
+
+
+def _beside_noise(relation: str, times: float | None, ref: str) -> str:
+    """What the difference is beside the noise floor of the ref, to end a sentence."""
+    if not relation:
+        return ""
+    if times is None:
+        return f"; {ref} repeats its losses without the flags too, so this is no noise"
+    return f"; {'within' if relation == 'within-noise' else 'beyond'} the noise floor of {ref} ({numbers.small(times)} times its loss gap)"
+
+
+def _speed(here: Results, there: Results) -> tuple[SpeedChange, ...]:
+    """What the change does to the step of each arm, as far as both sides were timed."""
+    sides = zip(("deterministic", "default"), here.timed_runs(), there.timed_runs(), strict=True)
+    found = (speed_change(arm, now, before, here.spec.train.warmup) for arm, now, before in sides)
+    return tuple(item for item in found if item is not None)

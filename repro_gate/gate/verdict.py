@@ -61,6 +61,7 @@ def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, .
         *_nonfinite(findings),
         *(item for item in failed if item.id != REQUIRED_DEVICE),
         *_over_budget(findings),
+        *_slower(findings),
         *_changed(findings),
     ]
     open_questions = [*_inconclusive(findings), *(item for item in failed if item.id == REQUIRED_DEVICE)]
@@ -131,6 +132,19 @@ def _over_budget(findings: Findings) -> Iterator[Reason]:
         message = f"determinism costs {cost.determinism_cost_pct:+.1f} % (95 % interval {low:+.1f} … {high:+.1f} %), {most:g} % is allowed"
         remedy = "find the flag that costs most (often fill_uninitialized_memory) and allow it with a reason, or raise cost.max-percent"
         yield Reason("cost/over-budget", message, remedy)
+
+
+def _slower(findings: Findings) -> Iterator[Reason]:
+    """Where the change makes a step slower than it may."""
+    against, most = findings.against, findings.spec.cost.max_regression_percent
+    if against is None or most is None:
+        return
+    for item in against.speed:
+        if item.arm == "deterministic" and item.ci95[0] > most:
+            low, high = item.ci95
+            told = f"with the flags a step is slower than at {against.ref} by {item.slower_pct:.1f} %"
+            message = f"{told} (95 % interval {low:+.1f} … {high:+.1f} %), {most:g} % is allowed"
+            yield Reason("cost/regression", message, "make the change cheaper, or raise cost.max-regression-percent")
 
 
 def _changed(findings: Findings) -> Iterator[Reason]:

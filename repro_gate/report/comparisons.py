@@ -70,7 +70,20 @@ def against_lines(found: AgainstFinding, most: int) -> tuple[Phrase, ...]:
         lines.append((("say", "first at "), *wording.where(found.first_divergence)))
         far = wording.how_far(found.first_divergence)
         lines += [far] if far else []
-    return (*lines, *_gap(found.loss_gap), *_moved(found.changed_inputs, most))
+    return (*lines, *_gap(found.loss_gap), *speed(found), *_moved(found.changed_inputs, most))
+
+
+def speed(found: AgainstFinding) -> tuple[Phrase, ...]:
+    """What the change does to the time of a step, one line for each arm."""
+    lines: list[Phrase] = []
+    for item in found.speed:
+        word = "slower" if item.slower_pct > 0 else "faster"
+        how = "no measurable difference" if item.ci95[0] <= 0 <= item.ci95[1] else word
+        figure = numbers.percent(abs(item.slower_pct), signed=False) if how == word else f"({numbers.percent(item.slower_pct)})"
+        said = f"{figure} {how}" if how == word else f"{how} {figure}"
+        flags = "with the flags" if item.arm == "deterministic" else "without the flags"
+        lines.append((("say", f"a step {flags}: "), ("figure", said), ("say", f", 95% interval {numbers.interval(item.ci95)}")))
+    return tuple(lines)
 
 
 def at(ref: str, commit: str) -> Phrase:

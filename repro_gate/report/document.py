@@ -20,7 +20,7 @@ from repro_gate.baseline import document as hash_document
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, SelfCheck
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
-from repro_gate.compare.model import KINDS, Comparison, Cost, Distance, Divergence, Fingerprint, NoiseFloor, Tally
+from repro_gate.compare.model import KINDS, Comparison, Cost, Distance, Divergence, Fingerprint, NoiseFloor, SpeedChange, Tally
 from repro_gate.escape import clip, for_terminal
 from repro_gate.report import schema
 from repro_gate.report.model import PLAIN, Amount, Report, SeedResult, View
@@ -234,6 +234,7 @@ _RECORDS: Mapping[type, Any] = {
     schema.NoiseFloorRow: NoiseFloor,
     schema.SeedRow: Comparison,
     schema.SelfCheckRow: SelfCheck,
+    schema.SpeedRow: SpeedChange,
     schema.TallyRow: Tally,
     schema.ToleranceRow: Tolerance,
 }

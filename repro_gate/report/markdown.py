@@ -192,9 +192,8 @@ def _against(report: Report, form: Form) -> list[Row]:
     found = report.against
     if found is None:
         return []
-    return [
-        ("Against", Markup(", ").join([prose(comparisons.at(found.ref, found.commit), form), _status(found.status, found.message, form)]))
-    ]
+    value = Markup(", ").join([prose(comparisons.at(found.ref, found.commit), form), _status(found.status, found.message, form)])
+    return [("Against", _BREAK.join([value, *(prose(line, form) for line in comparisons.speed(found)[:1])]))]
 
 
 def _seeds(report: Report) -> list[Row]:

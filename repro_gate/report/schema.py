@@ -211,6 +211,15 @@ class BaselineRow(_Row, frozen=True, kw_only=True):
     unknown_recipe: Annotated[bool, about("Of a new platform: no other platform has this recipe either.")] = False
 
 
+class SpeedRow(_Row, frozen=True, kw_only=True):
+    """How much slower a step of one arm is here than at the other ref."""
+
+    arm: Annotated[Literal["deterministic", "default"], about("With the flags, or without.")]
+    slower_pct: Annotated[Number, about("In percent of the other ref's step time; negative is faster.")]
+    ci95: Annotated[Interval, about("95 % interval of `slower_pct`: low, high.")]
+    runs: Annotated[Count, about("Runs of either side that entered it.")]
+
+
 class AgainstRow(_Row, frozen=True, kw_only=True):
     """This gate run compared with another ref, gated in the same call."""
 
@@ -224,6 +233,12 @@ class AgainstRow(_Row, frozen=True, kw_only=True):
     changed_inputs: ChangedInputs = ()
     first_divergence: Annotated[DivergenceRow | None, about("The earliest difference from the other ref, else null.")] = None
     loss_gap: Annotated[Number | None, about("Largest absolute difference of the losses of one step.")] = None
+    relation: Annotated[
+        Literal["identical", "within-noise", "beyond-noise", ""],
+        about("Bitwise identical, or different beside the noise floor of the other ref; empty where that was not measured."),
+    ] = ""
+    times_noise: Annotated[Number | None, about("The loss gap over that of the other ref's noise floor.")] = None
+    speed: Annotated[tuple[SpeedRow, ...], about("What the change does to the time of a step.", max_length=2)] = ()
 
 
 class FingerprintRow(_Row, frozen=True):

@@ -46,6 +46,15 @@ def pair(spec: Spec, seed: int, label: str = "", *, observe: bool = True, varied
     return first, replace(again(first, 2), varied=varied)
 
 
+def of_other_ref(spec: Spec) -> tuple[Plan, ...]:
+    """The runs of another ref's checkout: a plain deterministic pair, and a default pair in between where the cost is measured."""
+    first, second = pair(spec, spec.random_state.seeds[0], "against-")
+    if not spec.cost.measure:
+        return first, second
+    before = Plan(name="against-default-1", arm=arms.default(first.arm.seed, spec.train.steps), keep_final=True)
+    return first, before, replace(before, name="against-default-2", second_of=before.name), second
+
+
 def again(first: Plan, number: int) -> Plan:
     """The plain repeat of a first deterministic run that is its seed's `number`-th."""
     return Plan(name=f"{first.name[:-1]}{number}", arm=first.arm, keep_final=True, second_of=first.name)

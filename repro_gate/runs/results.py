@@ -86,8 +86,9 @@ class Results:
     def timed_runs(self) -> tuple[list[Sequence[Trace]], list[Sequence[Trace]]]:
         """The traces of the deterministic runs of the first seed and of the default runs that came to their end, as many as are timed."""
         seed, count = self.spec.random_state.seeds[0], self.spec.cost.pairs
-        on = [run.traces for run in self.runs if (run.plan.arm.name, run.plan.arm.seed) == ("deterministic", seed) and run.good]
-        off = [run.traces for run in self.runs if run.plan.arm.name == "default" and run.good]
+        good = [run for run in self.runs if run.good]
+        on: list[Sequence[Trace]] = [run.traces for run in good if (run.plan.arm.name, run.plan.arm.seed) == ("deterministic", seed)]
+        off: list[Sequence[Trace]] = [run.traces for run in good if run.plan.arm.name == "default"]
         return on[:count], off[:count]
 
     def compare_with(self, other: Results) -> Comparison:

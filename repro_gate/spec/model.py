@@ -93,11 +93,13 @@ class Capture:
 
 @dataclass(frozen=True)
 class CostBudget:
-    """`cost:`. `max_percent` fails the gate only if the whole confidence interval lies above it."""
+    """`cost:`. A budget fails the gate only if the whole confidence interval lies above it: `max_percent` that of the flags,
+    `max_regression_percent` that of the change, with the flags on, beside the ref of `--against`."""
 
     measure: bool = True
     pairs: int = 2  # of a deterministic run and a default run
     max_percent: float | None = None
+    max_regression_percent: float | None = None
 
 
 @dataclass(frozen=True)

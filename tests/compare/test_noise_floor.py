@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from repro_gate.compare.noise_floor import noise_floor
+from repro_gate.compare.model import NoiseFloor
+from repro_gate.compare.noise_floor import beside_noise, noise_floor
+from repro_gate.compare.traces import compare_runs
 from tests.support.built_traces import apart, changed, flip, place_of, training, with_loss
 
 
@@ -65,3 +67,20 @@ def test_without_losses_there_is_no_gap() -> None:
     a = replace(training(), blocks=[item for item in training().blocks if item.kind != "loss"])
     assert noise_floor([a], [a]).loss_gap is None
     assert noise_floor([a], [changed(a, place_of(a, 1, "batch"), flip(0))]).loss_gap is None
+
+
+@pytest.mark.parametrize(
+    ("floor", "relation", "times"),
+    [
+        (NoiseFloor(identical=False, loss_gap=2**-8, weight_l2=None, weight_relative_l2=None, first_step=0), "within-noise", 0.25),
+        (NoiseFloor(identical=False, loss_gap=2**-10, weight_l2=None, weight_relative_l2=None, first_step=0), "within-noise", 1.0),
+        (NoiseFloor(identical=False, loss_gap=2**-12, weight_l2=None, weight_relative_l2=None, first_step=0), "beyond-noise", 4.0),
+        (NoiseFloor(identical=True, loss_gap=0.0, weight_l2=0.0, weight_relative_l2=0.0, first_step=None), "beyond-noise", None),
+        (NoiseFloor(identical=False, loss_gap=None, weight_l2=None, weight_relative_l2=None, first_step=0), "", None),
+        (None, "", None),
+    ],
+)
+def test_a_difference_is_told_beside_the_noise_floor(floor: NoiseFloor | None, relation: str, times: float | None) -> None:
+    other = compare_runs([training()], [with_loss(training(), 1, 0.5 + 2**-10)])
+    assert beside_noise(other, floor) == (relation, times)
+    assert beside_noise(compare_runs([training()], [training()]), floor) == ("identical", None)

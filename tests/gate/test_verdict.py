@@ -9,7 +9,7 @@ import pytest
 
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CATEGORIES, CheckResult
-from repro_gate.compare.model import STEPS, Cost, Divergence, Tally
+from repro_gate.compare.model import STEPS, Cost, Divergence, SpeedChange, Tally
 from repro_gate.compare.traces import compare_runs
 from repro_gate.gate.verdict import Findings, decide
 from repro_gate.report.model import SeedResult
@@ -203,6 +203,22 @@ def test_another_refs_bits(status: str, notice: str, strict: str) -> None:
     for rule, verdict in (("notice", notice), ("fail", strict)):
         assert decided(spec=replace(spec(), baseline=BaselineRule(rule)), against=finding)[0] == verdict
     assert decided(against=finding, comparisons=(PARTED,))[1] == ["determinism/diverged"], "what is known comes first"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "budget", "reasons"),
+    [((5.5, 9.0), 5, ["cost/regression"]), ((4.0, 9.0), 5, []), ((-2.0, 1.0), 0, []), ((5.5, 9.0), None, [])],
+)
+def test_a_change_is_too_slow_only_where_the_whole_interval_is(
+    bounds: tuple[float, float], budget: float | None, reasons: list[str]
+) -> None:
+    speed = tuple(SpeedChange(arm=arm, slower_pct=7.0, ci95=(bounds[0] + more, bounds[1] + more), runs=2) for arm, more in ARMS.items())
+    finding = AgainstFinding(ref="main", commit="a" * 40, status="no-op", message="as it is", speed=speed)
+    found = decided(spec=replace(spec(), cost=CostBudget(max_regression_percent=budget)), against=finding)
+    assert found[:2] == ("fail" if reasons else "pass", reasons)
+
+
+ARMS = {"deterministic": 0.0, "default": 50.0}  # the default arm has no budget
 
 
 def test_a_config_hash_that_does_not_see_its_inputs_passes_nothing() -> None:
