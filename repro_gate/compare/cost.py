@@ -88,9 +88,10 @@ def _half(on: Runs, off: Runs) -> float:
 
 def pairs_to_decide(cost: Cost, budget: float) -> int | None:
     """About how many pairs of runs would show on which side of a budget, in percent, the cost lies; None where more than MOST_PAIRS."""
-    return _pairs_for(
-        math.log1p(cost.run_scatter_pct / 100.0), abs(math.log1p(cost.determinism_cost_pct / 100.0) - math.log1p(budget / 100.0))
-    )
+    if min(cost.run_scatter_pct, cost.determinism_cost_pct, budget) <= -100.0:  # a report's figures may be anyone's
+        return None
+    scatter, figure, most = (math.log1p(value / 100.0) for value in (cost.run_scatter_pct, cost.determinism_cost_pct, budget))
+    return _pairs_for(scatter, abs(figure - most))
 
 
 def _pairs_for(scatter: float, half: float) -> int | None:

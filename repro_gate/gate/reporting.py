@@ -164,6 +164,7 @@ def _non_finite(run: Run | None) -> tuple[tuple[int, str], ...]:
 
 
 def _summary(run: Run, artifacts: int) -> RunSummary:
+    marks = max((trace.steps for trace in run.traces), key=lambda steps: sum(mark.ms for mark in steps), default=[])
     return RunSummary(
         name=run.plan.name,
         arm=run.plan.arm.name,
@@ -173,6 +174,8 @@ def _summary(run: Run, artifacts: int) -> RunSummary:
         exit_code=run.ended.exit_code,
         outcome=run.outcome,
         processes=len(processes(run.traces)),
+        step_seconds=round(sum(mark.ms for mark in marks) / 1e3, 3),
+        probe_seconds=round(sum(mark.probe_ms for mark in marks) / 1e3, 3),
         settings=_settings(run),
         log_tail=run.ended.tail[-60:] if run.log_matters else (),
         artifacts=artifacts,

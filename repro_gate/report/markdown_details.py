@@ -183,13 +183,15 @@ def _value(value: InputValue) -> str:
 
 def _cost_details(report: Report, form: Form) -> list[Markup]:
     price = report.cost
+    spent = wording.times_spent(report)
+    time = [Markup(f"`{wording.time_bar(report)}` {spent}")] if spent else []
     if price is None:
-        return []
+        return time
     few = "" if price.told else f"too few runs for a figure: 95% interval {numbers.interval(price.ci95)}"
     lines = [Markup(line) for line in (wording.step_times(price), few, wording.memory(price)) if line]
     if price.suspicious is not None:
         lines.append(Markup(f"{MARKS['warn']} **suspicious:** ") + message(price.suspicious, form))
-    return lines
+    return [*lines, *time]
 
 
 def _checks(report: Report, form: Form) -> dict[str, object]:

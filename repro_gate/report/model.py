@@ -64,6 +64,8 @@ class RunSummary:
     exit_code: Annotated[int | None, about("Exit status; negative is a signal; null where it never ended by itself.")]
     outcome: Annotated[str, about("How it ended: `finished`, `stopped` (at train.steps), `crashed`, `timed-out`, …")]
     processes: Annotated[Count, about("Traced processes that trained.")] = 1
+    step_seconds: Annotated[Amount, about("Of the wall time, the optimizer steps of the process that took longest in them.")] = 0.0
+    probe_seconds: Annotated[Amount, about("And what the probe took of it in that process.")] = 0.0
     settings: Annotated[Mapping[str, Any], about("Flags as last read back in this run.")] = field(default_factory=dict)
     log_tail: Annotated[tuple[str, ...], about("End of its log, where it did not end well.", max_length=200, extra={"keep": "last"})] = ()
     artifacts: Annotated[Count, about("Artifacts that were kept for comparison.")] = 0

@@ -125,6 +125,8 @@ def _figure_lines(report: Report) -> Iterator[tuple[str, Text]]:
             yield "", say(wording.memory(report.cost))
         if report.cost.suspicious is not None:
             yield "", text((("say", "suspicious: "), ("message", report.cost.suspicious)), "bold yellow")
+    if wording.times_spent(report):
+        yield "time", say(wording.times_spent(report))
     if report.settings:
         named = [f"{name}={report.settings[name]}" for name in _TELLING if name in report.settings]
         flags = "  ".join([*named, f"and {len(report.settings) - len(named):,} more, as read back at every step"])

@@ -6,6 +6,7 @@ Each function returns a Phrase: parts of text with a role, our own words (`say`,
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -248,6 +249,33 @@ def step_times(price: Cost) -> str:
     """The two step times behind the cost."""
     flags, none = numbers.milliseconds(price.deterministic_step_ms), numbers.milliseconds(price.default_step_ms)
     return f"{flags} a step against {none}, {numbers.count(price.timed_steps, 'step')} timed"
+
+
+_BLOCKS = {"starts": "█", "steps": "▓", "probe": "▚", "diagnosis": "▒", "gate": "░"}
+
+
+def time_spent(report: Report) -> tuple[tuple[str, float], ...]:
+    """Where the wall time of a gate run went: (what, seconds), all of it together. `starts` is what comes before and between the steps of
+    runs: the start of Python and torch, loading, evaluation."""
+    steps, probe = (sum(getattr(run, name) for run in report.runs) for name in ("step_seconds", "probe_seconds"))
+    runs = sum(run.seconds for run in report.runs)
+    diagnosis = report.diagnosis.seconds if report.diagnosis is not None else 0.0
+    rest = max(0.0, report.seconds - runs - diagnosis)
+    parts = ("starts", max(0.0, runs - steps - probe)), ("steps", steps), ("probe", probe), ("diagnosis", diagnosis), ("gate", rest)
+    return tuple((name, seconds) for name, seconds in parts if seconds > 0) if math.isfinite(sum(spent for _, spent in parts)) else ()
+
+
+def time_bar(report: Report, width: int = 40) -> str:
+    """`time_spent` as one stacked bar of about `width` characters; empty where nothing ran."""
+    parts = time_spent(report) if report.runs else ()
+    total = sum(seconds for _, seconds in parts)
+    return "".join(_BLOCKS[name] * round(seconds / total * width) for name, seconds in parts) if total else ""
+
+
+def times_spent(report: Report) -> str:
+    """`time_spent` in words; empty where nothing ran."""
+    parts = time_spent(report) if report.runs else ()
+    return ", ".join(f"{name} {numbers.duration(seconds)}" for name, seconds in parts)
 
 
 def memory(price: Cost) -> str:

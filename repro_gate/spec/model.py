@@ -97,9 +97,9 @@ class CostBudget:
     `max_regression_percent` that of the change, with the flags on, beside the ref of `--against`."""
 
     measure: bool = True
-    pairs: int = 2  # of a deterministic run and a default run
     max_percent: float | None = None
     max_regression_percent: float | None = None
+    pairs: int = 2  # of a deterministic run and a default run
 
 
 @dataclass(frozen=True)
