@@ -1,4 +1,4 @@
-"""How fast the probe's digest reads a tensor, against `torch.hash_tensor`, `hashlib.sha256` and a plain `clone` of the same bytes.
+"""How fast the probe's digest reads a tensor, against `torch.hash_tensor`, `hashlib.sha256`, a plain `clone` and `sum` of the same bytes.
 
 A ratio above 1 says how many times faster the digest is. `torch.hash_tensor` is an XOR and sees no permutation; `clone` only copies: it is
 what a probe that kept tensors instead of digests would have to do.
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.figure import Figure
-from repro_gate.probe.digest import digest_all
+from repro_gate.probe.digest import EXTENSION, digest_all
+from repro_gate.runs.environment import EXTENSION as GATES_OWN
 
 MIB = 2**20
 Wait = Callable[[], None]
@@ -37,6 +38,7 @@ def measure(settings: Settings) -> list[Figure]:
     """For each size: the digest's speed, and its ratio to each peer's, round by round."""
     import torch
 
+    EXTENSION[:] = [GATES_OWN]
     figures = []
     for size in settings.sizes:
         tensors = [torch.randn(size // 4, device=settings.device) for _ in range(max(1, settings.batch // size))]
@@ -59,6 +61,7 @@ def _contenders(torch: Any, tensors: list[Any], device: str) -> Mapping[str, Cal
     found: dict[str, Callable[[], object]] = {
         "digest": lambda: digest_all(torch, tensors),
         "clone": lambda: [tensor.clone() for tensor in tensors],
+        "sum": lambda: [tensor.sum() for tensor in tensors],
     }
     if hasattr(torch, "hash_tensor"):  # torch 2.9 and newer
         found["torch.hash_tensor"] = lambda: [torch.hash_tensor(tensor) for tensor in tensors]

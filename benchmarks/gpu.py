@@ -21,7 +21,7 @@ MIB = 2**20
 SIZES = (64 * 1024, MIB, 16 * MIB, 256 * MIB, 1024 * MIB)
 LARGE = "--device cuda --width 512 --batch 64 --length 256"
 DIGEST = digest_speed.Settings(SIZES, rounds=20, batch=64 * MIB, device="cuda")
-STEP = step_overhead.Settings(arguments=LARGE, rounds=3)
+STEP = step_overhead.Settings(models=("quickstart", "transformer"), arguments=LARGE)
 GATE = gate_overhead.Settings(epochs=100, rounds=2)
 
 

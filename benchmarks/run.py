@@ -14,7 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # so that the file itself can be started, too
 
-from benchmarks import cost_coverage, data_hashing, digest_speed, gate_overhead, gpu, probe_memory, step_overhead
+from benchmarks import cost_coverage, data_hashing, digest_speed, gate_overhead, gpu, growth, probe_memory, step_overhead
 from benchmarks.figure import ROOT, Figure, describe_machine, show, write_results
 
 CPU = {
@@ -24,6 +24,7 @@ CPU = {
     "probe_memory": probe_memory,
     "data_hashing": data_hashing,
     "cost_coverage": cost_coverage,
+    "growth": growth,
 }
 RESULTS = ROOT / "benchmarks" / "results"
 

@@ -7,6 +7,8 @@ FILE gets JSON: `ms` (between the ends of two neighbouring steps, the device wai
 # It stands for a training script as people write one, so it carries no types.
 # mypy: ignore-errors
 import argparse
+import contextlib
+import hashlib
 import itertools
 import json
 import runpy
@@ -55,9 +57,9 @@ class Transformer(nn.Module):
         return self.head(F.gelu(self.neck(self.norm(h))))
 
 
-def transformer(device, width, batch, length):
-    """200 tensors, AdamW. At width 64: 0.85 million parameters; at 512: 51 million."""
-    model = Transformer(width, length=length).to(device)
+def transformer(device, width, batch, length, depth):
+    """12 tensors for each block and 8 more, AdamW. Width 64, depth 16: 0.85 million parameters; 512 and 16: 51 million; 384 and 6: 11."""
+    model = Transformer(width, length=length, depth=depth).to(device)
     generator = torch.Generator().manual_seed(0)
 
     def loss():
@@ -67,9 +69,9 @@ def transformer(device, width, batch, length):
     return model, torch.optim.AdamW(model.parameters(), lr=1e-3), loss
 
 
-def many(device, large):
-    """200 tensors of 64 numbers, the last of `large` bytes where that is given; SGD, which holds no state and no temporaries."""
-    sizes = [64] * 199 + [large // 4 or 64]
+def many(device, large, count):
+    """Tensors of 64 numbers, the last of `large` bytes where that is given; SGD, which holds no state and no temporaries."""
+    sizes = [64] * (count - 1) + [large // 4 or 64]
     model = nn.ParameterList(nn.Parameter(torch.zeros(size, device=device)) for size in sizes)
 
     def loss():
@@ -78,10 +80,92 @@ def many(device, large):
     return model, torch.optim.SGD(model.parameters(), lr=1e-2, foreach=False), loss
 
 
+class Convnet(nn.Module):
+    """A small residual network: 3 stages of 2 blocks, batch norm, 32 x 32 pictures."""
+
+    def __init__(self, width=16):
+        super().__init__()
+        self.stem = nn.Conv2d(3, width, 3, padding=1)
+        self.blocks = nn.ModuleList()
+        for stage, size in enumerate((width, 2 * width, 4 * width)):
+            for number in range(2):
+                inputs = size if number or not stage else size // 2
+                stride = 1 if number or not stage else 2
+                self.blocks.append(
+                    nn.ModuleDict(
+                        {
+                            "main": nn.Sequential(
+                                nn.Conv2d(inputs, size, 3, stride, 1, bias=False),
+                                nn.BatchNorm2d(size),
+                                nn.ReLU(),
+                                nn.Conv2d(size, size, 3, 1, 1, bias=False),
+                                nn.BatchNorm2d(size),
+                            ),
+                            "side": nn.Conv2d(inputs, size, 1, stride, bias=False),
+                        }
+                    )
+                )
+        self.head = nn.Linear(4 * width, 10)
+
+    def forward(self, x):
+        h = self.stem(x)
+        for block in self.blocks:
+            h = F.relu(block["main"](h) + block["side"](h))
+        return self.head(h.mean(dim=(2, 3)))
+
+
+def convnet(device, batch):
+    """40 tensors and batch norm's buffers; SGD with momentum."""
+    model = Convnet().to(device)
+    generator = torch.Generator().manual_seed(0)
+
+    def loss():
+        x = torch.randn(batch, 3, 32, 32, generator=generator).to(device)
+        return F.cross_entropy(model(x), torch.randint(10, (batch,), generator=generator).to(device))
+
+    return model, torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9), loss
+
+
+def peer(name, model, optimizer):
+    """What people do by hand in place of the probe: (a context for each step, a call after it)."""
+
+    def held():
+        grads = {f"{key}.grad": value.grad for key, value in model.named_parameters()}
+        states = [value for state in optimizer.state.values() for value in state.values() if isinstance(value, torch.Tensor)]
+        return {**model.state_dict(), **grads, **{f"state.{number}": value for number, value in enumerate(states)}}
+
+    def nothing():
+        pass
+
+    if name == "debug-mode":
+        from torch.utils._debug_mode import DebugMode
+
+        @contextlib.contextmanager
+        def watched():
+            with DebugMode(), DebugMode.log_tensor_hashes("hash_tensor"):
+                yield
+
+        return watched, nothing
+    calls = {
+        "": nothing,
+        "sha256": lambda: [hashlib.sha256(value.detach().cpu().contiguous().numpy()).digest() for value in held().values()],
+        "clone": lambda: [value.detach().clone() for value in held().values()],
+        "hash_tensor": lambda: [torch.hash_tensor(value.detach()) for value in held().values()],
+    }
+    if name == "safetensors":
+        from safetensors.torch import save
+
+        return contextlib.nullcontext, lambda: hashlib.sha256(save({key: value.detach() for key, value in held().items()})).digest()
+    return contextlib.nullcontext, calls[name]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", choices=["quickstart", "transformer", "many"], required=True)
+    parser.add_argument("--model", choices=["quickstart", "transformer", "convnet", "many"], required=True)
     parser.add_argument("--large", type=int, default=0, help="bytes of the one large tensor of `many`")
+    parser.add_argument("--count", type=int, default=200, help="tensors of `many`")
+    parser.add_argument("--peer", default="", help="what records each step: debug-mode, sha256, safetensors, hash_tensor, clone")
+    parser.add_argument("--depth", type=int, default=16, help="blocks of `transformer`")
     parser.add_argument("--width", type=int, default=64, help="of `transformer`")
     parser.add_argument("--batch", type=int, default=24, help="sequences a step, of `transformer`")
     parser.add_argument("--length", type=int, default=64, help="tokens in a sequence, of `transformer`")
@@ -94,17 +178,22 @@ def main():
     if args.model == "quickstart":
         model, optimizer, loss_of = quickstart("quickstart.py", args.device)
     elif args.model == "transformer":
-        model, optimizer, loss_of = transformer(args.device, args.width, args.batch, args.length)
+        model, optimizer, loss_of = transformer(args.device, args.width, args.batch, args.length, args.depth)
+    elif args.model == "convnet":
+        model, optimizer, loss_of = convnet(args.device, args.batch)
     else:
-        model, optimizer, loss_of = many(args.device, args.large)
+        model, optimizer, loss_of = many(args.device, args.large, args.count)
+    around, after = peer(args.peer, model, optimizer)
     on_device = args.device != "cpu"
     ends = [time.perf_counter()]
     try:
         for _ in range(args.steps):
-            loss = loss_of()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            with around():
+                loss = loss_of()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            after()
             if on_device:
                 torch.cuda.synchronize()
             ends.append(time.perf_counter())

@@ -124,10 +124,9 @@ def _chunks(torch: Any, tables: Tables, content: Any, first: int) -> Any:
         left = (words[:, :, 0] + tables.nh[lane, 0]) & _LOW
         right = (words[:, :, 1] + tables.nh[lane, 1]) & _LOW
         nh = (left * right).sum(dim=1)  # [tiles, COLUMNS]
-        tile = torch.arange(tiles, device=content.device)
-        m, n = tables.tiles[lane][:, tile % TILES, None]
-        column = torch.zeros(-(-tiles // TILES), COLUMNS, dtype=torch.int64, device=content.device)
-        column.index_add_(0, tile // TILES, m * (nh & _LOW) + n * (nh >> 32 & _LOW))
+        nh = torch.nn.functional.pad(nh, (0, 0, 0, -tiles % TILES)).view(-1, TILES, COLUMNS)
+        m, n = tables.tiles[lane][:, None, :, None]
+        column = (m * (nh & _LOW) + n * (nh >> 32 & _LOW)).sum(dim=1)
         counter = 2 * (torch.arange(column.numel(), device=content.device).view(column.shape) + first * COLUMNS) + tables.starts[lane]
         sums.append((_mixed(counter) * (column & _LOW) + _mixed(counter + 1) * (column >> 32 & _LOW)).sum())
     return torch.stack(sums)

@@ -81,6 +81,7 @@ class Session:
         if self._depth:
             yield
             return
+        began = self._mark
         with self._guard():
             began = mark(self.torch)  # behind the work that the training has queued
             self._peak = max(self._peak, facts.peak_bytes(self.torch))
@@ -127,7 +128,7 @@ class Session:
         """The initial state is recorded: step 0 starts now."""
         if self.step < 0:
             self.step = 0
-            self._mark, self._own = mark(self.torch), []
+            self._begin_step()
 
     def end_step(self, last: bool = True) -> None:
         """Close the step in progress; raises StopTraining after the last wanted one, if it may be the `last`. Called outside `own_time`."""
@@ -249,7 +250,11 @@ class Session:
         if self.config.get("factors", {}).get("watch") or "lines" in self.config:
             self.flush()
         self.step += 1
-        self._mark, self._own = mark(self.torch), []
+        self._begin_step()
+
+    def _begin_step(self) -> None:
+        with self._guard():
+            self._mark, self._own = mark(self.torch), []
 
     def _introduce(self) -> None:
         if not self.introduced and self._writer is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import runpy
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks import arms, cost_coverage, data_hashing, digest_speed, gate_overhead, probe_memory, run, step_overhead
+from benchmarks import arms, cost_coverage, data_hashing, digest_speed, gate_overhead, growth, probe_memory, run, step_overhead
 from benchmarks.figure import Figure, show, to_json, write_results
 
 
@@ -45,6 +46,31 @@ def test_step_times_are_taken_with_and_without_the_probe() -> None:
     assert [figure.name for figure in figures] == [
         f"{what}, transformer, 200 tensors" for what in ("whole step", "training time as reported")
     ]
+
+
+@pytest.mark.parametrize("name", ["", *step_overhead.PEERS])
+def test_each_peer_records_a_step_and_changes_nothing(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    workload = runpy.run_path(str(Path(run.__file__).parent / "workloads" / "train.py"))
+    weights = []
+    for recorded in (name, ""):
+        torch.manual_seed(0)
+        model, optimizer, loss_of = workload["many"]("cpu", 0, 3)
+        around, after = workload["peer"](recorded, model, optimizer)
+        for _ in range(2):
+            with around():
+                optimizer.zero_grad()
+                loss_of().backward()
+                optimizer.step()
+            after()
+        weights.append(torch.cat(list(model)))
+    assert torch.equal(*weights)
+
+
+def test_growth_is_fitted_for_the_probe_and_for_the_gate() -> None:
+    figures = growth.measure(growth.QUICK)
+    assert [figure.unit for figure in figures] == ["exponent"] * 5
+    assert all(len(figure.values) == growth.QUICK.rounds and len(figure.beside["ms"]) == 2 for figure in figures)
 
 
 def test_the_interval_of_the_cost_is_put_to_the_test() -> None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -352,6 +353,29 @@ def test_a_tensor_without_memory_is_never_read() -> None:
     found = digest.digest_all(torch, [fake, torch.empty(3, device="meta"), torch.empty(0), torch.ones(3).expand(2, 3)])
     assert len(found) == 4 * 16 and len(seen[0]) == 2 * 16
     assert not any(digest.in_memory(torch, item) for item in (fake, torch.empty(3, device="meta")))
+
+
+def collisions(found: bytes, bits: int) -> int:
+    """Pairs of digests of 16 bytes whose first `bits` bits are the same."""
+    mask = (1 << bits) - 1
+    counts = Counter(int.from_bytes(found[at : at + 16], "little") & mask for at in range(0, len(found), 16))
+    return sum(count * (count - 1) // 2 for count in counts.values())
+
+
+@pytest.mark.parametrize(("path", "count"), [(of, 1_000_000), (of_device, 10_000)])
+@pytest.mark.parametrize("what", ["random", "counting"])
+def test_digests_collide_as_often_as_chance_and_not_at_all_with_128_bits(path: Callable[..., bytes], count: int, what: str) -> None:
+    """Of n digests of b bits, n (n - 1) / 2**(b + 1) pairs collide by chance, give or take the square root of that."""
+    if what == "random":
+        rows = torch.randint(-(2**62), 2**62, (count, 4), generator=torch.Generator().manual_seed(0))
+    else:
+        rows = torch.zeros(count, 4, dtype=torch.int64)
+        rows[:, 2] = torch.arange(count)
+    found = path(*rows.unbind())
+    bits = 24 if count == 1_000_000 else 20
+    expected = count * (count - 1) / 2 ** (bits + 1)
+    assert abs(collisions(found, bits) - expected) < 5 * expected**0.5
+    assert collisions(found, 128) == 0
 
 
 @pytest.fixture

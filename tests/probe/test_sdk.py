@@ -73,7 +73,7 @@ def test_outside_the_gate_both_do_nothing() -> None:
 
 
 def digests(value: object) -> bytes:
-    return sdk.digest_leaves(list(leaves(value, "x")))[1]
+    return sdk.digest_leaves(list(leaves(value, "x")))[1].result()
 
 
 @pytest.mark.parametrize(

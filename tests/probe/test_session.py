@@ -132,11 +132,11 @@ def test_a_training_that_is_stopped_is_a_run_that_was_stopped(tmp_path: Path) ->
 SLOW = """
 import time
 import _repro_gate.probe.torch_hooks as hooks, _repro_gate.probe.loss as loss
-original = hooks.digest_all
+original = hooks.begin
 def slow(*args):
     time.sleep(0.05)
     return original(*args)
-hooks.digest_all = loss.digest_all = slow
+hooks.begin = loss.begin = slow
 for _ in range(3):
     time.sleep(0.02)
     one()
@@ -195,11 +195,11 @@ def test_a_training_goes_on_where_nothing_took_its_place(whole: Mapping[str, Cas
 
 
 BUGS = {
-    "in a digest": "import _repro_gate.probe.torch_hooks as part\npart.digest_all = None\n",
+    "in a digest": "import _repro_gate.probe.torch_hooks as part\npart.begin = None\n",
     "in naming": "import _repro_gate.probe.names as part\npart.name_tensors = None\n",
     "when flags are read": "import _repro_gate.probe.flags as part\npart.read = None\n",
     "in a generator's state": "import _repro_gate.probe.rng as part\npart.states = None\n",
-    "when waiting for the device": "import _repro_gate.probe.facts as part\npart.synchronize = lambda torch: 1 / 0\n",
+    "when waiting for the device": "import _repro_gate.probe.session as part\npart.mark = lambda torch: 1 / 0\n",
 }
 
 
