@@ -196,20 +196,37 @@ def digest_all(torch: Any, tensors: Sequence[Any], depth: int = 0) -> bytes:
     return begin(torch, tensors, depth).result()
 
 
-def begin(torch: Any, tensors: Sequence[Any], depth: int = 0) -> Digests:
-    """Digest all tensors; those on a device are digested there, in the order of its stream, and only `result` waits for them."""
+class Slots(List[Any]):
+    """How tensors that are there at every step were read last: (tensor, address, shape, its bytes, prepared header) for each. It holds the
+    tensors, so it is for those that live on: parameters, buffers, optimizer state."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__([(None, 0, (), None, None)] * count)
+
+
+def begin(torch: Any, tensors: Sequence[Any], depth: int = 0, slots: Optional[Slots] = None) -> Digests:
+    """Digest all tensors; those on a device are digested there, in the order of its stream, and only `result` waits for them. With `slots`
+    (of the same tensors at the last step) a tensor that lies where it lay is read as it was read then."""
     algorithm = chosen()
     digest, headers, usual, strided = algorithm.digest, algorithm.headers, (torch.Tensor, torch.nn.Parameter), torch.strided
     found: List[bytes] = []
     remote: List[Tuple[int, Any]] = []
     with bare(torch), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-        for tensor in tensors:
+        for index, tensor in enumerate(tensors):
+            if slots:
+                last, address, shape, content, prepared = slots[index]
+                if tensor is last and tensor.data_ptr() == address and tensor.shape == shape and tensor.is_contiguous():
+                    found.append(digest(content, prepared))
+                    continue
             if type(tensor) in usual and tensor.is_cpu and tensor.layout is strided and tensor.is_contiguous() and not tensor.is_neg():
                 header = headers.get((tensor.dtype, tensor.shape))
                 if header is not None:
                     pointer = tensor.data_ptr()
                     if pointer:
-                        found.append(digest(header[0].from_address(pointer), header[1]))
+                        content = header[0].from_address(pointer)
+                        if slots:
+                            slots[index] = tensor, pointer, tensor.shape, content, header[1]
+                        found.append(digest(content, header[1]))
                         continue
             own = local(tensor)
             if own.layout is not strided or own.is_quantized or not in_memory(torch, own):

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 from ..trace.format import MAX_NAME
 from ..trace.writer import Row
 from . import distance, facts, flags, loss, names, sdk, untrained
-from .digest import UNREAD, Digests, bare, begin, describe
+from .digest import UNREAD, Digests, Slots, bare, begin, describe
 from .loaders import Loaders
 from .manual_steps import ManualSteps
 from .nonfinite import NonFinite
@@ -66,7 +66,8 @@ class Hooks:
         self._captured = False
         self._used: Dict[int, Tuple[Any, int]] = {}  # optimizers that stepped lately, held so that their state can be kept at the end
         self._pending: List[Tuple[Tuple[Row, ...], Digests]] = []  # batches handed out before training began
-        self._rows: Dict[Any, Tuple[Row, ...]] = {}
+        self._rows: Dict[Any, Tuple[Tuple[Row, ...], Optional[Slots]]] = {}
+        self._state_names: Dict[int, Dict[str, str]] = {}  # id(parameter) -> key of its state -> name
         self._waiting: List[Any] = []  # handles of hooks on the first forward, and of those that learn the order of gradients
         if self._operators is not None:
             self._operators.at(session.step)
@@ -185,10 +186,11 @@ class Hooks:
         """One block of tensors. Rows are made once for each list of names: a change of dtype or shape shows in the digest."""
         if items:
             key = (kind, label, tuple([item[0] for item in items]))
-            rows = self._rows.get(key)
-            if rows is None:
-                rows = self._rows[key] = tuple(describe(name, tensor) for name, tensor in items)
-            self.session.block(kind, rows, begin(self.torch, [tensor for _, tensor in items]))
+            if key not in self._rows:
+                slots = None if kind == "gradient" else Slots(len(items))  # gradients are made anew at each step
+                self._rows[key] = tuple(describe(name, tensor) for name, tensor in items), slots
+            rows, slots = self._rows[key]
+            self.session.block(kind, rows, begin(self.torch, [tensor for _, tensor in items], slots=slots))
             self._keep(kind, items)
 
     def buffers(self) -> None:
@@ -201,6 +203,7 @@ class Hooks:
             everyone = [*made, *(item for item in optimizers if item not in made)]
             everyone.sort(key=lambda item: (item is not self.manual, item in optimizers), reverse=True)
             self.names = names.name_tensors(self.torch, everyone)
+            self._state_names = {}
 
     def read_flags(self) -> Dict[str, Any]:
         return flags.read(self.torch, self.session.config["variables"])
@@ -243,10 +246,13 @@ class Hooks:
     def _state_items(self, optimizer: Any) -> Iterator[Tuple[str, Any]]:
         """(name, value) of the state of each parameter and of the hyperparameters of each group."""
         for parameter in _parameters(optimizer):
+            known = self._state_names.setdefault(id(parameter), {})
             for key, value in (optimizer.state.get(parameter) or {}).items():
-                name = "%s.%s" % (self.names.by_id[id(parameter)], key)
+                name = known.get(key)
+                if name is None:
+                    name = known[key] = ("%s.%s" % (self.names.by_id[id(parameter)], key))[:MAX_NAME]
                 if isinstance(value, self.torch.Tensor):
-                    yield name[:MAX_NAME], value
+                    yield name, value
                 else:
                     yield from names.leaves(value, name)
         for number, group in enumerate(optimizer.param_groups):

@@ -15,7 +15,7 @@ from repro_gate import escape
 from repro_gate.compare.model import Distance
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more
-from repro_gate.report import causes, comparisons, numbers, wording
+from repro_gate.report import causes, comparisons, costs, numbers, wording
 from repro_gate.report.findings import GENERAL, points_at
 from repro_gate.report.markdown_details import AMPLE, FORMS, MARKS, Form, code, details, message, prose
 from repro_gate.report.model import PLAIN, Report, View
@@ -93,7 +93,7 @@ def _rows(report: Report, view: View, form: Form) -> list[Row]:
         *_divergence(report, form),
         *_why(report, form),
         ("Commit", _commit(report, form, view.run_url)),
-        (_COST, prose(wording.cost(report.cost, report.cost_budget_pct), form)),
+        (_COST, prose(costs.cost(report.cost, report.cost_budget_pct), form)),
         *([("Compared", Markup(f"{said}; runs: {wording.bound(report)}"))] if (said := wording.compared(report)) else []),
         *_checklist(report),
         *_baseline(report, form),

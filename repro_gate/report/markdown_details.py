@@ -16,7 +16,7 @@ from repro_gate.baseline.changes import input_text
 from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ConfigHash, InputValue
 from repro_gate.checks.pages import url
 from repro_gate.compare.model import Comparison
-from repro_gate.report import causes, chart, comparisons, numbers, wording
+from repro_gate.report import causes, chart, comparisons, costs, numbers, wording
 from repro_gate.report.model import Reason, Report, RunSummary
 from repro_gate.report.wording import Phrase
 
@@ -183,12 +183,12 @@ def _value(value: InputValue) -> str:
 
 def _cost_details(report: Report, form: Form) -> list[Markup]:
     price = report.cost
-    spent = wording.times_spent(report)
-    time = [Markup(f"`{wording.time_bar(report)}` {spent}")] if spent else []
+    spent = costs.times_spent(report)
+    time = [Markup(f"`{costs.time_bar(report)}` {spent}")] if spent else []
     if price is None:
         return time
     few = "" if price.told else f"too few runs for a figure: 95% interval {numbers.interval(price.ci95)}"
-    lines = [Markup(line) for line in (wording.step_times(price), few, wording.memory(price)) if line]
+    lines = [Markup(line) for line in (costs.step_times(price), few, costs.memory(price)) if line]
     if price.suspicious is not None:
         lines.append(Markup(f"{MARKS['warn']} **suspicious:** ") + message(price.suspicious, form))
     return [*lines, *time]

@@ -15,7 +15,7 @@ from rich.text import Text
 from repro_gate.checks.interface import CheckResult
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more, for_encoding, for_terminal
-from repro_gate.report import causes, comparisons, numbers, wording
+from repro_gate.report import causes, comparisons, costs, numbers, wording
 from repro_gate.report.findings import DIVERGED
 from repro_gate.report.model import PLAIN, BaseFinding, Reason, Report, RunSummary, SeedResult, View
 from repro_gate.report.wording import Phrase
@@ -118,15 +118,13 @@ def _status(status: str, phrase: Phrase) -> Text:
 
 def _figure_lines(report: Report) -> Iterator[tuple[str, Text]]:
     yield "noise floor", text(wording.noise(report.noise_floor))
-    yield "cost", text(wording.cost(report.cost, report.cost_budget_pct))
+    yield "cost", text(costs.cost(report.cost, report.cost_budget_pct))
     if report.cost is not None and report.cost.told:
-        yield "", say(wording.step_times(report.cost))
-        if wording.memory(report.cost):
-            yield "", say(wording.memory(report.cost))
+        yield from (("", say(line)) for line in (costs.step_times(report.cost), costs.memory(report.cost)) if line)
         if report.cost.suspicious is not None:
             yield "", text((("say", "suspicious: "), ("message", report.cost.suspicious)), "bold yellow")
-    if wording.times_spent(report):
-        yield "time", say(wording.times_spent(report))
+    if spent := costs.times_spent(report):
+        yield "time", say(spent)
     if report.settings:
         named = [f"{name}={report.settings[name]}" for name in _TELLING if name in report.settings]
         flags = "  ".join([*named, f"and {len(report.settings) - len(named):,} more, as read back at every step"])

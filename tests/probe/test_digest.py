@@ -303,6 +303,34 @@ def test_generators_autograd_and_the_tensors_stay_as_they_were() -> None:
     assert leaf.grad is not None
 
 
+def test_what_was_read_before_is_read_as_it_is_now() -> None:
+    """Slots shorten the way to a tensor that lies where it lay; whatever happened to it since shows all the same."""
+    tensor, slots = torch.randn(6, 6), digest.Slots(1)
+
+    def now() -> bytes:
+        found = digest.begin(torch, [tensor], slots=slots).result()
+        assert found == of(tensor)
+        return found
+
+    seen = {now(), now()}
+    assert len(seen) == 1
+    tensor.add_(1)
+    seen.add(now())
+    tensor.t_()
+    seen.add(now())
+    tensor.t_()
+    tensor.resize_(3, 12)
+    seen.add(now())
+    tensor.resize_(2, 2)
+    seen.add(now())
+    tensor.data = torch.ones(2, 2)
+    seen.add(now())
+    tensor.set_(torch.ones(5, 5)[1:3, 1:3])
+    assert now() in seen and len(seen) == 6
+    tensor = torch.zeros(2, 2)
+    assert now() not in seen
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_number_of_threads_does_not_matter(threads: int) -> None:
     before = torch.get_num_threads()

@@ -1,0 +1,84 @@
+"""What determinism costs and where a gate run's time went, in Phrases as in `wording`: the terminal and the Markdown share them."""
+
+from __future__ import annotations
+
+import math
+
+from repro_gate.compare.cost import MOST_PAIRS, pairs_to_decide
+from repro_gate.compare.model import Cost
+from repro_gate.report import numbers
+from repro_gate.report.model import Report
+from repro_gate.report.wording import Phrase
+
+_BLOCKS = {"starts": "█", "steps": "▓", "probe": "▚", "diagnosis": "▒", "gate": "░"}
+
+
+def cost(price: Cost | None, budget: float | None = None) -> Phrase:
+    """What the flags cost in time, with the interval. A negative cost is said as `faster`, an interval across zero as no measurable
+    difference; one that is too wide for any figure says how many pairs of runs would do."""
+    if price is None:
+        return (("say", "not measured"),)
+    low, high = price.ci95
+    over = "" if budget is None else f"; {_budget(price, budget)}"
+    if not price.told:
+        scatter = f"not measurable: runs scatter by {numbers.percent(price.run_scatter_pct, signed=False)}"
+        return (("figure", scatter), ("say", f"; {_needed(price.pairs_needed)} would do{over}"))
+    if low <= 0 <= high:
+        start = f"no measurable difference ({numbers.percent(price.determinism_cost_pct)})"
+    else:
+        word = "slower" if price.determinism_cost_pct > 0 else "faster"
+        start = f"{numbers.percent(abs(price.determinism_cost_pct), signed=False)} {word} with the flags"
+    return (("figure", start), ("say", f", 95% interval {numbers.interval(price.ci95)}{over}"))
+
+
+def _budget(price: Cost, budget: float) -> str:
+    low, high = price.ci95
+    limit = f"budget of {numbers.budget(budget)}"
+    if low > budget:
+        return f"over the {limit}"
+    if high <= budget:
+        return f"within the {limit}"
+    return f"{limit} undecided: {_needed(pairs_to_decide(price, budget))} would decide it"
+
+
+def _needed(pairs: int | None) -> str:
+    return f"cost.pairs: {pairs}" if pairs is not None else f"more than {MOST_PAIRS} pairs of runs"
+
+
+def step_times(price: Cost) -> str:
+    """The two step times behind the cost."""
+    flags, none = numbers.milliseconds(price.deterministic_step_ms), numbers.milliseconds(price.default_step_ms)
+    return f"{flags} a step against {none}, {numbers.count(price.timed_steps, 'step')} timed"
+
+
+def time_spent(report: Report) -> tuple[tuple[str, float], ...]:
+    """Where the wall time of a gate run went: (what, seconds), all of it together. `starts` is what comes before and between the steps of
+    runs: the start of Python and torch, loading, evaluation."""
+    steps, probe = (sum(getattr(run, name) for run in report.runs) for name in ("step_seconds", "probe_seconds"))
+    runs = sum(run.seconds for run in report.runs)
+    diagnosis = report.diagnosis.seconds if report.diagnosis is not None else 0.0
+    rest = max(0.0, report.seconds - runs - diagnosis)
+    parts = ("starts", max(0.0, runs - steps - probe)), ("steps", steps), ("probe", probe), ("diagnosis", diagnosis), ("gate", rest)
+    return tuple((name, seconds) for name, seconds in parts if seconds > 0) if math.isfinite(sum(spent for _, spent in parts)) else ()
+
+
+def time_bar(report: Report, width: int = 40) -> str:
+    """`time_spent` as one stacked bar of about `width` characters; empty where nothing ran."""
+    parts = time_spent(report) if report.runs else ()
+    total = sum(seconds for _, seconds in parts)
+    return "".join(_BLOCKS[name] * round(seconds / total * width) for name, seconds in parts) if total else ""
+
+
+def times_spent(report: Report) -> str:
+    """`time_spent` in words; empty where nothing ran."""
+    parts = time_spent(report) if report.runs else ()
+    return ", ".join(f"{name} {numbers.duration(seconds)}" for name, seconds in parts)
+
+
+def memory(price: Cost) -> str:
+    """Peak memory with and without the flags; empty where it was not measured."""
+    if price.deterministic_peak_bytes is None or price.default_peak_bytes is None:
+        return ""
+    bounds = "" if price.memory_ci95 is None else f", 95% interval {numbers.interval(price.memory_ci95)}"
+    change = "" if price.memory_cost_pct is None else f" ({numbers.percent(price.memory_cost_pct)}{bounds})"
+    return f"peak memory {numbers.size(price.deterministic_peak_bytes)} against {numbers.size(price.default_peak_bytes)}{change}"
