@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from ..trace.format import DIGEST_BYTES
 
@@ -27,11 +27,12 @@ LANES = 4  # independent sums of a tensor
 COLUMNS, ROWS, TILES = 512, 4, 8
 TILE = 2 * COLUMNS * ROWS  # words: 16 KiB
 CHUNK = TILES * TILE  # words that one program of the kernel reads: 128 KiB
-_AT_A_TIME = 64  # chunks that the eager form reads together: 8 MiB, whatever the tensor's size
+_AT_A_TIME = 16  # chunks that the eager form reads together: 2 MiB
 _LOW = 0xFFFFFFFF
 
 _TABLES: Dict[str, "Tables"] = {}  # by device
-_PLANS: Dict[Tuple[str, Tuple[int, ...]], Tuple[Any, ...]] = {}  # by device and the tensors' sizes in bytes
+_PLANS: Dict[Tuple[str, str, Tuple[int, ...]], Any] = {}  # by form, device and the tensors' sizes in bytes
+_WITHOUT_TRITON: List[str] = []  # why the kernel cannot be used in this process
 _MANY = 1_000
 
 
@@ -82,7 +83,7 @@ def _begin(torch: Any, device: Any, items: Sequence[Tuple[int, Any]]) -> Sums:
     with torch.cuda.device(device) if device.type == "cuda" else torch.no_grad():
         sums = _kernel_sums(torch, device, [tensor for _, tensor in items])
         if sums is None:
-            sums = torch.stack([eager_sums(torch, tensor) for _, tensor in items])
+            sums = eager_sums(torch, device, [tensor for _, tensor in items])
         return Sums(places, headers, *fetch(torch, sums))
 
 
@@ -97,39 +98,70 @@ def fetch(torch: Any, tensor: Any) -> Tuple[Any, Any]:
     return host, event
 
 
-def eager_sums(torch: Any, tensor: Any) -> Any:
-    """The sums of one contiguous tensor, by torch's own operators: int64 [LANES]. Holds 8 MiB of it at a time, in products of 64 bits."""
-    tables = _tables(torch, tensor.device)
+def eager_sums(torch: Any, device: Any, tensors: Sequence[Any]) -> Any:
+    """The sums of contiguous tensors of one device by torch's own operators: int64 [tensors, LANES]. Some sixty launches for each 2 MiB,
+    and one for each tensor; about 20 MiB of room, whatever the tensors' sizes."""
+    tables, out = _tables(torch, device), torch.zeros(len(tensors), LANES, dtype=torch.int64, device=device)
+    contents = [_bytes(torch, tensor) for tensor in tensors]
+    sizes = tuple([content.numel() for content in contents])
+    for pieces, used, number, which in _planned(torch, device, "eager", sizes, _batches):
+        words = torch.zeros(len(used) * CHUNK, dtype=torch.int32, device=device)
+        for at, tensor, first, last in pieces:
+            words.view(torch.uint8)[4 * at * CHUNK :][: last - first].copy_(contents[tensor][first:last])
+        out.index_add_(0, which, _chunk_sums(torch, tables, words, used, number))
+    for tensor, content in zip(out, contents):
+        tail = content[content.numel() // 4 * 4 :].to(torch.int64)
+        for place in range(tail.numel()):
+            tensor += tables.tails * (tail[place] << 8 * place)
+    return out
+
+
+def _bytes(torch: Any, tensor: Any) -> Any:
     flat = tensor.reshape(-1)
-    content = (torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat).view(torch.uint8)
-    whole = content.numel() // 4
-    total = torch.zeros(LANES, dtype=torch.int64, device=tensor.device)
-    for start in range(0, whole, _AT_A_TIME * CHUNK):
-        words = content[4 * start : 4 * min(whole, start + _AT_A_TIME * CHUNK)]
-        total += _chunks(torch, tables, words, start // CHUNK)
-    tail = content[4 * whole :].to(torch.int64)
-    for place in range(tail.numel()):
-        total += tables.tails * (tail[place] << 8 * place)
-    return total
+    return (torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat).view(torch.uint8)
 
 
-def _chunks(torch: Any, tables: Tables, content: Any, first: int) -> Any:
-    """The third level's sums of whole words, given as bytes, that begin with chunk `first`: int64 [LANES]."""
-    tiles = -(-content.numel() // (4 * TILE))
-    padded = torch.zeros(tiles * TILE * 4, dtype=torch.uint8, device=content.device)
-    padded[: content.numel()] = content
-    words = padded.view(torch.int32).view(tiles, ROWS, 2, COLUMNS).to(torch.int64)
+def _batches(torch: Any, device: Any, sizes: Sequence[int]) -> List[Tuple[Any, ...]]:
+    """What the eager form reads together: pieces (place in chunks, tensor, first and last byte), and for each chunk on the device how many
+    tiles of it hold words, its number in its tensor, and which tensor that is: int64 [chunks]."""
+    found: List[Tuple[Any, ...]] = []
+    pieces: List[Tuple[int, int, int, int]] = []
+    columns: Tuple[List[int], List[int], List[int]] = ([], [], [])
+
+    def close() -> None:
+        found.append((list(pieces), *(torch.tensor(column, dtype=torch.int64, device="cpu").to(device) for column in columns)))
+        for column in (pieces, *columns):
+            column.clear()
+
+    for tensor, size in enumerate(sizes):
+        words = size // 4
+        for number in range(-(-words // CHUNK)):
+            first, last = number * CHUNK, min((number + 1) * CHUNK, words)
+            pieces.append((len(columns[0]), tensor, 4 * first, 4 * last))
+            for column, value in zip(columns, (-(-(last - first) // TILE), number, tensor)):
+                column.append(value)
+            if len(pieces) == _AT_A_TIME:
+                close()
+    if pieces:
+        close()
+    return found
+
+
+def _chunk_sums(torch: Any, tables: Tables, words: Any, used: Any, number: Any) -> Any:
+    """The sums of chunks, each by itself: int64 [chunks, LANES]."""
+    pairs = words.view(-1, TILES, ROWS, 2, COLUMNS).to(torch.int64)
+    there = (torch.arange(TILES, device=words.device) < used[:, None])[:, :, None]
+    counters = 2 * (number[:, None] * COLUMNS + torch.arange(COLUMNS, device=words.device))
     sums = []
     for lane in range(LANES):
-        left = (words[:, :, 0] + tables.nh[lane, 0]) & _LOW
-        right = (words[:, :, 1] + tables.nh[lane, 1]) & _LOW
-        nh = (left * right).sum(dim=1)  # [tiles, COLUMNS]
-        nh = torch.nn.functional.pad(nh, (0, 0, 0, -tiles % TILES)).view(-1, TILES, COLUMNS)
-        m, n = tables.tiles[lane][:, None, :, None]
-        column = (m * (nh & _LOW) + n * (nh >> 32 & _LOW)).sum(dim=1)
-        counter = 2 * (torch.arange(column.numel(), device=content.device).view(column.shape) + first * COLUMNS) + tables.starts[lane]
-        sums.append((_mixed(counter) * (column & _LOW) + _mixed(counter + 1) * (column >> 32 & _LOW)).sum())
-    return torch.stack(sums)
+        left = (pairs[:, :, :, 0] + tables.nh[lane, 0]) & _LOW
+        right = (pairs[:, :, :, 1] + tables.nh[lane, 1]) & _LOW
+        nh = (left * right).sum(dim=2)  # [chunks, TILES, COLUMNS]
+        m, n = tables.tiles[lane][:, :, None]
+        column = ((m * (nh & _LOW) + n * (nh >> 32 & _LOW)) * there).sum(dim=1)
+        counter = counters + tables.starts[lane]
+        sums.append((_mixed(counter) * (column & _LOW) + _mixed(counter + 1) * (column >> 32 & _LOW)).sum(dim=1))
+    return torch.stack(sums, dim=1)
 
 
 def _mixed(counter: Any) -> Any:
@@ -145,14 +177,17 @@ def _signed(value: int) -> int:
 
 
 def _kernel_sums(torch: Any, device: Any, tensors: Sequence[Any]) -> Any:
-    """The sums of all tensors by one launch of the Triton kernel: int64 [tensors, LANES]; None where there is no Triton for the device."""
-    if device.type != "cuda":
+    """The sums of all tensors by one launch of the Triton kernel: int64 [tensors, LANES]; None where Triton does not work: it is not there,
+    the device is not CUDA's, or there is no C compiler for what launches a kernel."""
+    if device.type != "cuda" or _WITHOUT_TRITON:
         return None
     try:
         from . import device_kernel
-    except Exception:  # no Triton, or one that does not work here
+
+        return sums_by(torch, device_kernel, device, tensors)
+    except Exception as error:
+        _WITHOUT_TRITON.append("%s: %s" % (type(error).__name__, error))
         return None
-    return sums_by(torch, device_kernel, device, tensors)
 
 
 def sums_by(torch: Any, device_kernel: Any, device: Any, tensors: Sequence[Any]) -> Any:
@@ -162,23 +197,29 @@ def sums_by(torch: Any, device_kernel: Any, device: Any, tensors: Sequence[Any])
     sizes = tuple([tensor.numel() * tensor.element_size() for tensor in aligned])
     addresses = [tensor.data_ptr() for tensor in aligned]
     pointers = torch.tensor(addresses, dtype=torch.int64, device="cpu", pin_memory=device.type == "cuda")
-    plan = _PLANS.get((str(device), sizes))
-    if plan is None:
-        if len(_PLANS) >= _MANY:
-            _PLANS.clear()
-        plan = _PLANS[str(device), sizes] = _plan(torch, device, sizes)
+    plan = _planned(torch, device, "kernel", sizes, _programs)
     if plan[0]:
         device_kernel.launch(plan, pointers.to(device, non_blocking=True), tables, out)
     return out
 
 
-def _plan(torch: Any, device: Any, sizes: Sequence[int]) -> Tuple[Any, ...]:
+def _programs(torch: Any, device: Any, sizes: Sequence[int]) -> Tuple[Any, ...]:
     """Number of programs; and on the device the sizes in bytes, int64 [tensors], and tensor and chunk of each program, int32 [programs]."""
     counts = [-(-max(size // 4, 1) // CHUNK) if size else 0 for size in sizes]
     which = [number for number, count in enumerate(counts) for _ in range(count)]
     chunk = [place for count in counts for place in range(count)]
     kinds = ((sizes, torch.int64), (which, torch.int32), (chunk, torch.int32))
     return (len(which), *(torch.tensor(values, dtype=dtype, device="cpu").to(device) for values, dtype in kinds))
+
+
+def _planned(torch: Any, device: Any, form: str, sizes: Tuple[int, ...], make: Callable[..., Any]) -> Any:
+    """What `make` gives for tensors of these sizes on this device; remembered, since a training's tensors keep their sizes."""
+    key = (form, str(device), sizes)
+    if key not in _PLANS:
+        if len(_PLANS) >= _MANY:
+            _PLANS.clear()
+        _PLANS[key] = make(torch, device, sizes)
+    return _PLANS[key]
 
 
 def _tables(torch: Any, device: Any) -> Tables:

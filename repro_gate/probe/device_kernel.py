@@ -16,7 +16,7 @@ WARPS = 4  # a thread holds the keys of its columns in registers: 254 of them on
 
 
 def launch(plan: Tuple[Any, ...], pointers: Any, tables: Tables, out: Any) -> None:
-    """Add the sums of all tensors to `out`, int64 [tensors, LANES]. `plan` is that of `device_digest._plan`."""
+    """Add the sums of all tensors to `out`, int64 [tensors, LANES]. `plan` is that of `device_digest._programs`."""
     programs, sizes, which, chunk = plan
     _sums[(programs,)](pointers, sizes, which, chunk, *tables, out, **CONSTANTS, num_warps=WARPS)
 
