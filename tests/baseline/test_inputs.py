@@ -132,10 +132,11 @@ def test_data_stands_as_found_whatever_is_declared(tmp_path: Path) -> None:
     assert made["working-directory"] == "sub"
 
 
-CPU = {"python": "3.11.9", "torch": "2.13.0", "device": "cpu: AVX512", "cpu-isa": "AVX512", "threads": "2", "cuda": "12.8", "gpus": "0"}
+CPU = {"python": "3.11.9", "torch": "2.13.0", "digest": "xxh3-128", "device": "cpu: AVX512", "cpu-isa": "AVX512", "threads": "2", "cuda": "12.8", "gpus": "0"}
 GPU = {
     "python": "3.11.9",
     "torch": "2.13.0",
+    "digest": "xxh3-128",
     "device": "cuda: NVIDIA H200",
     "threads": "8",
     "cuda": "12.8",
@@ -153,6 +154,7 @@ def test_a_training_on_the_cpu_has_the_cpu_and_no_gpu() -> None:
         "image": None,
         "python": "3.11.9",
         "torch": "2.13.0",
+        "digest": "xxh3-128",
         "threads": 2,
         "cpu-model": "AMD EPYC",
         "cpu-isa": "AVX512",
@@ -164,6 +166,7 @@ def test_a_training_on_the_gpu_has_the_gpu_and_no_cpu() -> None:
         "image": "sha256:" + "1" * 64,
         "python": "3.11.9",
         "torch": "2.13.0",
+        "digest": "xxh3-128",
         "threads": 8,
         "cuda": "12.8",
         "cudnn": 91002,
@@ -176,8 +179,8 @@ def test_a_training_on_the_gpu_has_the_gpu_and_no_cpu() -> None:
 
 @pytest.mark.parametrize(
     ("facts", "fact"),
-    [(CPU, name) for name in ("python", "torch", "threads", "cpu-isa")]
-    + [(GPU, name) for name in ("python", "torch", "threads", "cuda", "cudnn", "nccl", "gpu-model", "gpu-sm-count")],
+    [(CPU, name) for name in ("python", "torch", "digest", "threads", "cpu-isa")]
+    + [(GPU, name) for name in ("python", "torch", "digest", "threads", "cuda", "cudnn", "nccl", "gpu-model", "gpu-sm-count")],
 )
 def test_each_fact_of_the_training_moves_its_own_leaf(facts: dict[str, str], fact: str) -> None:
     before = platform_inputs(facts, MACHINE, None)

@@ -51,7 +51,7 @@ def test_a_training_on_the_device_says_which_one_and_hash_asks_the_same(tmp_path
     assert facts["gpu-model"] == cuda and all(facts[name] for name in DEVICE_FACTS)
     environment = {**os.environ, "OMP_NUM_THREADS": facts["threads"], "MKL_NUM_THREADS": facts["threads"]}
     asked = subprocess.run(
-        [sys.executable, str(ROOT / "repro_gate/probe"), "facts"], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, str(ROOT / "repro_gate/probe"), "facts", ""], env=environment, capture_output=True, text=True, check=True
     )
     answer = json.loads(asked.stdout)
     for name in (*DEVICE_FACTS, "torch", "cuda", "cudnn", "nccl", "device"):

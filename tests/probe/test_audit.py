@@ -40,6 +40,7 @@ def probed(tmp_path: Path, source: str) -> tuple[list[tuple[str, str]], Trace]:
         (place / link).symlink_to(original / link)
     config = {
         "nonce": "n",
+        "extension": None,
         "traces": str(traces),
         "seed": 1,
         "flags": {},

@@ -14,12 +14,12 @@ import pytest
 
 from repro_gate.probe import facts
 from repro_gate.runs import arms
-from repro_gate.runs.environment import training_environment
+from repro_gate.runs.environment import EXTENSION, training_environment
 from repro_gate.trace.format import CONFIG_VARIABLE
 from repro_gate.trace.model import Trace
 from tests.support.tracing import PATH, trace_script, trained
 
-ASK = (str(Path(facts.__file__).parent), "facts")
+ASK = (str(Path(facts.__file__).parent), "facts", EXTENSION or "")
 TRAIN = """
 import os
 import torch
@@ -68,7 +68,7 @@ def test_what_ask_says_before_is_what_the_trace_says(traced: Trace, tmp_path: Pa
 
 def test_ask_without_torch_says_what_holds_without_it(tmp_path: Path) -> None:
     said = ask(sys.executable, {"PATH": os.environ["PATH"]}, "-S", "-E")
-    assert sorted(said) == ["device", "interpreter", "python"]
+    assert sorted(said) == ["device", "digest", "interpreter", "python"]
 
 
 def test_ask_with_a_torch_that_is_broken_says_so_beside_the_answer(tmp_path: Path) -> None:

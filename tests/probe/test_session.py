@@ -133,9 +133,9 @@ SLOW = """
 import time
 import _repro_gate.probe.torch_hooks as hooks, _repro_gate.probe.loss as loss
 original = hooks.begin
-def slow(*args):
+def slow(*args, **options):
     time.sleep(0.05)
-    return original(*args)
+    return original(*args, **options)
 hooks.begin = loss.begin = slow
 for _ in range(3):
     time.sleep(0.02)
