@@ -18,8 +18,9 @@ from repro_gate.compare.distances import losses_of
 from repro_gate.compare.traces import processes
 from repro_gate.runs.flags import VARIABLES
 from repro_gate.runs.launch import Run
+from repro_gate.trace.blocks import Block
 from repro_gate.trace.format import DIGEST_BYTES
-from repro_gate.trace.model import Block, Trace
+from repro_gate.trace.model import Trace
 
 MAX_FACT = 500  # characters of one fact
 
@@ -118,10 +119,11 @@ def _last(trace: Trace, kind: str) -> dict[str, list[_Row]]:
     steps: dict[str, int] = {}
     found: dict[str, list[_Row]] = {}
     for block in blocks:
+        digests = block.digests
         for place, (name, dtype, shape) in enumerate(block.rows):
             if steps.get(name) != block.step:
                 steps[name], found[name] = block.step, []
-            found[name].append([dtype, list(shape), block.digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES].hex()])
+            found[name].append([dtype, list(shape), digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES].hex()])
     return found
 
 

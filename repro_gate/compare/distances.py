@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from repro_gate.compare.model import Distance, Divergence
-from repro_gate.trace.model import Block, Measured, Trace
+from repro_gate.trace.blocks import Block
+from repro_gate.trace.model import Measured, Trace
 
 Key = tuple[int, str, int]
 

@@ -12,8 +12,9 @@ from dataclasses import replace
 from repro_gate.compare.distances import Key, key_of, loss_gaps, losses_of_both, weights, with_distance
 from repro_gate.compare.model import STEPS, Comparison, Divergence, Tally
 from repro_gate.errors import Inconclusive
+from repro_gate.trace.blocks import Block
 from repro_gate.trace.format import DIGEST_BYTES
-from repro_gate.trace.model import Block, Measured, Row, Trace
+from repro_gate.trace.model import Measured, Row, Trace
 
 WITHIN_A_STEP = ("rng", "batch", "loss", "gradient")  # recorded before the optimizer's step; the rest may be the state at the end
 ONLY_FIRST, ONLY_SECOND = "recorded in the first run only", "recorded in the second run only"
@@ -207,6 +208,7 @@ def unequal_length(first: int, second: int, label: str = "main") -> Divergence:
 
 
 def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
+    first, second = a.digests, b.digests
     counterparts: dict[str, list[int]] = {}
     for index, row in enumerate(b.rows):
         counterparts.setdefault(row[0], []).append(index)
@@ -220,7 +222,7 @@ def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
         if b.rows[at][1:] != row[1:]:
             detail = f"{row[1]} {list(row[2])} in the first run, {b.rows[at][1]} {list(b.rows[at][2])} in the second"
             yield _divergence(label, a, row, values=values, detail=detail)
-        elif _digest(a, index) != _digest(b, at):
+        elif _digest(first, index) != _digest(second, at):
             yield _divergence(label, a, row, values=values)
     for at in (at for places in counterparts.values() for at in places):
         yield _divergence(label, b, b.rows[at], detail=ONLY_SECOND)
@@ -232,5 +234,5 @@ def _divergence(label: str, block: Block, row: Row, *, values: tuple[str, str] |
     )
 
 
-def _digest(block: Block, index: int) -> bytes:
-    return block.digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]
+def _digest(digests: bytes, index: int) -> bytes:
+    return digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]

@@ -17,6 +17,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ..trace.format import DIGEST_BYTES, MAX_NAME
@@ -197,11 +198,15 @@ def digest_all(torch: Any, tensors: Sequence[Any], depth: int = 0) -> bytes:
 
 
 class Slots(List[Any]):
-    """How tensors that are there at every step were read last: (tensor, address, shape, its bytes, prepared header) for each. It holds the
-    tensors, so it is for those that live on: parameters, buffers, optimizer state."""
+    """How tensors that are there at every step were read last: (weak reference to it, address, shape, dtype, its bytes, prepared header)
+    for each."""
 
     def __init__(self, count: int) -> None:
-        super().__init__([(None, 0, (), None, None)] * count)
+        super().__init__([(_nothing, 0, (), None, None, None)] * count)
+
+
+def _nothing() -> None:
+    """As a weak reference to what is gone."""
 
 
 def begin(torch: Any, tensors: Sequence[Any], depth: int = 0, slots: Optional[Slots] = None) -> Digests:
@@ -214,8 +219,9 @@ def begin(torch: Any, tensors: Sequence[Any], depth: int = 0, slots: Optional[Sl
     with bare(torch), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         for index, tensor in enumerate(tensors):
             if slots:
-                last, address, shape, content, prepared = slots[index]
-                if tensor is last and tensor.data_ptr() == address and tensor.shape == shape and tensor.is_contiguous():
+                last, address, shape, dtype, content, prepared = slots[index]
+                alike = last() is tensor and tensor.data_ptr() == address and tensor.shape == shape and tensor.dtype is dtype
+                if alike and tensor.is_contiguous() and not tensor.is_neg():
                     found.append(digest(content, prepared))
                     continue
             if type(tensor) in usual and tensor.is_cpu and tensor.layout is strided and tensor.is_contiguous() and not tensor.is_neg():
@@ -225,7 +231,7 @@ def begin(torch: Any, tensors: Sequence[Any], depth: int = 0, slots: Optional[Sl
                     if pointer:
                         content = header[0].from_address(pointer)
                         if slots:
-                            slots[index] = tensor, pointer, tensor.shape, content, header[1]
+                            slots[index] = weakref.ref(tensor), pointer, tensor.shape, tensor.dtype, content, header[1]
                         found.append(digest(content, header[1]))
                         continue
             own = local(tensor)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from repro_gate.compare.distances import Key, key_of, losses_of
 from repro_gate.compare.model import Divergence
 from repro_gate.compare.traces import first_difference
-from repro_gate.trace.model import Block, Trace
+from repro_gate.trace.blocks import Block
+from repro_gate.trace.model import Trace
 
 if TYPE_CHECKING:
     from repro_gate.runs.launch import Run

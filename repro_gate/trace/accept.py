@@ -8,7 +8,8 @@ import msgspec
 
 from . import format as fmt
 from . import model as on
-from .model import Block, Event, Trace
+from .blocks import Block
+from .model import Event, Trace
 
 MAX_FIRST = 1000  # settings undone, connections and notes of one process: the first are kept
 MAX_NONFINITE = 1000
@@ -107,14 +108,12 @@ def _add_block(trace: Trace, event: on.BlockLine) -> None:
     kind, rows = trace.tables[event.table]
     if event.kind != kind:
         raise ValueError("its table is of another kind")
-    digests = event.digests if event.changed is None else _patched(trace.before.get(event.table, b""), event.digests, event.changed)
+    before, block = trace.before.get(event.table, (b"", None))
+    digests = event.digests if event.changed is None else _patched(before, event.digests, event.changed)
     if len(digests) != fmt.DIGEST_BYTES * len(rows):
         raise ValueError(f"{len(digests)} bytes of digests for {len(rows)} rows")
-    before = trace.before.get(event.table)
-    digests = before if before == digests else digests  # one object: blocks that do not change cost nothing
-    trace.held += len(digests) if digests is not before else 0
-    _at_most("bytes of digests", trace.held, fmt.MAX_DIGESTS)
-    trace.before[event.table] = digests
+    content = block.content if block is not None and before == digests else trace.spool.put(digests)  # what does not change costs nothing
+    _at_most("bytes of digests", trace.spool.size, fmt.MAX_DIGESTS)
     for value in event.values:
         float.fromhex(value)
     last = trace.blocks[-1].step if trace.blocks else -1
@@ -125,7 +124,8 @@ def _add_block(trace: Trace, event: on.BlockLine) -> None:
     if event.at != trace.at.get(kind, 0):
         raise ValueError(f"block {event.at} of its kind where {trace.at.get(kind, 0)} was due")
     trace.at[kind] = event.at + 1
-    trace.blocks.append(Block(step=event.step, kind=kind, at=event.at, rows=rows, digests=digests, values=event.values))
+    trace.blocks.append(Block(step=event.step, kind=kind, at=event.at, rows=rows, content=content, values=event.values))
+    trace.before[event.table] = digests, trace.blocks[-1]
 
 
 def _patched(before: bytes, digests: bytes, changed: bytes) -> bytes:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from . import format as fmt
+from .blocks import Block, Spool
 
 Name = Annotated[str, Meta(max_length=fmt.MAX_NAME)]
 Short = Annotated[str, Meta(max_length=200)]
@@ -33,18 +34,6 @@ Setting = Union[Name, bool, int, float, None]  # the value of a flag
 
 class TraceError(Exception):
     """A trace that does not follow the format. The message names file, line and what is wrong."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Block:
-    """Digests of one kind at one moment: 16 bytes for each row. `values`: losses and the numbers of an optimizer, as hex floats."""
-
-    step: int
-    kind: str
-    at: int
-    rows: tuple[Row, ...]
-    digests: bytes
-    values: tuple[str, ...] = ()
 
 
 class Measured(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
@@ -113,8 +102,8 @@ class Trace:
     stopped: bool = False  # the last wanted step was taken
     end: str | None = None
     tables: list[tuple[str, tuple[Row, ...]]] = field(default_factory=list, repr=False)
-    before: dict[int, bytes] = field(default_factory=dict, repr=False)  # table -> digests of its last block
-    held: int = 0  # bytes of digests
+    before: dict[int, tuple[bytes, Block]] = field(default_factory=dict, repr=False, compare=False)  # by table: the last
+    spool: Spool = field(default_factory=Spool, repr=False, compare=False)
     at: dict[str, int] = field(default_factory=dict, repr=False)  # blocks of each kind so far in the step of the last one
 
     @property

@@ -132,7 +132,16 @@ def test_data_stands_as_found_whatever_is_declared(tmp_path: Path) -> None:
     assert made["working-directory"] == "sub"
 
 
-CPU = {"python": "3.11.9", "torch": "2.13.0", "digest": "xxh3-128", "device": "cpu: AVX512", "cpu-isa": "AVX512", "threads": "2", "cuda": "12.8", "gpus": "0"}
+CPU = {
+    "python": "3.11.9",
+    "torch": "2.13.0",
+    "digest": "xxh3-128",
+    "device": "cpu: AVX512",
+    "cpu-isa": "AVX512",
+    "threads": "2",
+    "cuda": "12.8",
+    "gpus": "0",
+}
 GPU = {
     "python": "3.11.9",
     "torch": "2.13.0",

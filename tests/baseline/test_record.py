@@ -12,7 +12,8 @@ import pytest
 from repro_gate.baseline.model import MAX_CURVE
 from repro_gate.baseline.record import outside_facts, result_of
 from repro_gate.compare.artifacts import Artifact, Leaf
-from repro_gate.trace.model import Block, Trace
+from repro_gate.trace.blocks import Block
+from repro_gate.trace.model import Trace
 from tests.support.built_traces import FACTS, block, changed, flip, place_of, run, training, with_loss
 
 
@@ -98,7 +99,7 @@ def test_how_often_digests_were_taken_does_not_count(n: int) -> None:
 def test_the_order_in_which_tensors_were_recorded_does_not_count() -> None:
     def turned(old: Block) -> Block:
         halves = [old.digests[place : place + 16] for place in range(0, len(old.digests), 16)]
-        return replace(old, rows=tuple(reversed(old.rows)), digests=b"".join(reversed(halves)))
+        return replace(old, rows=tuple(reversed(old.rows)), content=b"".join(reversed(halves)))
 
     trace = changed(training(), place_of(training(), 2, "parameter"), turned)
     assert result_of(run("deterministic-1", trace), {}) == result_of(run("deterministic-1", training()), {})

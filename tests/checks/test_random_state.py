@@ -195,7 +195,7 @@ def test_another_seed_must_move_every_generator() -> None:
     fixed = training(2, seed=2)
     place = place_of(fixed, 0, "rng")
     own = training(seed=1).blocks[place_of(training(seed=1), 0, "rng")]
-    fixed = changed(fixed, place, lambda old: replace(old, digests=old.digests[:16] + own.digests[16:]))
+    fixed = changed(fixed, place, lambda old: replace(old, content=old.digests[:16] + own.digests[16:]))
     found = reached(training(seed=1), fixed)
     assert (found.status, found.evidence) == ("warn", ("torch",))
     assert "the seed does not reach 1 of 2 generators" in found.message

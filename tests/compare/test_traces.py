@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from repro_gate.compare.model import KINDS, Distance, Divergence, Tally
 from repro_gate.compare.traces import ONLY_FIRST, ONLY_SECOND, compare_runs, first_difference, key_of, processes
-from repro_gate.trace.model import Block, Measured, Trace
+from repro_gate.trace.blocks import Block
+from repro_gate.trace.model import Measured, Trace
 from tests.support.built_traces import ORDER, ROWS, apart, block, changed, flip, place_of, training, with_loss
 
 FAR = Distance(0.5, 7, 1.0, 0.5)
@@ -129,7 +130,7 @@ def test_rows_are_paired_by_name() -> None:
     place = place_of(a, 0, "gradient")
 
     def turned(old: Block) -> Block:
-        return replace(old, rows=old.rows[::-1], digests=old.digests[16:] + old.digests[:16])
+        return replace(old, rows=old.rows[::-1], content=old.digests[16:] + old.digests[:16])
 
     assert compare_runs([a], [changed(a, place, turned)]).identical
     assert first([a], [changed(a, place, lambda old: flip(0)(turned(old)))]).name == "fc.bias"
@@ -147,7 +148,7 @@ def test_rows_of_one_name_are_paired_in_their_order() -> None:
 
 def test_missing_and_extra_rows_are_differences() -> None:
     a = training(1)
-    b = changed(a, place_of(a, 0, "gradient"), lambda old: replace(old, rows=old.rows[:1], digests=old.digests[:16]))
+    b = changed(a, place_of(a, 0, "gradient"), lambda old: replace(old, rows=old.rows[:1], content=old.digests[:16]))
     assert (first([a], [b]).name, first([a], [b]).detail) == ("fc.bias", ONLY_FIRST)
     found = compare_runs([b], [a]).first_divergence
     assert found is not None

@@ -14,7 +14,8 @@ from repro_gate.runs.arms import Arm
 from repro_gate.runs.launch import Plan, Run
 from repro_gate.runs.process import Ended
 from repro_gate.spec.model import Checklist, Spec, Train
-from repro_gate.trace.model import Block, Measured, Records, Row, StepMark, Trace
+from repro_gate.trace.blocks import Block
+from repro_gate.trace.model import Measured, Records, Row, StepMark, Trace
 
 ROWS: Mapping[str, tuple[Row, ...]] = {
     "batch": (("images", "float32", (4, 8)), ("labels", "int64", (4,))),
@@ -42,7 +43,7 @@ def block(step: int, kind: str, rows: Sequence[Row] | None = None, at: int = 0, 
         kind=kind,
         at=at,
         rows=rows,
-        digests=b"".join(digest(seed, step, kind, at, row[0]) for row in rows),
+        content=b"".join(digest(seed, step, kind, at, row[0]) for row in rows),
         values=tuple(value.hex() for value in values),
     )
 
@@ -92,7 +93,7 @@ def changed(trace: Trace, place: int, change: Callable[[Block], Block | None]) -
 
 def flip(row: int) -> Callable[[Block], Block]:
     """A change of one row's digest."""
-    return lambda old: replace(old, digests=old.digests[: row * 16] + digest("other", old.step, row) + old.digests[(row + 1) * 16 :])
+    return lambda old: replace(old, content=old.digests[: row * 16] + digest("other", old.step, row) + old.digests[(row + 1) * 16 :])
 
 
 def place_of(trace: Trace, step: int, kind: str) -> int:

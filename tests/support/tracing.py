@@ -15,7 +15,8 @@ from repro_gate.runs import arms
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.launch import Original, Plan, Run, Site, launch
 from repro_gate.spec.model import Capture, Spec, Train
-from repro_gate.trace.model import Block, Trace
+from repro_gate.trace.blocks import Block
+from repro_gate.trace.model import Trace
 
 PATH = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])  # `python` is the interpreter that runs the tests
 

@@ -1,0 +1,78 @@
+"""The digests that a trace holds, block by block. Those of a long training are kept in a file, not in memory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .model import Row
+
+IN_MEMORY = 1 << 20  # bytes of digests of one trace; more go to its spool
+
+
+class Nameless:
+    """A temporary file that has no name and is gone with this object."""
+
+    def __init__(self) -> None:
+        with tempfile.TemporaryFile(prefix="repro-gate-") as file:
+            self.descriptor = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self.descriptor)
+
+
+class Spooled(NamedTuple):
+    """Where some bytes lie in a file."""
+
+    file: Nameless
+    start: int
+    size: int
+
+    def read(self) -> bytes:
+        """The bytes. Raises OSError where they cannot be read."""
+        found = os.pread(self.file.descriptor, self.size, self.start)
+        if len(found) < self.size:
+            raise OSError("a temporary file was cut off")
+        return found
+
+
+class Spool:
+    """Holds the digests of one trace: the first in memory, later ones in a file that nothing else can open. It is gone with its blocks."""
+
+    def __init__(self) -> None:
+        self.size = 0  # bytes put in
+        self._file: Nameless | None = None
+        self._end = 0
+
+    def put(self, content: bytes) -> bytes | Spooled:
+        """What stands for these bytes in a block; themselves where there is no room in a file."""
+        self.size += len(content)
+        if self.size <= IN_MEMORY:
+            return content
+        try:
+            self._file = self._file or Nameless()
+            if os.pwrite(self._file.descriptor, content, self._end) < len(content):
+                return content
+        except OSError:  # no space left, or no descriptor
+            return content
+        self._end += len(content)
+        return Spooled(self._file, self._end - len(content), len(content))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Digests of one kind at one moment: 16 bytes for each row. `values`: losses and the numbers of an optimizer, as hex floats."""
+
+    step: int
+    kind: str
+    at: int
+    rows: tuple[Row, ...]
+    content: bytes | Spooled
+    values: tuple[str, ...] = ()
+
+    @property
+    def digests(self) -> bytes:
+        """The digests, read where they lie."""
+        return self.content if isinstance(self.content, bytes) else self.content.read()
