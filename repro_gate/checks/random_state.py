@@ -16,7 +16,6 @@ from repro_gate.runs.flags import WARN_ONLY, moot
 from repro_gate.runs.launch import Run
 from repro_gate.runs.variation import left_alike
 from repro_gate.trace.blocks import Block
-from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.model import LoaderSeen, Trace
 
 ALGORITHMS = "torch.use_deterministic_algorithms"
@@ -135,9 +134,8 @@ def first_states(trace: Trace) -> dict[str, bytes]:
     states: dict[str, bytes] = {}
     for block in trace.blocks:
         if block.kind == "rng":
-            digests = block.digests
             for place, row in enumerate(block.rows):
-                states.setdefault(row[0], digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES])
+                states.setdefault(row[0], block.digest(place))
     return states
 
 

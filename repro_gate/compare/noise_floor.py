@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from repro_gate.compare.distances import finite
 from repro_gate.compare.model import Comparison, Divergence, NoiseFloor
 from repro_gate.compare.traces import compare_runs, processes
-from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.model import Trace
 
 
@@ -48,7 +47,7 @@ def recorded(run: Sequence[Trace], item: Divergence) -> list[bytes]:
     """The digests that a run recorded of the quantity that diverged, in the step in which it did."""
     trace = processes(run).get(item.process)
     return [
-        block.digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES]
+        block.digest(place)
         for block in (trace.blocks if trace is not None else ())
         if (block.step, block.kind) == (item.step, item.kind)
         for place, row in enumerate(block.rows)

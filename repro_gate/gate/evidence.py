@@ -3,8 +3,11 @@ at); after it the runs, their config hash, and what a baseline records of them."
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date, datetime
 
@@ -57,6 +60,37 @@ def gather(
         running_image=environment.get(IMAGE_VARIABLE) or None,
         notes=notes,
     )
+
+
+@contextlib.contextmanager
+def gathering(
+    spec: Spec,
+    problems: tuple[DataProblem, ...],
+    checkout: Checkout,
+    watch: Watch,
+    environment: Mapping[str, str],
+    *,
+    cached: bool = True,
+) -> Iterator[Future[Evidence]]:
+    """`gather` in a thread of its own. Where nobody waits for it any more, it ends soon."""
+    ended = threading.Event()
+
+    class Told(Watch):
+        def verifying(self, done: int, total: int) -> None:
+            if ended.is_set():
+                raise InterruptedError
+            watch.verifying(done, total)
+
+    with ThreadPoolExecutor(1, "repro-gate-data") as pool:
+        try:
+            yield pool.submit(gather, spec, problems, checkout, Told(), environment, cached=cached)
+        finally:
+            ended.set()
+
+
+def data_is_sound(evidence: Evidence) -> bool:
+    """Whether all declared data is there, and none is other than declared."""
+    return all(item.actual is not None and item.matches is not False for item in evidence.data)
 
 
 def verified(spec: Spec, watch: Watch, environment: Mapping[str, str], *, cached: bool) -> tuple[tuple[DataFinding, ...], tuple[str, ...]]:

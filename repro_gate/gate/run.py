@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from time import monotonic, time
@@ -20,7 +21,7 @@ from repro_gate.errors import obeyed
 from repro_gate.gate.against import Other, compare_with_ref, other_ref
 from repro_gate.gate.base_policy import effective_policy
 from repro_gate.gate.diagnose import Seen, diagnosis_of
-from repro_gate.gate.evidence import config_hash_of_runs, entry_of_runs, gather, with_runs
+from repro_gate.gate.evidence import config_hash_of_runs, data_is_sound, entry_of_runs, gathering, with_runs
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import Facts, Problem, explains, look, notes, preflight, require
 from repro_gate.gate.reporting import findings_of, make_report
@@ -31,11 +32,12 @@ from repro_gate.runs.gate_folder import GateFolder, open_gate_folder
 from repro_gate.runs.launch import Run
 from repro_gate.runs.order import gate_runs
 from repro_gate.runs.progress import Watch
-from repro_gate.runs.results import Results, keep_traces
+from repro_gate.runs.results import INTERRUPTED, Results, keep_traces
 from repro_gate.runs.series import run_series
 from repro_gate.spec.model import CostBudget, Spec
 
 CONTROL_STEPS = 2
+A_MOMENT = 0.25  # seconds for which the first run waits for the declared data
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,20 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
     facts = look(options.environment)
     found_before = preflight(spec, options.environment, facts)
     require(found_before)
-    evidence = gather(spec, policy.problems, checkout, watch, options.environment, cached=options.cache)
     other = other_ref(spec, checkout, options)
-    data_is_sound = all(item.actual is not None and item.matches is not False for item in evidence.data)
-    with _gate_folder(spec, other, checkout, options, watch) as folder, obeyed():
-        plans = gate_runs(spec, CONTROL_STEPS) if data_is_sound else ()
-        results = run_series(spec, folder, watch, plans, fail_fast=options.fail_fast)
+    with (
+        gathering(spec, policy.problems, checkout, watch, options.environment, cached=options.cache) as gathered,
+        _gate_folder(spec, other, checkout, options, watch) as folder,
+        obeyed(),
+    ):
+        soon = not wait([gathered], A_MOMENT).not_done  # else the control goes first: what is read beside it makes no timed step longer
+        plans = gate_runs(spec, CONTROL_STEPS, control_first=not soon)
+        if soon and not data_is_sound(gathered.result()):
+            plans = ()
+        results = run_series(spec, folder, watch, plans, fail_fast=options.fail_fast, sound=lambda: data_is_sound(gathered.result()))
+        if results.interrupted == INTERRUPTED and not gathered.done():
+            raise KeyboardInterrupt
+        evidence = gathered.result()
         if options.keep_traces is not None:
             unkept = keep_traces(results.runs, options.keep_traces, readable=folder.sandbox.own_user)
             results = replace(results, said=(*results.said, *unkept))

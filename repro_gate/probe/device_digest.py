@@ -25,6 +25,7 @@ from ..trace.format import DIGEST_BYTES
 
 LANES = 4  # independent sums of a tensor
 COLUMNS, ROWS, TILES = 512, 4, 8
+KERNEL_SHAPE = {"width": COLUMNS, "height": ROWS, "depth": TILES}
 TILE = 2 * COLUMNS * ROWS  # words: 16 KiB
 CHUNK = TILES * TILE  # words that one program of the kernel reads: 128 KiB
 _AT_A_TIME = 16  # chunks that the eager form reads together: 2 MiB
@@ -199,7 +200,7 @@ def sums_by(torch: Any, device_kernel: Any, device: Any, tensors: Sequence[Any])
     pointers = torch.tensor(addresses, dtype=torch.int64, device="cpu", pin_memory=device.type == "cuda")
     plan = _planned(torch, device, "kernel", sizes, _programs)
     if plan[0]:
-        device_kernel.launch(plan, pointers.to(device, non_blocking=True), tables, out)
+        device_kernel.launch(plan, pointers.to(device, non_blocking=True), tables, out, KERNEL_SHAPE)
     return out
 
 

@@ -4,21 +4,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Tuple
+from typing import Any, Dict, Sequence, Tuple
 
 import triton
 import triton.language as tl
 
-from .device_digest import COLUMNS, ROWS, TILES, Tables
-
-CONSTANTS = {"width": COLUMNS, "height": ROWS, "depth": TILES}
 WARPS = 4  # a thread holds the keys of its columns in registers: 254 of them on sm_90, none spilled
 
 
-def launch(plan: Tuple[Any, ...], pointers: Any, tables: Tables, out: Any) -> None:
-    """Add the sums of all tensors to `out`, int64 [tensors, LANES]. `plan` is that of `device_digest._programs`."""
+def launch(plan: Tuple[Any, ...], pointers: Any, tables: Sequence[Any], out: Any, shape: Dict[str, int]) -> None:
+    """Add the sums of all tensors to `out`, int64 [tensors, LANES]. `plan` is that of `device_digest._programs`, `tables` are its Tables,
+    `shape` is its KERNEL_SHAPE."""
     programs, sizes, which, chunk = plan
-    _sums[(programs,)](pointers, sizes, which, chunk, *tables, out, **CONSTANTS, num_warps=WARPS)
+    _sums[(programs,)](pointers, sizes, which, chunk, *tables, out, **shape, num_warps=WARPS)
 
 
 @triton.jit

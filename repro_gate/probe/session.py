@@ -19,12 +19,12 @@ from .loop import largest_loop
 from .process import arguments, prepares_data, process_key, started_by_multiprocessing
 from .step_time import Mark, StepTimes, mark
 
-_NOTES = 1_000
-_HELD = 1_000  # blocks before the first gradient or step
+_NOTES = _HELD = 1_000  # `_HELD`: blocks before the first gradient or step
 EX_IOERR = 74  # the exit status of a process whose trace could not be written (sysexits.h)
 OBSERVERS: List[Any] = []  # what collects through the life of a process: files, draws, imports; `flush(session, last)` writes it
 _CURRENT: List["Session"] = []
 _LEAVE = os._exit
+_Block = Tuple[int, str, Sequence[Row], Union[bytes, Later], Optional[List[str]]]  # the arguments of `TraceWriter.block`
 
 
 class StopTraining(SystemExit):
@@ -47,22 +47,18 @@ class Session:
         self.kept: Dict[str, int] = {}  # label of kept tensors -> how often
         self._writer: Optional[TraceWriter] = None
         self._facts: Dict[str, str] = {}  # those that are written
-        self._held: Optional[
-            List[Tuple[int, str, Sequence[Row], Union[bytes, Later], Optional[List[str]]]]
-        ] = []  # blocks; None once they are written
-        self._steps = self._stops = self._depth = 0
+        self._held: Optional[List[_Block]] = []  # None once they are written
+        self._steps = self._stops = self._depth = self._peak = 0  # `_peak`: bytes, since the last step
         self._mark = mark(self.torch)  # when the step in progress began
         self._own: List[Tuple[Mark, Mark]] = []  # since then, what the probe took
-        self._peak = 0  # bytes, since the last step
         self._recorded = False  # something is recorded that no step has closed yet
         self._noted: Set[Tuple[str, str]] = set()
 
     def start(self, forked: bool = False) -> None:
         self._forked = forked
-        argv = [item[:MAX_NAME] for item in arguments()][:1000]
+        hello = {"nonce": self.config["nonce"], "pid": os.getpid(), "key": "main", "forked": forked}
         with self._guard():
-            hello = {"nonce": self.config["nonce"], "pid": os.getpid(), "key": "main", "argv": argv, "forked": forked}
-            self._writer = TraceWriter(self.config["traces"], hello)
+            self._writer = TraceWriter(self.config["traces"], {**hello, "argv": [item[:MAX_NAME] for item in arguments()][:1000]})
             self.stem = self._writer.stem
 
     def wants(self) -> bool:
@@ -283,11 +279,10 @@ class Session:
         except Exception as error:
             if self.broken:
                 return
-            self.broken = True
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            where = "%s:%s" % (os.path.basename(frame.filename), frame.lineno)
-            sys.stderr.write("repro-gate: the probe failed at %s: %s: %s\n" % (where, type(error).__name__, error))
-            self.note("probe-error", "%s: %s: %s" % (where, type(error).__name__, error))
+            self.broken, frame = True, traceback.extract_tb(error.__traceback__)[-1]
+            what = "%s:%s: %s: %s" % (os.path.basename(frame.filename), frame.lineno, type(error).__name__, error)
+            sys.stderr.write("repro-gate: the probe failed at %s\n" % what)
+            self.note("probe-error", what)
 
 
 def open_session(config: Dict[str, Any], hooks: Any = None) -> Session:

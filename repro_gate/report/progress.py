@@ -170,10 +170,11 @@ def sentence(divergence: Divergence) -> str:
 
 
 def remaining(run: Run, number: int, total: int) -> str:
-    """After the first run, about how long the others will take; empty where that is not known."""
-    if number != 1 or total < 2 or not run.good:
+    """After the first whole run, about how long the others will take; empty where that is not known."""
+    first, others = number == 1 or run.plan.name == "deterministic-1", total - number
+    if not first or not others or not run.good or run.plan.arm.name == "reseeded":
         return ""
-    return f"about {duration(max(round(run.ended.seconds * (total - 1)), 1))} for the other {total - 1} runs"
+    return f"about {duration(max(round(run.ended.seconds * others), 1))} for the other {others} runs"
 
 
 def ended(run: Run) -> str:

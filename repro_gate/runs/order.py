@@ -1,7 +1,8 @@
 """The order of the runs of one gate run, and what each is started as. Pure: `series.py` does them.
 
 Deterministic, default, default, deterministic, and so on, so that a steady drift of the machine falls on both arms alike; then the reseeded
-control, a deterministic pair for each further seed, and the further deterministic runs of each seed that the spec asks for. The second
+control, a deterministic pair for each further seed, and the further deterministic runs of each seed that the spec asks for. Where something
+else is still going on, the control is first: nobody looks at its step times. The second
 deterministic run of each seed is varied; what it differs in from the first must not matter.
 """
 
@@ -14,7 +15,7 @@ from repro_gate.runs.launch import Plan
 from repro_gate.spec.model import Spec
 
 
-def gate_runs(spec: Spec, control_steps: int) -> tuple[Plan, ...]:
+def gate_runs(spec: Spec, control_steps: int, *, control_first: bool = False) -> tuple[Plan, ...]:
     """Every run of a gate run, as far as none ends badly."""
     steps, (seed, *others) = spec.train.steps, spec.random_state.seeds
     varied = frozenset(spec.robustness.vary)
@@ -27,7 +28,8 @@ def gate_runs(spec: Spec, control_steps: int) -> tuple[Plan, ...]:
         for number in range(3, spec.cost.pairs + 1):
             timed = [again(first, number), replace(before, name=f"default-{number}", keep_final=False)]
             plans += timed if number % 2 else timed[::-1]
-    plans.append(Plan(name="reseeded", arm=arms.reseeded(seed, arms.allowed(spec), min(control_steps, steps or control_steps))))
+    control = Plan(name="reseeded", arm=arms.reseeded(seed, arms.allowed(spec), min(control_steps, steps or control_steps)))
+    plans.insert(0 if control_first else len(plans), control)
     for other in others:
         plans += pair(spec, other, f"seed{other}-", observe=False, varied=varied)
     firsts = [plan for plan in plans if plan.arm.name == "deterministic" and not plan.second_of]
@@ -65,3 +67,8 @@ def replay(spec: Spec, seed: int, step: int) -> tuple[Plan, Plan]:
     arm = arms.deterministic(seed, arms.allowed(spec), max(step, 0) + 1)
     first = Plan(name=f"replay-1-seed{seed}", arm=arm, keep_step=step)
     return first, Plan(name=f"replay-2-seed{seed}", arm=arm, keep_step=step, second_of=first.name)
+
+
+def completes_pair(plan: Plan, crashed: Plan) -> bool:
+    """Whether a plan is the second deterministic run of the seed whose run crashed."""
+    return plan.arm.name == "deterministic" and bool(plan.second_of) and plan.arm.seed == crashed.arm.seed

@@ -18,6 +18,8 @@ from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Trace, TraceError
 from repro_gate.trace.reader import trace_files
 
+INTERRUPTED = "the gate was interrupted"  # why a series ended early, on a signal
+
 
 @dataclass(frozen=True)
 class Varied:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -28,7 +28,7 @@ from repro_gate.runs.gate_folder import GateFolder, site_of
 from repro_gate.runs.launch import Plan, Run, Site, launch
 from repro_gate.runs.progress import LiveComparison, Progress, Watch
 from repro_gate.runs.reading import ArtifactReader, differences
-from repro_gate.runs.results import Results, Varied, default_pair, last_step, pair_of, up_to_divergence
+from repro_gate.runs.results import INTERRUPTED, Results, Varied, default_pair, last_step, pair_of, up_to_divergence
 from repro_gate.runs.workspaces import CACHE, copy_cache
 from repro_gate.sandbox.as_user import as_training_user
 from repro_gate.sandbox.cleanup import MOST
@@ -39,18 +39,26 @@ MEASURED_KINDS = ("batch", "buffer", "gradient", "parameter", "optimizer")
 
 
 def run_series(
-    spec: Spec, folder: GateFolder, watch: Watch, plans: Sequence[Plan], *, fail_fast: bool = False, measure: bool = True
+    spec: Spec,
+    folder: GateFolder,
+    watch: Watch,
+    plans: Sequence[Plan],
+    *,
+    fail_fast: bool = False,
+    measure: bool = True,
+    sound: Callable[[], bool] = lambda: True,
 ) -> Results:
     """Do every run in order, until one ends badly. Ctrl-C ends the run in progress and the series. Raises Inconclusive or OSError where
-    not even the first run could be done. `measure`: two more short runs may say how far apart a divergence is."""
-    return _Series(spec, folder, watch, fail_fast).run_all(plans, measure)
+    not even the first run could be done. `measure`: two more short runs may say how far apart a divergence is. Where what is trained on is
+    not `sound`, asked after the first run, there is no other and this one does not count."""
+    return _Series(spec, folder, watch, fail_fast, sound).run_all(plans, measure)
 
 
 class _Series:
     """The executor: what has come in so far."""
 
-    def __init__(self, spec: Spec, folder: GateFolder, watch: Watch, fail_fast: bool) -> None:
-        self.spec, self.folder, self.watch, self.fail_fast = spec, folder, watch, fail_fast
+    def __init__(self, spec: Spec, folder: GateFolder, watch: Watch, fail_fast: bool, sound: Callable[[], bool]) -> None:
+        self.spec, self.folder, self.watch, self.fail_fast, self.sound = spec, folder, watch, fail_fast, sound
         self.runs: list[Run] = []
         self.comparisons: dict[int, Comparison] = {}
         self.second: dict[int, str] = {}  # seed -> the run that `comparisons` has beside the first
@@ -74,7 +82,7 @@ class _Series:
             if measure:
                 self._measure_divergences()
         except KeyboardInterrupt:
-            interrupted = "the gate was interrupted"
+            interrupted = INTERRUPTED
         except (Inconclusive, OSError) as error:
             if not self.runs:
                 raise  # nothing was found out yet
@@ -108,11 +116,14 @@ class _Series:
         while waiting:
             plan = waiting.pop(0)
             if crashed is not None:
-                if not _completes_pair(plan, crashed):
+                if not order.completes_pair(plan, crashed.plan):
                     continue
                 plan = replace(plan, varied=frozenset())  # what varies may be why it crashes
             live = self._live(plan)
             run = self._run(plan, live, total=len(self.runs) + 1 + len(waiting))
+            if len(self.runs) == 1 and not self.sound():
+                self.runs.clear()
+                return False
             if plan.varied and plan.second_of:
                 if not self._take_varied(run, live):
                     waiting = self._with_plain_repeat(plan, waiting)
@@ -240,7 +251,7 @@ class _Series:
         if plan.second_of and not plan.reference:
             plan = replace(plan, reference=self._named(plan.second_of).traces)
         run = launch(self.spec, plan, site, Progress(self.watch, live).tick)
-        first = self.spec.train.compile_cache and not self.runs and os.path.lexists(cache) and not kept.exists()
+        first = self.spec.train.compile_cache and plan.arm.name == "deterministic" and os.path.lexists(cache) and not kept.exists()
         if first and not copy_cache(cache, kept, partial(as_training_user, self.folder.sandbox)):
             self.said[f"the compile cache of {plan.name} was not copied: every run compiles again"] = None
         self._note_left(run)
@@ -255,26 +266,23 @@ class _Series:
 
     def _note_left(self, run: Run) -> None:
         """Say what a run left outside its own places: it is gone, and what needs it finds nothing in any other clone either."""
-        left, name = run.left, run.plan.name
+        left, name, where = run.left, run.plan.name, _few(run.left.unsearched[:1])
         if left.removed:
             self.said[f"{name} left {_few(left.removed)} outside its own folders: removed, so that no other run finds it"] = None
         if left.unsearched:
-            where = shortened(escaped(left.unsearched[0]))
             self.said[f"what {name} left in {where} was not looked for: it holds more than {MOST:,} files of others"] = None
 
     def _look_for_others(self) -> None:
         """Whatever computes on a GPU while no run is going is not ours. Asked before the first and after each, where it costs none time."""
-        if self.spec.hardware.device != "cpu":
-            seen = other_gpu_processes(())
-            if seen is not None:
-                self.gpu_processes = tuple(dict.fromkeys((*(self.gpu_processes or ()), *seen)))
+        if self.spec.hardware.device != "cpu" and (seen := other_gpu_processes(())) is not None:
+            self.gpu_processes = tuple(dict.fromkeys((*(self.gpu_processes or ()), *seen)))
 
     def _collect(self, run: Run, site: Site) -> None:
         """Take the artifacts out, and look at the other files that the run wrote."""
         globs, name, declared = self.spec.capture.artifacts, run.plan.name, set[str]()
         if globs and site.cwd.is_dir():
-            as_owner = partial(as_training_user, self.folder.sandbox)
-            found, unmatched = collect(site.cwd, globs, self.folder.path / "artifacts" / name, as_owner)
+            into, as_owner = self.folder.path / "artifacts" / name, partial(as_training_user, self.folder.sandbox)
+            found, unmatched = collect(site.cwd, globs, into, as_owner)
             names = [path for item in found for path in (item.name, *(os.path.join(item.name, file) for file, _, _ in item.files))]
             declared = {os.path.normpath(os.path.join(os.path.relpath(site.cwd, site.workspace), path)) for path in names}
             self.artifacts[name] = {item.name: item for item in found}
@@ -285,11 +293,6 @@ class _Series:
             older = variation.DAY if "file-times" in run.plan.varied else 0
             files, cut = changed_files(site.workspace, self.folder.snapshot.root, self.folder.sandbox, declared, older)
             self.left[name] = Left(files, cut, tuple(variation.as_first(line) for line in run.ended.tail))
-
-
-def _completes_pair(plan: Plan, crashed: Run) -> bool:
-    """Whether a plan is the second deterministic run of the seed with which a run crashed."""
-    return plan.arm.name == "deterministic" and bool(plan.second_of) and plan.arm.seed == crashed.plan.arm.seed
 
 
 def _few(names: Sequence[str]) -> str:

@@ -6,10 +6,10 @@ import os
 import tempfile
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from .model import Row
+from .format import DIGEST_BYTES
+from .writer import Row
 
 IN_MEMORY = 1 << 20  # bytes of digests of one trace; more go to its spool
 
@@ -76,3 +76,7 @@ class Block:
     def digests(self) -> bytes:
         """The digests, read where they lie."""
         return self.content if isinstance(self.content, bytes) else self.content.read()
+
+    def digest(self, place: int) -> bytes:
+        """That of the row at `place`."""
+        return self.digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES]

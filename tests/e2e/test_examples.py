@@ -39,7 +39,7 @@ def test_an_example_passes(name: str, tmp_path: Path) -> None:
     if name == "quickstart":
         cost, floor = gated.report["cost"], gated.report["noise_floor"]
         assert cost["ci95"][0] <= cost["determinism_cost_pct"] <= cost["ci95"][1]
-        assert [run["arm"] for run in gated.report["runs"]] == ["deterministic", "default", "deterministic", "default", "reseeded"]
+        assert [run["arm"] for run in gated.report["runs"]] == ["deterministic", "default", "default", "deterministic", "reseeded"]
         assert not floor["identical"] and floor["first_step"] is not None
         labels = ({label for label, _ in shape(text)} for text in (demo(), gated.stdout))
         assert next(labels) == next(labels), "the README's demo shows what a run prints"

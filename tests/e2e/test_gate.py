@@ -81,7 +81,9 @@ def test_fail_fast_ends_the_second_run_and_leaves_the_rest_out(tmp_path: Path) -
     source = with_line(f"x += {CLOCK}; __import__('time').sleep(0.15)").replace("range(6)", "range(12)")
     gated = gate(training(tmp_path / "code", source, spec), "--fail-fast", out=tmp_path)
     assert gated.exit_code == 1 and "diverge at step 0" in gated.report["reasons"][0]["message"]
-    assert [run["name"] for run in gated.report["runs"]] == ["deterministic-1", "default-1", "deterministic-2", "deterministic-3"]
+    assert [run["name"] for run in gated.report["runs"]] == [
+        *("deterministic-1", "default-1", "default-2", "deterministic-2", "deterministic-3")
+    ]
     assert gated.report["runs"][-1]["outcome"] == "interrupted" and gated.report["runs"][-1]["steps"] < 12
     assert gated.report["cost"] is None
 

@@ -494,10 +494,11 @@ COMPILED = """
 from triton import compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from repro_gate.probe.device_kernel import CONSTANTS, WARPS, _sums
+from repro_gate.probe.device_digest import KERNEL_SHAPE
+from repro_gate.probe.device_kernel import WARPS, _sums
 narrow = {"which", "chunk", "nh"}
-signature = {name: "constexpr" if name in CONSTANTS else "*i32" if name in narrow else "*i64" for name in _sums.arg_names}
-source = ASTSource(fn=_sums, signature=signature, constexprs=CONSTANTS)
+signature = {name: "constexpr" if name in KERNEL_SHAPE else "*i32" if name in narrow else "*i64" for name in _sums.arg_names}
+source = ASTSource(fn=_sums, signature=signature, constexprs=KERNEL_SHAPE)
 for capability in (80, 90):
     made = compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": WARPS})
     assert made.asm["cubin"] and made.metadata.shared <= 16384, made.metadata

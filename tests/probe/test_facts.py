@@ -75,7 +75,7 @@ def test_ask_with_a_torch_that_is_broken_says_so_beside_the_answer(tmp_path: Pat
     (tmp_path / "torch.py").write_text("raise OSError('libcudart.so is missing')")
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, *ASK], env=environment, capture_output=True, text=True, check=True)
-    assert sorted(json.loads(done.stdout)) == ["device", "interpreter", "python"]
+    assert sorted(json.loads(done.stdout)) == ["device", "digest", "interpreter", "python"]
     assert "OSError: libcudart.so is missing" in done.stderr
 
 

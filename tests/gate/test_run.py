@@ -1,0 +1,69 @@
+"""Claims about the order in which a gate run does things: the first run does not wait for declared data that takes long to read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from repro_gate.gate.options import Options
+from repro_gate.gate.run import run_gate
+from repro_gate.report.model import Report
+from repro_gate.runs.progress import Watch
+from repro_gate.spec.loader import load_spec
+from tests.support.gates import LOOP, environment, training
+
+DATA = "version: 1\ntrain: {run: python train.py}\ncost: {measure: false}\ndata: [{path: data.bin, sha256: %s}]\n"
+ZEROS = "bb9f8df61474d25e71fa00722318cd387396ca1736605e1248821cc0de3d3af8"  # of 4 MiB
+
+
+class SlowDisk(Watch):
+    """Data is read for as long as no run has begun; `at` is called when one begins."""
+
+    def __init__(self, interrupt: bool = False) -> None:
+        self.started: list[str] = []
+        self._interrupt, self._began = interrupt, threading.Event()
+
+    def verifying(self, done: int, total: int) -> None:
+        assert self._began.wait(60)
+
+    def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
+        self.started.append(name)
+        if self._interrupt:
+            threading.Timer(1.0, self._began.set).start()
+            raise KeyboardInterrupt
+        self._began.set()
+
+
+def run(tmp_path: Path, watch: Watch, digest: str = ZEROS) -> Report:
+    folder = training(tmp_path / "code", LOOP, DATA % digest)
+    (folder / "data.bin").write_bytes(bytes(4 * 2**20))
+    return run_gate(load_spec(folder / "repro.yml"), Options(environment=environment(), cache=False), watch)
+
+
+def names(report: Report) -> Sequence[str]:
+    return [item.name for item in report.runs]
+
+
+def test_data_that_takes_long_is_read_beside_the_control(tmp_path: Path) -> None:
+    report = run(tmp_path, SlowDisk())
+    assert report.verdict == "pass" and names(report) == ["reseeded", "deterministic-1", "deterministic-2"]
+    assert [item.status for item in report.checklist if item.id == "data/checksums"] == ["pass"]
+
+
+def test_data_that_is_read_in_a_moment_changes_no_order(tmp_path: Path) -> None:
+    assert names(run(tmp_path, Watch())) == ["deterministic-1", "deterministic-2", "reseeded"]
+
+
+@pytest.mark.parametrize("watch", [Watch(), SlowDisk()], ids=["at-once", "late"])
+def test_on_other_data_than_declared_nothing_is_trained_that_counts(tmp_path: Path, watch: Watch) -> None:
+    report = run(tmp_path, watch, "0" * 64)
+    assert report.verdict == "fail" and names(report) == []
+    assert getattr(watch, "started", ["reseeded"]) == ["reseeded"]
+
+
+def test_an_interrupt_does_not_wait_for_data(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, SlowDisk(interrupt=True))
