@@ -43,8 +43,9 @@ def measure(settings: Settings) -> list[Figure]:
             held = sum(low <= COST <= high for low, high in found) / len(found)
             width = sorted(high - low for low, high in found)[len(found) // 2]
             label = f"{name}, {pairs} pairs"
-            beside = {"goal_at_least": GOAL, "median_width_pct": width}
-            figures.append(Figure(f"intervals that hold the cost, {label}", "share", (held,), None, beside))
+            figures.append(
+                Figure(f"intervals that hold the cost, {label}", "share", (held,), GOAL, {"median_width_pct": width}, at_least=True)
+            )
     return figures
 
 

@@ -45,10 +45,10 @@ class Settings:
     large file (not timed)."""
 
     large: int = 1024 * MIB
-    small: int = 100_000
+    small: int = 50_000
     least: int = 2 * 1024
     greatest: int = 8 * 1024
-    rounds: int = 7
+    rounds: int = 3
     memory: int = 4096 * MIB
 
 

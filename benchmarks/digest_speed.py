@@ -14,10 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.figure import Figure
-from repro_gate.probe.digest import EXTENSION, digest_all
+from repro_gate.probe.digest import EXTENSION, Slots, begin, digest_all
 from repro_gate.runs.environment import EXTENSION as GATES_OWN
 
 MIB = 2**20
+LARGE = 16 * MIB
+GOALS: dict[str, dict[str, float]] = {
+    "cpu": {"digest": 12.0, "torch.hash_tensor": 3.0, "hashlib.sha256": 6.0, "sum": 0.5},
+    "cuda": {"clone": 1.4},  # a copy reads and writes each byte: 0.7 of its bandwidth is 1.4 of its speed
+}
+SMALL_GOAL = {"cpu": 1.0, "cuda": 0.5}
 Wait = Callable[[], None]
 
 
@@ -49,11 +55,26 @@ def measure(settings: Settings) -> list[Figure]:
         speeds = {name: [moved / taken / 1e9 for taken in found] for name, found in seconds.items()}
         beside = {f"{name}_gb_per_s": {"best": max(found), "median": statistics.median(found)} for name, found in speeds.items()}
         digest = tuple(speeds.pop("digest"))
-        figures.append(Figure(f"digest of {label}", "GB/s", digest, None, beside))
+        goals = GOALS[settings.device] if size >= LARGE else {}
+        figures.append(Figure(f"digest of {label}", "GB/s", digest, goals.get("digest"), beside, at_least=True))
         for name, found in speeds.items():
-            ratios = tuple(a / b for a, b in zip(digest, found, strict=True))
-            figures.append(Figure(f"digest of {label} over {name}", "ratio", ratios, None, {"ratio_of_bests": max(digest) / max(found)}))
-    return figures
+            ratios, bests = tuple(a / b for a, b in zip(digest, found, strict=True)), {"ratio_of_bests": max(digest) / max(found)}
+            figures.append(Figure(f"digest of {label} over {name}", "ratio", ratios, goals.get(name), bests, at_least=True))
+    return [*figures, _small(torch, settings)]
+
+
+def _small(torch: Any, settings: Settings) -> Figure:
+    """Milliseconds for one step of a model of 200 small tensors: parameters, gradients and two kinds of optimizer state."""
+    wait: Wait = torch.cuda.synchronize if settings.device != "cpu" else _nothing
+    kinds = [[torch.randn(64, device=settings.device) for _ in range(200)] for _ in range(4)]
+    slots = [None, *(Slots(200) for _ in kinds[1:])]  # gradients are made anew at each step
+
+    def step() -> None:
+        for tensors, known in zip(kinds, slots, strict=True):
+            begin(torch, tensors, slots=known)
+
+    seconds = _interleaved({"digest": step}, settings.rounds, wait)["digest"]
+    return Figure("digests of 4 x 200 tensors of 256 bytes", "ms", tuple(taken * 1e3 for taken in seconds), SMALL_GOAL[settings.device])
 
 
 def _contenders(torch: Any, tensors: list[Any], device: str) -> Mapping[str, Callable[[], object]]:

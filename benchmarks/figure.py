@@ -25,13 +25,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: a value for each round, and beside it what it was computed from. `goal` is the largest median that is good enough."""
+    """One figure: a value for each round, and beside it what it was computed from. `goal` is the largest median that is good
+    enough; with `at_least`, the smallest."""
 
     name: str
     unit: str  # `ratio`, `MiB`, `GB/s`, `ms`, `s`
     values: tuple[float, ...]
     goal: float | None = None
     beside: Mapping[str, object] = field(default_factory=dict)
+    at_least: bool = False
 
     @property
     def median(self) -> float:
@@ -41,14 +43,16 @@ class Figure:
     @property
     def met(self) -> bool | None:
         """Whether the median keeps to the goal; None where there is no goal."""
-        return None if self.goal is None else self.median <= self.goal
+        if self.goal is None:
+            return None
+        return self.median >= self.goal if self.at_least else self.median <= self.goal
 
 
 def show(figure: Figure) -> str:
     """One line: name, median, spread, number of rounds, goal."""
     least, greatest = min(figure.values), max(figure.values)
     spread = f"{figure.median:8.3f} {figure.unit:5}  ({least:.3f} … {greatest:.3f}, n={len(figure.values)})"
-    goal = "" if figure.goal is None else f"  goal ≤ {figure.goal:g}: {'met' if figure.met else 'NOT met'}"
+    goal = "" if figure.goal is None else f"  goal {'≥' if figure.at_least else '≤'} {figure.goal:g}: {'met' if figure.met else 'NOT met'}"
     return f"  {figure.name:58} {spread}{goal}"
 
 
@@ -62,6 +66,7 @@ def to_json(figure: Figure) -> dict[str, Any]:
         "max": _rounded(max(figure.values)),
         "values": _rounded(list(figure.values)),
         "goal": figure.goal,
+        "at_least": figure.at_least,
         "met": figure.met,
         "beside": _rounded(dict(figure.beside)),
     }

@@ -1,6 +1,6 @@
 """What needs CUDA: the digest on the device, the step with and without the probe, the gate over the same bare runs. Under five minutes.
 
-The same measurements as on a CPU, with settings for a data-centre GPU: 51 million parameters in 200 tensors, 16,384 tokens a step.
+The same measurements as on a CPU, with larger models: a GPT of 124 million parameters, and one of a billion.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from benchmarks import digest_speed, gate_overhead, step_overhead
 from benchmarks.figure import Figure
 
 MIB = 2**20
-SIZES = (64 * 1024, MIB, 16 * MIB, 256 * MIB, 1024 * MIB)
-LARGE = "--device cuda --width 512 --batch 64 --length 256"
+SIZES = (64 * 1024, MIB, 16 * MIB, 256 * MIB, 4096 * MIB)
 DIGEST = digest_speed.Settings(SIZES, rounds=20, batch=64 * MIB, device="cuda")
-STEP = step_overhead.Settings(models=("quickstart", "transformer"), arguments=LARGE)
+STEP = step_overhead.Settings(models=("transformer", "gpt-124m", "gpt-1b"), arguments="--device cuda", steps=30, rounds=2)
 GATE = gate_overhead.Settings(epochs=100, rounds=2)
 
 
@@ -34,7 +33,7 @@ class Settings:
     gate: gate_overhead.Settings = GATE
 
 
-QUICK = Settings(replace(digest_speed.QUICK, device="cuda"), replace(step_overhead.QUICK, arguments=LARGE), gate_overhead.QUICK)
+QUICK = Settings(replace(digest_speed.QUICK, device="cuda"), replace(step_overhead.QUICK, arguments="--device cuda"), gate_overhead.QUICK)
 
 
 def measure(settings: Settings) -> list[Figure]:

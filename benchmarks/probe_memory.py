@@ -1,4 +1,4 @@
-"""Peak memory of a training process with the probe minus without, for 1,000 steps of 200 tensors. Goal: at most 64 MiB plus one tensor.
+"""Peak memory of a training process with the probe minus without, for 1,000 steps of 200 tensors. Goal: at most 16 MiB plus one tensor.
 
 Each process is fresh and reads its own high-water mark (VmHWM) after its last step. As in the gate, the first probed run keeps its final
 state and the second measures its distance to it. Beside it: the trace's size, and what the gate takes to read and compare two such traces.
@@ -20,7 +20,7 @@ from repro_gate.runs import arms
 from repro_gate.runs.launch import Run
 
 MIB = 2**20
-ALLOWED_MIB = 64
+ALLOWED_MIB = 16
 COMPARE = """\
 import sys
 from pathlib import Path

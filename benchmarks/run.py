@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in _asked(options):
         module = _module(name)
         print(f"\n{name}: {(module.__doc__ or '').splitlines()[0]}", flush=True)
+        began = time.monotonic()
         figures[name] = module.measure(module.QUICK if options.quick else module.Settings())
-        print("\n".join(map(show, figures[name])), flush=True)
+        print("\n".join(map(show, figures[name])), f"  {time.monotonic() - began:.0f} s", sep="\n", flush=True)
     out = options.out or (
         None if options.quick or options.only else RESULTS / f"{'gpu' if options.gpu else 'container' if options.container else 'cpu'}.json"
     )

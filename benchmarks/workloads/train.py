@@ -1,7 +1,8 @@
 """A training script that times its own steps: `python train.py --model NAME --steps N --out FILE`. It knows nothing of the probe.
 
-FILE gets JSON: `ms` (between the ends of two neighbouring steps, the device waited for), `peak_kib` (VmHWM: of this process alone, where
-`ru_maxrss` would start at the peak of whoever forked it), `device_peak_bytes` (0 on a CPU), `tensors` (how many the optimizer moves).
+FILE gets JSON: `ms` (between the ends of two neighbouring steps, the device waited for), `peer_ms` (of them, what a peer took behind the
+step), `peak_kib` (VmHWM: of this process alone, where `ru_maxrss` would start at the peak of whoever forked it), `device_peak_bytes` (0 on a
+CPU), `tensors` (how many the optimizer moves).
 """
 
 # It stands for a training script as people write one, so it carries no types.
@@ -57,13 +58,14 @@ class Transformer(nn.Module):
         return self.head(F.gelu(self.neck(self.norm(h))))
 
 
-def transformer(device, width, batch, length, depth):
-    """12 tensors for each block and 8 more, AdamW. Width 64, depth 16: 0.85 million parameters; 512 and 16: 51 million; 384 and 6: 11."""
-    model = Transformer(width, length=length, depth=depth).to(device)
+def transformer(device, width, batch, length, depth, vocabulary):
+    """12 tensors for each block and 8 more, AdamW. Width 64, depth 16: 0.85 million parameters; 512 and 16: 51 million; 384 and 6: 11; with
+    a vocabulary of 25,000, 768 and 12: 124, 2048 and 18: 1,009."""
+    model = Transformer(width, vocabulary, length, depth).to(device)
     generator = torch.Generator().manual_seed(0)
 
     def loss():
-        tokens = torch.randint(256, (batch, length + 1), generator=generator).to(device)
+        tokens = torch.randint(vocabulary, (batch, length + 1), generator=generator).to(device)
         return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
 
     return model, torch.optim.AdamW(model.parameters(), lr=1e-3), loss
@@ -166,6 +168,7 @@ def main():
     parser.add_argument("--count", type=int, default=200, help="tensors of `many`")
     parser.add_argument("--peer", default="", help="what records each step: debug-mode, sha256, safetensors, hash_tensor, clone")
     parser.add_argument("--depth", type=int, default=16, help="blocks of `transformer`")
+    parser.add_argument("--vocabulary", type=int, default=256, help="of `transformer`")
     parser.add_argument("--width", type=int, default=64, help="of `transformer`")
     parser.add_argument("--batch", type=int, default=24, help="sequences a step, of `transformer`")
     parser.add_argument("--length", type=int, default=64, help="tokens in a sequence, of `transformer`")
@@ -178,14 +181,14 @@ def main():
     if args.model == "quickstart":
         model, optimizer, loss_of = quickstart("quickstart.py", args.device)
     elif args.model == "transformer":
-        model, optimizer, loss_of = transformer(args.device, args.width, args.batch, args.length, args.depth)
+        model, optimizer, loss_of = transformer(args.device, args.width, args.batch, args.length, args.depth, args.vocabulary)
     elif args.model == "convnet":
         model, optimizer, loss_of = convnet(args.device, args.batch)
     else:
         model, optimizer, loss_of = many(args.device, args.large, args.count)
     around, after = peer(args.peer, model, optimizer)
     on_device = args.device != "cpu"
-    ends = [time.perf_counter()]
+    ends, own = [time.perf_counter()], []
     try:
         for _ in range(args.steps):
             with around():
@@ -193,7 +196,9 @@ def main():
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
+            began = time.perf_counter()
             after()
+            own.append((time.perf_counter() - began) * 1e3)
             if on_device:
                 torch.cuda.synchronize()
             ends.append(time.perf_counter())
@@ -203,7 +208,7 @@ def main():
         ms = [(after - before) * 1e3 for before, after in itertools.pairwise(ends)]
         device_peak = torch.cuda.max_memory_allocated() if on_device else 0
         tensors = len(list(model.parameters()))
-        args.out.write_text(json.dumps({"ms": ms, "peak_kib": peak, "device_peak_bytes": device_peak, "tensors": tensors}))
+        args.out.write_text(json.dumps({"ms": ms, "peer_ms": own, "peak_kib": peak, "device_peak_bytes": device_peak, "tensors": tensors}))
 
 
 if __name__ == "__main__":

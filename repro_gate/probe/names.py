@@ -29,7 +29,7 @@ class Names:
         self.buffers: List[Tuple[str, Dict[str, Any], str]] = []
 
     def knows(self, optimizer: Any) -> bool:
-        return all(id(parameter) in self.by_id for group in optimizer.param_groups for parameter in group["params"])
+        return all(self.by_id.keys() >= set(map(id, group["params"])) for group in optimizer.param_groups)
 
     def add(self, name: str, parameter: Any) -> None:
         if id(parameter) not in self.by_id:

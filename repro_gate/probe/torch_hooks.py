@@ -152,12 +152,12 @@ class Hooks:
         with self.session.own_time():
             self.name([optimizer])
             self._release()
-            updated = [item for item in _parameters(optimizer) if item.grad is not None]
+            updated = [(id(item), grad) for item in _parameters(optimizer) for grad in (item.grad,) if grad is not None]  # read once
             if self._order:
-                updated.sort(key=lambda item: self._order.get(id(item), -1))
+                updated.sort(key=lambda item: self._order.get(item[0], -1))
             else:
                 updated.reverse()  # backward goes through a model from its end
-            self.tensors("gradient", [(self.names.by_id[id(item)], item.grad) for item in updated])
+            self.tensors("gradient", [(self.names.by_id[place], grad) for place, grad in updated])
 
     def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         session = self.session
@@ -245,7 +245,7 @@ class Hooks:
 
     def _state_items(self, optimizer: Any) -> Iterator[Tuple[str, Any]]:
         """(name, value) of the state of each parameter and of the hyperparameters of each group."""
-        for parameter in _parameters(optimizer):
+        for parameter in _parameters(optimizer) if optimizer.state else ():
             known = self._state_names.setdefault(id(parameter), {})
             for key, value in (optimizer.state.get(parameter) or {}).items():
                 name = known.get(key)
