@@ -1,8 +1,8 @@
 """A training script that times its own steps: `python train.py --model NAME --steps N --out FILE`. It knows nothing of the probe.
 
 FILE gets JSON: `ms` (between the ends of two neighbouring steps, the device waited for), `peer_ms` (of them, what a peer took behind the
-step), `peak_kib` (VmHWM: of this process alone, where `ru_maxrss` would start at the peak of whoever forked it), `device_peak_bytes` (0 on a
-CPU), `tensors` (how many the optimizer moves).
+step), `peak_kib` (VmHWM: of this process alone, where `ru_maxrss` would start at the peak of whoever forked it), `device_peak_bytes` (0 on
+a CPU), `tensors` (how many the optimizer moves).
 """
 
 # It stands for a training script as people write one, so it carries no types.

@@ -234,4 +234,6 @@ def _as_written(entry: Entry) -> dict[str, Any]:
     for result in written["outcomes"]:
         result["artifacts"] = dict(sorted(result["artifacts"].items()))
         result["loss-curve"] = _Lines(result["loss-curve"])
+    if not entry.step_times:
+        del written["step-times"]
     return written | {name: dict(sorted(written[name].items())) for name in ("recipe-inputs", "platform-inputs", "outside")}

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from repro_gate.baseline.config_hash import ChangedInput
-from repro_gate.compare.model import Divergence, SpeedChange
+from repro_gate.compare.model import Divergence, SpeedChange, TimedArm
 from repro_gate.spec.errors import escaped
 from repro_gate.trace.format import MAX_STEP
 
@@ -18,11 +18,13 @@ STATUSES = ("unchanged", "no-op", "changed", "drift", "new-platform")
 FILE_NAME = "repro.baseline.yml"
 MAX_CURVE = 100  # steps of a loss curve
 MAX_SEED = 2**32 - 1
+MAX_RUNS = 100  # timed runs of one arm
 
 Digest = Annotated[str, Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
 Text = Annotated[str, Meta(max_length=4_096)]
 _Seed = Annotated[int, Meta(ge=0, le=MAX_SEED)]
 _Steps = Annotated[int, Meta(ge=0, le=MAX_STEP)]
+_Milliseconds = Annotated[float, Meta(gt=0, le=1e10)]
 _Time = Annotated[str, Meta(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\Z")]
 
 
@@ -50,7 +52,8 @@ class RecordedResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     """What is recorded for one platform, its root the entry's key in the file. `outcomes` holds one result for each seed, `outside` facts
-    that are no inputs (imported distributions, kernel, C library): what is looked at first where the same inputs give other bits."""
+    that are no inputs (imported distributions, kernel, C library): what is looked at first where the same inputs give other bits.
+    `step_times` has the median step time of each timed run in milliseconds, by arm; empty where the cost was not measured."""
 
     platform: Digest
     config_hash: Digest
@@ -61,6 +64,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     recipe_inputs: dict[Text, Any]
     platform_inputs: dict[Text, Any]
     outside: dict[Text, Text]
+    step_times: dict[TimedArm, Annotated[tuple[_Milliseconds, ...], Meta(max_length=MAX_RUNS)]] = {}
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,8 @@ class Baseline:
 class BaselineFinding:
     """This gate run compared with the baseline. `message` is one sentence; `changed_inputs` are inputs that differ, `outside` facts outside
     the inputs that do (`name: before -> after`), `unlike` the parts of the result whose bits differ (`losses`, `artifact out/a.pt`).
-    `loss_gap` is the largest |difference| of losses of one recorded step, None where no step can be compared with another."""
+    `loss_gap` is the largest |difference| of losses of one recorded step, None where no step can be compared with another; `speed` says how
+    step times have changed since."""
 
     status: str  # one of STATUSES
     message: str
@@ -85,6 +90,7 @@ class BaselineFinding:
     recorded: str = ""
     remedy: str = ""
     unknown_recipe: bool = False  # of a new platform: no other has this recipe either, so nothing speaks for its bits
+    speed: tuple[SpeedChange, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

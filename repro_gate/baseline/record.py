@@ -15,6 +15,7 @@ from repro_gate.baseline.config_hash import ConfigHash, plain
 from repro_gate.baseline.model import MAX_CURVE, Baseline, Entry, RecordedResult
 from repro_gate.compare.artifacts import Artifact
 from repro_gate.compare.distances import losses_of
+from repro_gate.compare.model import TimedArm
 from repro_gate.compare.traces import processes
 from repro_gate.runs.flags import VARIABLES
 from repro_gate.runs.launch import Run
@@ -34,8 +35,15 @@ _OF_ONE_RUN = frozenset(
 _TEMPORARY = re.compile(r"repro-gate-(?:[A-Za-z0-9_]{8}|\d+-\d+)(/|$)")  # the temporary folder of one gate run
 
 
-def entry_of(hashed: ConfigHash, results: Sequence[RecordedResult], outside: Mapping[str, str], now: str, version: str) -> Entry:
-    """What a gate run leaves in the baseline. `now` is UTC, ISO 8601 to the second, `version` this tool's."""
+def entry_of(
+    hashed: ConfigHash,
+    results: Sequence[RecordedResult],
+    outside: Mapping[str, str],
+    now: str,
+    version: str,
+    step_times: Mapping[TimedArm, tuple[float, ...]] | None = None,
+) -> Entry:
+    """What a gate run leaves in the baseline. `now` is UTC, ISO 8601 to the second, `version` this tool's, `step_times` as in Entry."""
     return Entry(
         platform=hashed.platform,
         config_hash=hashed.config_hash,
@@ -46,6 +54,7 @@ def entry_of(hashed: ConfigHash, results: Sequence[RecordedResult], outside: Map
         recipe_inputs=dict(hashed.recipe_inputs),
         platform_inputs=dict(hashed.platform_inputs),
         outside=_readable(outside),
+        step_times={arm: tuple(float(f"{time:.6g}") for time in times) for arm, times in (step_times or {}).items()},
     )
 
 

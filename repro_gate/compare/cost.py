@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from statistics import NormalDist, fmean, median
 
-from repro_gate.compare.model import Cost, SpeedChange
+from repro_gate.compare.model import Cost, SpeedChange, TimedArm
 from repro_gate.compare.traces import processes
 from repro_gate.trace.model import Trace
 
@@ -60,14 +60,20 @@ def measure_cost(on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]], 
     )
 
 
-def speed_change(arm: str, now: Sequence[Sequence[Trace]], before: Sequence[Sequence[Trace]], warmup: int) -> SpeedChange | None:
-    """How much slower a step of one arm is in the runs `now` than in those `before`; None as in `measure_cost`. The two sides ran one after
-    the other, so a drift of the machine between them is part of the figure."""
-    sides = [[step_times(run, warmup) for run in runs] for runs in (now, before)]
-    if not _enough(sides):
+def speed_change(arm: TimedArm, now: Sequence[float], before: Sequence[float]) -> SpeedChange | None:
+    """How much slower a step of one arm is now, from the median step time of each run in milliseconds; None where a side has fewer than
+    two. The two sides ran one after the other, so a drift of the machine between them is part of the figure."""
+    if min(len(now), len(before)) < 2:
         return None
+    sides = [[(median_ms,) for median_ms in side] for side in (now, before)]
     figure = percent(*(math.exp(fmean(map(_logarithm, runs))) for runs in sides))
     return SpeedChange(arm=arm, slower_pct=figure, ci95=interval(sides[0], sides[1]), runs=min(map(len, sides)))
+
+
+def run_medians(runs: Sequence[Sequence[Trace]], warmup: int) -> tuple[float, ...]:
+    """The median step time of each run of an arm, in milliseconds; none where a run has too few timed steps for a cost."""
+    timed = [step_times(run, warmup) for run in runs]
+    return tuple(median(times) for times in timed) if timed and _enough([timed, timed]) else ()
 
 
 def _enough(sides: Sequence[Runs]) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 KINDS = ("rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer", "artifact")
+TimedArm = Literal["deterministic", "default"]
 STEPS = "steps"  # the name of a divergence in the number of optimizer steps
 
 
@@ -97,7 +99,7 @@ class SpeedChange:
     """How much slower a step of one `arm` (`deterministic`, `default`) became, in percent of what it took before, with the 95 % interval;
     negative is faster. `runs` of either side entered it."""
 
-    arm: str
+    arm: TimedArm
     slower_pct: float
     ci95: tuple[float, float]
     runs: int

@@ -173,6 +173,6 @@ def _beside_noise(relation: str, times: float | None, ref: str) -> str:
 
 def _speed(here: Results, there: Results) -> tuple[SpeedChange, ...]:
     """What the change does to the step of each arm, as far as both sides were timed."""
-    sides = zip(("deterministic", "default"), here.timed_runs(), there.timed_runs(), strict=True)
-    found = (speed_change(arm, now, before, here.spec.train.warmup) for arm, now, before in sides)
+    now, before = here.step_times(), there.step_times()
+    found = (speed_change(arm, now[arm], before[arm]) for arm in now if arm in before)
     return tuple(item for item in found if item is not None)

@@ -147,4 +147,5 @@ def entry_of_runs(results: Results, hashed: ConfigHash, machine: Mapping[str, st
     for run in (results.pair(seed)[0] for seed in seeds):
         files = results.artifacts.get(run.plan.name, {})
         recorded.append(result_of(run, dict(zip(files, results.reader.contents([*files.values()]), strict=True))))
-    return entry_of(hashed, recorded, outside_facts(results.pair()[0], machine), now.strftime("%Y-%m-%dT%H:%M:%SZ"), __version__)
+    outside = outside_facts(results.pair()[0], machine)
+    return entry_of(hashed, recorded, outside, now.strftime("%Y-%m-%dT%H:%M:%SZ"), __version__, results.step_times())

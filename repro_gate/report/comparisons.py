@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, SelfCheck
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
+from repro_gate.compare.model import SpeedChange
 from repro_gate.escape import and_more
 from repro_gate.report import numbers, wording
 from repro_gate.report.model import BaseFinding, WeakenedCheck
@@ -60,7 +61,8 @@ def baseline_lines(found: BaselineFinding, most: int) -> tuple[Phrase, ...]:
     lines += _gap(found.loss_gap)
     lines += [(("say", "outside the inputs: "), ("name", fact)) for fact in found.outside[:most]]
     lines += _left(len(found.outside) - most, "fact")
-    return (*lines, *_moved(found.changed_inputs, most))
+    since: Phrase = (("say", "; the machine may have had another load when that was recorded"),)
+    return (*lines, *((*line, *since) for line in speed(found.speed)), *_moved(found.changed_inputs, most))
 
 
 def against_lines(found: AgainstFinding, most: int) -> tuple[Phrase, ...]:
@@ -70,13 +72,13 @@ def against_lines(found: AgainstFinding, most: int) -> tuple[Phrase, ...]:
         lines.append((("say", "first at "), *wording.where(found.first_divergence)))
         far = wording.how_far(found.first_divergence)
         lines += [far] if far else []
-    return (*lines, *_gap(found.loss_gap), *speed(found), *_moved(found.changed_inputs, most))
+    return (*lines, *_gap(found.loss_gap), *speed(found.speed), *_moved(found.changed_inputs, most))
 
 
-def speed(found: AgainstFinding) -> tuple[Phrase, ...]:
-    """What the change does to the time of a step, one line for each arm."""
+def speed(found: Sequence[SpeedChange]) -> tuple[Phrase, ...]:
+    """What a change does to the time of a step, one line for each arm."""
     lines: list[Phrase] = []
-    for item in found.speed:
+    for item in found:
         word = "slower" if item.slower_pct > 0 else "faster"
         how = "no measurable difference" if item.ci95[0] <= 0 <= item.ci95[1] else word
         figure = numbers.percent(abs(item.slower_pct), signed=False) if how == word else f"({numbers.percent(item.slower_pct)})"

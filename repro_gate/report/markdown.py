@@ -193,7 +193,7 @@ def _against(report: Report, form: Form) -> list[Row]:
     if found is None:
         return []
     value = Markup(", ").join([prose(comparisons.at(found.ref, found.commit), form), _status(found.status, found.message, form)])
-    return [("Against", _BREAK.join([value, *(prose(line, form) for line in comparisons.speed(found)[:1])]))]
+    return [("Against", _BREAK.join([value, *(prose(line, form) for line in comparisons.speed(found.speed)[:1])]))]
 
 
 def _seeds(report: Report) -> list[Row]:

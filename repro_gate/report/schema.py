@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from repro_gate.compare.model import TimedArm
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.report.model import Amount, BaseFinding, Commit, Count, Names, Number, Origin, Reason, RunSummary, Step, Subject, about
 
@@ -194,6 +195,15 @@ class ChangedInputRow(_Row, frozen=True):
 ChangedInputs = Annotated[tuple[ChangedInputRow, ...], about("Inputs in which the two config hashes differ.", max_length=1_000)]
 
 
+class SpeedRow(_Row, frozen=True, kw_only=True):
+    """How much slower a step of one arm is now than before."""
+
+    arm: Annotated[TimedArm, about("With the flags, or without.")]
+    slower_pct: Annotated[Number, about("In percent of the step time before; negative is faster.")]
+    ci95: Annotated[Interval, about("95 % interval of `slower_pct`: low, high.")]
+    runs: Annotated[Count, about("Runs of either side that entered it.")]
+
+
 class BaselineRow(_Row, frozen=True, kw_only=True):
     """This gate run compared with `repro.baseline.yml`."""
 
@@ -209,15 +219,7 @@ class BaselineRow(_Row, frozen=True, kw_only=True):
     recorded: Annotated[str, about("When the baseline's entry was written: UTC, ISO 8601; may be empty.")] = ""
     remedy: Annotated[str, about("What to do; may be empty.")] = ""
     unknown_recipe: Annotated[bool, about("Of a new platform: no other platform has this recipe either.")] = False
-
-
-class SpeedRow(_Row, frozen=True, kw_only=True):
-    """How much slower a step of one arm is here than at the other ref."""
-
-    arm: Annotated[Literal["deterministic", "default"], about("With the flags, or without.")]
-    slower_pct: Annotated[Number, about("In percent of the other ref's step time; negative is faster.")]
-    ci95: Annotated[Interval, about("95 % interval of `slower_pct`: low, high.")]
-    runs: Annotated[Count, about("Runs of either side that entered it.")]
+    speed: Annotated[tuple[SpeedRow, ...], about("How step times have changed since the entry was recorded.", max_length=2)] = ()
 
 
 class AgainstRow(_Row, frozen=True, kw_only=True):
@@ -225,10 +227,7 @@ class AgainstRow(_Row, frozen=True, kw_only=True):
 
     ref: Annotated[str, about("The ref as it was named. Untrusted text.")]
     commit: Annotated[Commit, about("Its commit, 40 (or 64) hex digits.")]
-    status: Annotated[
-        Literal["unchanged", "no-op", "changed", "inconclusive"],
-        about("Same recipe; other recipe, same results; other recipe, other results; no answer."),
-    ]
+    status: Annotated[Literal["unchanged", "no-op", "changed", "inconclusive"], about("As beside a baseline; or no answer.")]
     message: Annotated[str, about("One sentence.")]
     changed_inputs: ChangedInputs = ()
     first_divergence: Annotated[DivergenceRow | None, about("The earliest difference from the other ref, else null.")] = None

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from repro_gate.compare.model import Comparison, Divergence, NoiseFloor
+from repro_gate.compare.cost import run_medians
+from repro_gate.compare.model import Comparison, Divergence, NoiseFloor, TimedArm
 from repro_gate.compare.traces import compare_runs
 from repro_gate.files import copy_file
 from repro_gate.runs.artifacts import Collected
@@ -92,6 +93,12 @@ class Results:
         on: list[Sequence[Trace]] = [run.traces for run in good if (run.plan.arm.name, run.plan.arm.seed) == ("deterministic", seed)]
         off: list[Sequence[Trace]] = [run.traces for run in good if run.plan.arm.name == "default"]
         return on[:count], off[:count]
+
+    def step_times(self) -> dict[TimedArm, tuple[float, ...]]:
+        """The median step time of each run that is timed, in milliseconds, by arm; an arm without any is left out."""
+        arms: tuple[TimedArm, ...] = ("deterministic", "default")
+        found = {arm: run_medians(runs, self.spec.train.warmup) for arm, runs in zip(arms, self.timed_runs(), strict=True)}
+        return {arm: times for arm, times in found.items() if times}
 
     def compare_with(self, other: Results) -> Comparison:
         """The first run of this series and of another, artifacts included."""

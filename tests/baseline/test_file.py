@@ -19,11 +19,13 @@ from repro_gate.baseline.changes import changed_inputs
 from repro_gate.baseline.config_hash import InputValue, hash_inputs
 from repro_gate.baseline.file import MAX_BYTES, dump_baseline, parse_baseline, read_baseline
 from repro_gate.baseline.model import FILE_NAME, Baseline
+from repro_gate.compare.model import TimedArm
 from repro_gate.errors import GateError, UsageError
 from tests.support.config_hashes import LEAVES, TEXT
 from tests.support.recorded import CPU, GPU, NOW, RECIPE, baseline, curve, digest, entry, outcome
 
-SAMPLE = baseline(entry(), entry(RECIPE, GPU, outcome(1), outcome(2, "second")))
+TIMES: dict[TimedArm, tuple[float, ...]] = {"deterministic": (12.5, 13.0), "default": (9.25,)}
+SAMPLE = baseline(entry(step_times=TIMES), entry(RECIPE, GPU, outcome(1), outcome(2, "second")))
 DIGESTS = st.binary(min_size=32, max_size=32).map(lambda raw: f"sha256:{raw.hex()}")
 
 
@@ -171,6 +173,9 @@ def test_the_same_data_written_by_another_library_is_the_same_baseline() -> None
         (lambda data: first(data)["platform-inputs"].update(x=[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]), r"x: nested deeper than 16 levels"),
         (lambda data: first(data)["outcomes"][0].update({"loss-curve": "0 1e+99999"}), r"which no training writes so"),
         (lambda data: first(data)["outside"].update(kernel=6.8), r"outside: expected `str`, got `float`"),
+        (lambda data: first(data).update({"step-times": {"pinned": [1.0]}}), r"invalid enum value 'pinned'"),
+        (lambda data: first(data).update({"step-times": {"default": [0.0]}}), r"step-times\.0: expected `float` > 0"),
+        (lambda data: first(data).update({"step-times": {"default": [1.0] * 101}}), r"step-times: expected `array` of length <= 100"),
         (lambda data: first(data)["outside"].update(kernel="x" * 5_000), r"outside: expected `str` of length <= 4096"),
     ],
 )

@@ -172,6 +172,20 @@ def test_unlike_is_empty_only_for_the_same_bits() -> None:
     assert unlike([outcome(1)], [outcome(2)]) == ("seeds",)
 
 
+# Step times
+
+
+def test_the_time_of_a_step_is_compared_where_both_sides_have_it() -> None:
+    before = entry(RECIPE_INPUTS, CPU, step_times={"deterministic": (10.0, 10.1), "default": (9.0, 9.1)})
+    now = entry(REFACTORED, CPU, step_times={"deterministic": (12.0, 12.1)})
+    (found,) = compare_entry(baseline(before), now).speed
+    assert (found.arm, found.runs) == ("deterministic", 2) and found.slower_pct == pytest.approx(19.9, abs=0.1)
+    assert 15 < found.ci95[0] < found.slower_pct < found.ci95[1] < 25
+    assert compare_entry(baseline(entry(RECIPE_INPUTS, CPU)), now).speed == ()
+    assert compare_entry(baseline(before), entry(REFACTORED, GPU, step_times=now.step_times)).speed == ()  # another platform
+    assert compare_entry(baseline(before), before).speed[0].slower_pct == 0
+
+
 # Entries
 
 

@@ -189,8 +189,13 @@ def test_against_a_ref_a_refactor_is_a_no_op_and_a_change_is_named(code: Path, t
     quiet = gate(code, "--against", "HEAD~1", out=tmp_path)
     assert quiet.report["against"]["status"] == "no-op" and names(quiet.report["against"]["changed_inputs"]) == ["code"]
     edit(code, "train.py", "loss = (", "loss = 2 * (")
-    loud = gate(code, "--against", "HEAD~1", out=tmp_path)
+    loud = gate(code, "--against", "HEAD~1", "--set", "cost.measure=true", "--set", "train.warmup=0", out=tmp_path)
     found = loud.report["against"]
+    assert (found["relation"], found["times_noise"]) == ("beyond-noise", None), "both refs repeat their losses without the flags"
+    assert [(item["arm"], item["runs"]) for item in found["speed"]] == [("deterministic", 2), ("default", 2)]
+    assert all(item["ci95"][0] <= item["slower_pct"] <= item["ci95"][1] for item in found["speed"])
+    assert quiet.report["against"]["relation"] == "identical" and quiet.report["against"]["speed"] == []
+    assert [step for step, *_ in loud.report["determinism"]["losses"]] == [0, 1, 2, 3], "nobody reruns to get the new losses"
     assert loud.exit_code == 0 and found["status"] == "changed", loud.stdout
     assert (found["first_divergence"]["step"], found["first_divergence"]["kind"]) == (0, "loss")
     assert git(code, "status", "--porcelain") == "", "nothing was checked out"

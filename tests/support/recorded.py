@@ -9,6 +9,7 @@ from typing import Any
 from repro_gate.baseline.config_hash import ConfigHash, InputValue, hash_inputs
 from repro_gate.baseline.model import Baseline, Entry, RecordedResult
 from repro_gate.baseline.record import entry_of
+from repro_gate.compare.model import TimedArm
 
 RECIPE: Mapping[str, InputValue] = {
     "code/train.py": "sha256:" + "1" * 64,
@@ -58,9 +59,10 @@ def entry(
     platform: Mapping[str, InputValue] = CPU,
     *outcomes: RecordedResult,
     outside: Mapping[str, str] = OUTSIDE,
+    step_times: Mapping[TimedArm, tuple[float, ...]] | None = None,
 ) -> Entry:
     """An entry as `repro-gate baseline` makes it."""
-    return entry_of(config_hash_of(recipe, platform), outcomes or (outcome(),), outside, NOW, "0.2.0")
+    return entry_of(config_hash_of(recipe, platform), outcomes or (outcome(),), outside, NOW, "0.2.0", step_times)
 
 
 def baseline(*entries: Entry) -> Baseline:
