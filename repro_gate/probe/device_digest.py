@@ -33,7 +33,8 @@ _LOW = 0xFFFFFFFF
 
 _TABLES: Dict[str, "Tables"] = {}  # by device
 _PLANS: Dict[Tuple[str, str, Tuple[int, ...]], Any] = {}  # by form, device and the tensors' sizes in bytes
-_WITHOUT_TRITON: List[str] = []  # why the kernel cannot be used in this process
+_TRIED: List[str] = []  # devices on which the kernel has been tried
+WITHOUT_TRITON: List[str] = []  # why the kernel cannot be used in this process
 _MANY = 1_000
 
 
@@ -179,15 +180,21 @@ def _signed(value: int) -> int:
 
 def _kernel_sums(torch: Any, device: Any, tensors: Sequence[Any]) -> Any:
     """The sums of all tensors by one launch of the Triton kernel: int64 [tensors, LANES]; None where Triton does not work: it is not there,
-    the device is not CUDA's, or there is no C compiler for what launches a kernel."""
-    if device.type != "cuda" or _WITHOUT_TRITON:
+    the device is not CUDA's, or the sums of a sample are not those of the eager form."""
+    if device.type != "cuda" or WITHOUT_TRITON:
         return None
     try:
         from . import device_kernel
 
+        if str(device) not in _TRIED:
+            content = torch.arange(4 * CHUNK + 16 * TILE + 7, device=device).to(torch.uint8)
+            sample = [content, content[8:23], content[1:]]
+            if not torch.equal(sums_by(torch, device_kernel, device, sample), eager_sums(torch, device, sample)):
+                raise ValueError("the sums of a sample were wrong")
+            _TRIED.append(str(device))
         return sums_by(torch, device_kernel, device, tensors)
     except Exception as error:
-        _WITHOUT_TRITON.append("%s: %s" % (type(error).__name__, error))
+        WITHOUT_TRITON.append("%s: %s" % (type(error).__name__, error))
         return None
 
 
@@ -200,7 +207,7 @@ def sums_by(torch: Any, device_kernel: Any, device: Any, tensors: Sequence[Any])
     pointers = torch.tensor(addresses, dtype=torch.int64, device="cpu", pin_memory=device.type == "cuda")
     plan = _planned(torch, device, "kernel", sizes, _programs)
     if plan[0]:
-        device_kernel.launch(plan, pointers.to(device, non_blocking=True), tables, out, KERNEL_SHAPE)
+        device_kernel.launch(torch, plan, pointers.to(device, non_blocking=True), tables, out, KERNEL_SHAPE)
     return out
 
 

@@ -1,22 +1,68 @@
-"""The Triton kernel of `device_digest`, imported where there is Triton: one program for each 128 KiB of any tensor."""
+"""The Triton kernel of `device_digest`, imported where there is Triton: one program for each 128 KiB of any tensor.
+
+Triton launches a kernel by a program that it makes with a C compiler. Where there is none, as in an image without build tools, the kernel
+is handed to the CUDA driver here."""
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any, Dict, Sequence, Tuple
 
 import triton
 import triton.language as tl
 
+_LOADED: Dict[int, Tuple[Any, int]] = {}  # device -> the driver's function, and its bytes of shared memory
 WARPS = 4  # a thread holds the keys of its columns in registers: 254 of them on sm_90, none spilled
 
 
-def launch(plan: Tuple[Any, ...], pointers: Any, tables: Sequence[Any], out: Any, shape: Dict[str, int]) -> None:
+def launch(torch: Any, plan: Tuple[Any, ...], pointers: Any, tables: Sequence[Any], out: Any, shape: Dict[str, int]) -> None:
     """Add the sums of all tensors to `out`, int64 [tensors, LANES]. `plan` is that of `device_digest._programs`, `tables` are its Tables,
-    `shape` is its KERNEL_SHAPE."""
+    `shape` is its KERNEL_SHAPE. Raises what Triton or the driver raises."""
     programs, sizes, which, chunk = plan
-    _sums[(programs,)](pointers, sizes, which, chunk, *tables, out, **shape, num_warps=WARPS)
+    arguments = (pointers, sizes, which, chunk, *tables, out)
+    if not _LOADED:
+        try:
+            _sums[(programs,)](*arguments, **shape, num_warps=WARPS)
+            return
+        except Exception:
+            if out.device.type != "cuda":
+                raise
+    _by_driver(torch, programs, arguments, shape)
+
+
+def compiled(capability: int, shape: Dict[str, int]) -> Any:
+    """The kernel for GPUs of a compute capability (90: 9.0), which need not be here: `asm["cubin"]`, `metadata.name` and `.shared`."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    narrow = {"which", "chunk", "nh"}
+    signature = {name: "constexpr" if name in shape else "*i32" if name in narrow else "*i64" for name in _sums.arg_names}
+    source = ASTSource(fn=_sums, signature=signature, constexprs=shape)
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": WARPS})
+
+
+def _by_driver(torch: Any, programs: int, arguments: Sequence[Any], shape: Dict[str, int]) -> None:
+    """As `launch`, by the CUDA driver in the device's current context and stream."""
+    driver, device = ctypes.CDLL("libcuda.so.1"), arguments[-1].device.index
+    if device not in _LOADED:
+        major, minor = torch.cuda.get_device_capability(device)
+        made = compiled(10 * major + minor, shape)
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        _called(driver.cuModuleLoadData(ctypes.byref(module), made.asm["cubin"]))
+        _called(driver.cuModuleGetFunction(ctypes.byref(function), module, made.metadata.name.encode()))
+        _LOADED[device] = function, made.metadata.shared
+    function, shared = _LOADED[device]
+    places = [ctypes.c_void_p(item.data_ptr()) for item in arguments] + [ctypes.c_void_p()] * 2  # newer Tritons have two more, unused here
+    values = (ctypes.c_void_p * len(places))(*(ctypes.addressof(place) for place in places))
+    stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
+    _called(driver.cuLaunchKernel(function, programs, 1, 1, 32 * WARPS, 1, 1, shared, stream, values, None))
+
+
+def _called(status: int) -> None:
+    if status:
+        raise RuntimeError("the CUDA driver answered %d" % status)
 
 
 @triton.jit

@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 from ..trace.format import MAX_NAME
 from ..trace.writer import Row
 from . import distance, facts, flags, loss, names, sdk, untrained
+from .device_digest import WITHOUT_TRITON
 from .digest import UNREAD, Digests, Slots, bare, begin, describe
 from .loaders import Loaders
 from .manual_steps import ManualSteps
@@ -231,6 +232,8 @@ class Hooks:
             self.buffers()
         for kind in UNREAD:
             self.session.note("not-digested", "tensors of type %s were not digested: their elements cannot be read" % kind)
+        for why in WITHOUT_TRITON:
+            self.session.note("slow-digest", "tensors on the GPU were digested by torch's operators, which takes longer: %s" % why)
         if self.session.config["keep"].get("final"):
             distance.keep(self.torch, self.session, "final", "parameter", self.names.parameters)
             for optimizer, _ in self._used.values():

@@ -151,3 +151,29 @@ def test_a_digest_takes_no_room_on_the_device_to_speak_of() -> None:
     before = torch.cuda.memory_allocated()
     digest_all(torch, [tensor])
     assert torch.cuda.max_memory_allocated() - before < 4 * 1024 * 1024
+
+
+def test_without_a_c_compiler_the_driver_launches_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = pytest.importorskip("repro_gate.probe.device_kernel", reason="needs Triton")
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("Failed to find C compiler")
+
+    monkeypatch.setattr(type(kernel._sums), "__getitem__", refuse)
+    for size in SIZES:
+        tensor = noise(size, "uint8")
+        assert digest_all(torch, [tensor.cuda()]) == by_hand(tensor), size
+    assert kernel._LOADED and not device_digest.WITHOUT_TRITON
+    kernel._LOADED.clear()
+
+
+def test_a_kernel_that_gives_other_sums_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr(device_digest, "_TRIED", [])
+    monkeypatch.setattr(device_digest, "WITHOUT_TRITON", [])
+    monkeypatch.setattr(
+        device_digest, "sums_by", lambda _, __, device, tensors: torch.ones(len(tensors), 4, dtype=torch.int64, device=device)
+    )
+    tensor = noise(4 * CHUNK + 3, "uint8")
+    assert digest_all(torch, [tensor.cuda()]) == by_hand(tensor)
+    assert device_digest.WITHOUT_TRITON == ["ValueError: the sums of a sample were wrong"]
