@@ -45,7 +45,7 @@ class Settings:
     large file (not timed)."""
 
     large: int = 1024 * MIB
-    small: int = 50_000
+    small: int = 100_000
     least: int = 2 * 1024
     greatest: int = 8 * 1024
     rounds: int = 3

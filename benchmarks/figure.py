@@ -72,6 +72,11 @@ def to_json(figure: Figure) -> dict[str, Any]:
     }
 
 
+def from_json(item: Mapping[str, Any]) -> Figure:
+    """A figure of a results file."""
+    return Figure(item["name"], item["unit"], tuple(item["values"]), item["goal"], item["beside"], at_least=item["at_least"])
+
+
 def write_results(path: Path, quick: bool, machine: Mapping[str, object], figures: Mapping[str, Sequence[Figure]]) -> None:
     """Write one results file. `figures` holds the figures of each measurement by its module's name."""
     taken = {name: [to_json(figure) for figure in found] for name, found in figures.items()}

@@ -32,7 +32,7 @@ class Settings:
 
     elements: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
     tensors: tuple[int, ...] = (50, 200, 800, 3_200)
-    steps: tuple[int, ...] = (100, 400, 1_600)
+    steps: tuple[int, ...] = (300, 1_200, 4_800)
     ranks: tuple[int, ...] = (1, 2, 4, 8)
     rounds: int = 5
 

@@ -43,7 +43,7 @@ class Settings:
     steps: int = 1000
     large_steps: int = 100
     large: int = 64 * MIB
-    rounds: int = 3
+    rounds: int = 1
 
 
 QUICK = Settings(steps=0, large_steps=2, large=2 * MIB, rounds=1)

@@ -7,16 +7,17 @@ A smoke run (`--quick`) and a part (`--only`) write nothing unless `--out` names
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # so that the file itself can be started, too
 
 from benchmarks import cost_coverage, data_hashing, digest_speed, gate_overhead, gpu, growth, probe_memory, step_overhead
-from benchmarks.figure import ROOT, Figure, describe_machine, show, write_results
+from benchmarks.figure import ROOT, Figure, describe_machine, from_json, show, write_results
 
 CPU = {
     "gate_overhead": gate_overhead,
@@ -28,6 +29,7 @@ CPU = {
     "growth": growth,
 }
 RESULTS = ROOT / "benchmarks" / "results"
+PAGE, MARKS = ROOT / "benchmarks" / "README.md", ("<!-- results -->", "<!-- /results -->")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,9 +56,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if out is not None:
         write_results(out, options.quick, machine, figures)
         print(f"\nwrote {out}")
+        if out == RESULTS / "cpu.json":
+            PAGE.write_text(with_results(PAGE.read_text(encoding="utf-8"), json.loads(out.read_text(encoding="utf-8"))), encoding="utf-8")
     missed = [figure.name for found in figures.values() for figure in found if figure.met is False]
     print(f"goals missed: {', '.join(missed)}" if missed else "every goal met")
     return 0 if options.quick or not missed else 1
+
+
+def with_results(page: str, document: Mapping[str, Any]) -> str:
+    """The page with the lines of a results file between its two marks."""
+    before, rest = page.split(MARKS[0])
+    machine, figures = document["machine"], document["figures"]
+    named = ", ".join(f"{name} {machine[name]}" for name in ("cpu", "processors", "memory_gib", "python", "torch"))
+    lines = [f"{named}; {document['taken'][:10]}", *(show(from_json(item)) for found in figures.values() for item in found)]
+    return f"{before}{MARKS[0]}\n```text\n" + "\n".join(lines) + f"\n```\n{MARKS[1]}{rest.split(MARKS[1])[1]}"
 
 
 def _asked(options: argparse.Namespace) -> list[str]:

@@ -137,3 +137,8 @@ def test_a_figure_is_shown_and_written_with_its_spread_and_goal(tmp_path: Path) 
             "beside": {"bare_ms": [9.87654]},
         }
     ]
+
+
+def test_the_page_shows_what_the_results_file_holds() -> None:
+    page = run.PAGE.read_text(encoding="utf-8")
+    assert run.with_results(page, json.loads((run.RESULTS / "cpu.json").read_text(encoding="utf-8"))) == page

@@ -99,6 +99,7 @@ def test_the_report_is_there_to_be_uploaded(which: str, request: pytest.FixtureR
         assert (ended.layout.workspace / ended.outputs[name]).stat().st_size > 0
     assert ended.report["verdict"] == ended.outputs["verdict"]
     assert ended.report["subject"]["sandbox"] == "own-user"
+    assert ended.report["fingerprint"]["digest"] == "xxh3-128", "the training's user may read the gate's own extension"
     assert ended.report["config_hash"]["config_hash"] == ended.outputs["config_hash"]
 
 
