@@ -92,14 +92,15 @@ def run(name: str, **changes: object) -> RunSummary:
     """One run that was stopped at its fiftieth step."""
     arm = name.rpartition("-")[0] or name
     summary = RunSummary(name=name, arm=arm, seed=42, steps=50, seconds=12.3, exit_code=0, outcome="stopped", settings=SETTINGS)
+    summary = replace(summary, step_seconds=5.2, probe_seconds=0.1)
     return replace(summary, **changes)  # type: ignore[arg-type]
 
 
 RUNS = (
     run("deterministic-1"),
     run("default-1", seconds=10.9),
-    run("deterministic-2", seconds=12.1),
     run("default-2", seconds=11.2),
+    run("deterministic-2", seconds=12.1),
     run("reseeded", seed=43, steps=2, seconds=3.4),
 )
 PASS = Report(
