@@ -9,7 +9,7 @@ from typing import Any
 import rfc8785
 
 from repro_gate.compare.model import Fingerprint
-from repro_gate.compare.traces import processes
+from repro_gate.compare.traces import named_digest, processes
 from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.model import Trace
 
@@ -33,7 +33,7 @@ def fingerprint(traces: Sequence[Trace], seed: int, leave_out: str = "") -> Fing
         seed,
         tuple((step, _short(state)) for step, state in sorted(by_step.items())),
         {kind: _short(state) for kind, state in sorted(by_kind.items())},
-        "+".join(sorted({trace.facts.get("digest", "") for trace in processes(traces).values()})),
+        named_digest(processes(traces).values()),
     )
 
 

@@ -6,14 +6,14 @@ Blocks of two traces are paired by (step, kind, at), rows of two blocks by name,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from repro_gate.compare.distances import Key, key_of, loss_gaps, losses_of_both, weights, with_distance
 from repro_gate.compare.model import STEPS, Comparison, Divergence, Tally
 from repro_gate.errors import Inconclusive
 from repro_gate.trace.blocks import Block
-from repro_gate.trace.format import DIGEST_BYTES
+from repro_gate.trace.format import DIGEST_BYTES, DIGESTS
 from repro_gate.trace.model import Measured, Row, Trace
 
 WITHIN_A_STEP = ("rng", "batch", "loss", "gradient")  # recorded before the optimizer's step; the rest may be the state at the end
@@ -59,14 +59,21 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
 def _same_digest(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> None:
     """Raises Inconclusive where a process digested tensors in one way in the first run and in another in the second."""
     for label in first.keys() & second.keys():
-        names = [trace.facts.get("digest", "") for trace in (first[label], second[label])]
-        if names[0] != names[1]:
-            raise other_digest(f"process {label}", *names)
+        names = [named_digest([trace]) for trace in (first[label], second[label])]
+        if first[label].facts.get("digest") != second[label].facts.get("digest"):
+            raise other_digest("a process", *names)
+
+
+def named_digest(traces: Iterable[Trace]) -> str:
+    """What digested the tensors of these processes: a name of DIGESTS, several joined by `+`, or empty. What a trace says is untrusted."""
+    found = {trace.facts.get("digest", "") for trace in traces}
+    return "+".join(sorted(name if name in DIGESTS else "unknown" for name in found if name))
 
 
 def other_digest(what: str, first: str, second: str) -> Inconclusive:
     """What was digested by two algorithms tells nothing about bits."""
-    first, second = (name or "an unnamed digest" for name in (first, second))
+    known = (*DIGESTS, "unknown")  # a report may say anything
+    first, second = (name if name and set(name.split("+")) <= set(known) else "an unnamed digest" for name in (first, second))
     return Inconclusive(
         f"{what}: tensors were digested by {first} in the first run and by {second} in the second",
         remedy="use one Python version, and install the `xxhash` package beside torch where the gate's own does not fit",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 FORMAT = "repro-gate/trace/v2"
 DIGEST_BYTES = 16
+DIGESTS = ("xxh3-128", "sha256-128")  # values of the fact `digest`
 SUFFIX = ".trace.jsonl"
 RECORDED = ".recorded"  # what the first run of a diagnosis's pair got from outside, kept beside its traces for the second
 CONFIG_VARIABLE = "REPRO_GATE_PROBE"  # environment variable: path of the probe's configuration

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro_gate.compare.model import KINDS, Distance, Divergence, Tally
-from repro_gate.compare.traces import ONLY_FIRST, ONLY_SECOND, compare_runs, first_difference, key_of, processes
+from repro_gate.compare.traces import ONLY_FIRST, ONLY_SECOND, compare_runs, first_difference, key_of, named_digest, processes
+from repro_gate.errors import Inconclusive
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import Measured, Trace
-from tests.support.built_traces import ORDER, ROWS, apart, block, changed, flip, place_of, training, with_loss
+from tests.support.built_traces import FACTS, ORDER, ROWS, apart, block, changed, flip, place_of, training, with_loss
 
 FAR = Distance(0.5, 7, 1.0, 0.5)
 TENSORS = sum(len(rows) for kind, rows in ROWS.items() if kind not in ("rng", "loss"))
@@ -345,3 +346,17 @@ def test_one_injected_change_is_what_is_found_live_and_in_the_end(keys: list[str
     live = [item for block in b[who].blocks if (item := first_difference(keys[who], twins, block)) is not None]
     assert [replace(item, distance=found.distance) for item in live] == [found]
     assert first_difference("main", {}, block(0, "loss")) is None
+
+
+def test_what_two_algorithms_digested_is_not_compared() -> None:
+    ours, theirs = (training(facts={**FACTS, "digest": name}) for name in ("xxh3-128", "sha256-128"))
+    assert compare_runs([ours], [ours]).identical
+    with pytest.raises(Inconclusive, match="by xxh3-128 in the first run and by sha256-128 in the second") as refused:
+        compare_runs([ours], [theirs])
+    assert refused.value.reason_id == "determinism/other-digest" and refused.value.remedy
+
+
+def test_the_name_of_a_digest_is_one_of_those_there_are() -> None:
+    named = [training(facts={**FACTS, "digest": name}) for name in ("xxh3-128", "sha256-128", "<b>\x1b[31m", "")]
+    assert [named_digest([trace]) for trace in named] == ["xxh3-128", "sha256-128", "unknown", ""]
+    assert named_digest(named) == "sha256-128+unknown+xxh3-128"

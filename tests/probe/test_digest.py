@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -329,6 +330,18 @@ def test_what_was_read_before_is_read_as_it_is_now() -> None:
     assert now() in seen and len(seen) == 6
     tensor = torch.zeros(2, 2)
     assert now() not in seen
+    seen.add(now())
+    tensor.data = tensor.data.view(torch.int32)  # the same memory and shape
+    assert now() not in seen
+
+
+def test_slots_keep_no_tensor_alive() -> None:
+    tensor, slots = torch.randn(6, 6), digest.Slots(1)
+    for _ in range(2):
+        digest.begin(torch, [tensor], slots=slots)
+    reference = weakref.ref(tensor)
+    del tensor
+    assert slots[0][1] and reference() is None
 
 
 @pytest.mark.parametrize("threads", [1, 2])
