@@ -5,11 +5,14 @@ Only what can change numbers is an input: not how long a run may take, what is r
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from time import monotonic
+from types import MappingProxyType
 
 from repro_gate.baseline.config_hash import ConfigHash, InputValue, hash_inputs, self_checked
 from repro_gate.baseline.model import FILE_NAME
@@ -30,6 +33,7 @@ _CUDA = ("cuda", "cudnn", "nccl")
 _COUNTS = ("threads", "gpu-sm-count", "cudnn")
 _SAME_USER = Sandbox()
 _CHUNK = 1 << 20
+_NONE: Mapping[bytes, bytes] = MappingProxyType({})
 
 
 def config_hash_of(
@@ -46,7 +50,7 @@ def config_hash_of(
     Raises Inconclusive where the snapshot cannot be read.
     """
     folder = os.path.relpath(os.path.realpath(spec.path.parent), snapshot.source)
-    code = code_digest(snapshot.root, code_files(snapshot.root), set(_no_code(spec, snapshot, data, folder)))
+    code = code_digest(snapshot.root, code_files(snapshot.root), set(_no_code(spec, snapshot, data, folder)), snapshot.records)
     recipe = recipe_inputs(spec, code, data, _lockfile(spec, snapshot, folder), folder)
     return self_checked(hash_inputs(recipe, platform_inputs(facts, machine, image)))
 
@@ -170,8 +174,20 @@ def _fact(name: str, value: str | None) -> InputValue:
     return int(value) if value is not None and name in _COUNTS and value.isascii() and value.isdecimal() and len(value) < 19 else value
 
 
-def code_digest(root: Path, names: Iterable[str], leave_out: Collection[str]) -> str:
-    """`sha256:…` over the files `names` (relative to `root`), but those in `leave_out` or below a folder in it.
+def read_records(snapshot: Snapshot, seconds: float) -> None:
+    """Read the files of a snapshot for its code's digest ahead of time, as many as `seconds` suffice for; the others are read when it is
+    made."""
+    end = monotonic() + seconds
+    with contextlib.suppress(OSError, Inconclusive):  # it is told when the digest is made
+        for name in map(os.fsencode, code_files(snapshot.root)):
+            if monotonic() > end:
+                return
+            snapshot.records[name] = _record(os.path.join(os.fsencode(snapshot.root), name))
+
+
+def code_digest(root: Path, names: Iterable[str], leave_out: Collection[str], known: Mapping[bytes, bytes] = _NONE) -> str:
+    """`sha256:…` over the files `names` (relative to `root`), but those in `leave_out` or below a folder in it; `known` has records that
+    were read before.
 
     The hash is over `repro-gate/code/v1`, a NUL, and one record for each file, ordered by the bytes of its path: its kind (`file`,
     `executable` or `link`), a space, the SHA-256 of its contents (of a link: of its target) in hex, two spaces, the path, a NUL. Raises
@@ -184,7 +200,7 @@ def code_digest(root: Path, names: Iterable[str], leave_out: Collection[str]) ->
         if out and any(part in out for part in _upwards(name)):
             continue
         try:
-            record = _record(os.path.join(os.fsencode(root), name))
+            record = known.get(name) or _record(os.path.join(os.fsencode(root), name))
         except OSError as error:
             raise _changed(f"{os.fsdecode(name)} cannot be read from the snapshot of the checkout: {error.strerror or error}") from error
         tree.update(record + b"  " + name + b"\0")

@@ -71,7 +71,7 @@ def export(root: Path, commit: str, destination: Path, leave_out: Sequence[Path]
     `leave_out` are absolute paths below `root` (declared data) that a workspace links instead. The snapshot's notes name what is not there.
     Raises UsageError for a commit whose files this clone lacks, or that git cannot write.
     """
-    snapshot = Snapshot(make_folder(destination).resolve(), root, 0, 0)
+    snapshot = Snapshot(root=make_folder(destination).resolve(), source=root, files=0, bytes=0)
     try:
         snapshot = _written(snapshot, root, commit, "", {os.path.normpath(path) for path in leave_out})
     except (GitFailed, OSError) as error:

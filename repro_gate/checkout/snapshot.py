@@ -7,7 +7,7 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from repro_gate.checkout.inspection import Checkout, listed_files
@@ -19,15 +19,20 @@ _CREDENTIALS = re.compile(r"gha-creds-[0-9a-f]+\.json")  # google-github-actions
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
-@dataclass(frozen=True)
+Records = dict[bytes, bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """A copy of the checkout. `root` is the copy, `source` the checkout's root; `notes` say what was left out, and why."""
+    """A copy of the checkout. `root` is the copy, `source` the checkout's root; `notes` say what was left out, and why. `records` has what
+    the code's digest takes in of a file, by the bytes of its path, where that has been read (`baseline.inputs.read_records`)."""
 
     root: Path
     source: Path
     files: int
     bytes: int
     notes: tuple[str, ...] = ()
+    records: Records = field(default_factory=dict, repr=False, compare=False)
 
 
 def take_snapshot(checkout: Checkout, destination: Path, leave_out: Iterable[Path] = ()) -> Snapshot:
@@ -50,7 +55,7 @@ def take_snapshot(checkout: Checkout, destination: Path, leave_out: Iterable[Pat
         elif not any(path == other or path.startswith(other + os.sep) for other in kept):
             copy.take(name)
     copy.finish()
-    return Snapshot(destination, root, copy.files, copy.bytes, tuple(notes))
+    return Snapshot(root=destination, source=root, files=copy.files, bytes=copy.bytes, notes=tuple(notes))
 
 
 class Copy:
