@@ -9,8 +9,7 @@ from dataclasses import replace
 from repro_gate.baseline.changes import changed
 from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ChangedInput
 from repro_gate.baseline.model import FILE_NAME, Baseline, BaselineFinding, Entry, RecordedResult
-from repro_gate.compare.cost import speed_change
-from repro_gate.compare.model import SpeedChange
+from repro_gate.compare.cost import speed_changes
 from repro_gate.escape import listed
 from repro_gate.spec.errors import escaped, shortened
 
@@ -21,14 +20,9 @@ _RENEW = "if that is meant, record the new result with `repro-gate baseline` and
 def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
     """Compare one gate run with the entry of its platform. Seeds and artifacts count where both sides have them."""
     entry = baseline.entries.get(now.platform)
-    return _new_platform(baseline, now) if entry is None else replace(_compared(entry, now), speed=_speed(entry, now))
-
-
-def _speed(entry: Entry, now: Entry) -> tuple[SpeedChange, ...]:
-    """How step times have changed since the entry was recorded; the machine may have had another load then."""
-    shared = (arm for arm in now.step_times if arm in entry.step_times)
-    found = (speed_change(arm, now.step_times[arm], entry.step_times[arm]) for arm in shared)
-    return tuple(item for item in found if item is not None)
+    if entry is None:
+        return _new_platform(baseline, now)
+    return replace(_compared(entry, now), speed=speed_changes(now.step_times, entry.step_times))
 
 
 def _compared(entry: Entry, now: Entry) -> BaselineFinding:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist, fmean, median
 
 from repro_gate.compare.model import Cost, SpeedChange, TimedArm
@@ -27,6 +27,7 @@ FEWEST = 3  # timed steps of a run, below which no figure is given
 
 _T95 = {2: 4.302653, 4: 2.776445}  # two-sided 95 % quantiles of Student's t, where the expansion below is too far off
 
+StepTimes = Mapping[TimedArm, Sequence[float]]
 Runs = Sequence[Sequence[float]]  # step times of each run of one arm, in milliseconds
 
 
@@ -68,6 +69,12 @@ def speed_change(arm: TimedArm, now: Sequence[float], before: Sequence[float]) -
     sides = [[(median_ms,) for median_ms in side] for side in (now, before)]
     figure = percent(*(math.exp(fmean(map(_logarithm, runs))) for runs in sides))
     return SpeedChange(arm=arm, slower_pct=figure, ci95=interval(sides[0], sides[1]), runs=min(map(len, sides)))
+
+
+def speed_changes(now: StepTimes, before: StepTimes) -> tuple[SpeedChange, ...]:
+    """`speed_change` of each arm that both sides timed: the median step time of each run in milliseconds, by arm."""
+    found = (speed_change(arm, now[arm], before[arm]) for arm in now if arm in before)
+    return tuple(item for item in found if item is not None)
 
 
 def run_medians(runs: Sequence[Sequence[Trace]], warmup: int) -> tuple[float, ...]:

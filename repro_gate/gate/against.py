@@ -18,8 +18,8 @@ from repro_gate.checkout.refs import commit_of, export
 from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.checks.interface import Evidence
 from repro_gate.checks.opened import imported_from_elsewhere, unsound
-from repro_gate.compare.cost import speed_change
-from repro_gate.compare.model import Comparison, SpeedChange
+from repro_gate.compare.cost import speed_changes
+from repro_gate.compare.model import Comparison
 from repro_gate.compare.noise_floor import beside_noise
 from repro_gate.data.declared import DataFinding, verify_data
 from repro_gate.data.formats import DataProblem
@@ -158,7 +158,7 @@ def _finding(other: Other, inputs: tuple[ChangedInput, ...], found: Comparison, 
         loss_gap=gap,
         relation=relation,
         times_noise=times,
-        speed=_speed(here, there),
+        speed=speed_changes(here.step_times(), there.step_times()),
     )
 
 
@@ -169,10 +169,3 @@ def _beside_noise(relation: str, times: float | None, ref: str) -> str:
     if times is None:
         return f"; {ref} repeats its losses without the flags too, so this is no noise"
     return f"; {'within' if relation == 'within-noise' else 'beyond'} the noise floor of {ref} ({numbers.small(times)} times its loss gap)"
-
-
-def _speed(here: Results, there: Results) -> tuple[SpeedChange, ...]:
-    """What the change does to the step of each arm, as far as both sides were timed."""
-    now, before = here.step_times(), there.step_times()
-    found = (speed_change(arm, now[arm], before[arm]) for arm in now if arm in before)
-    return tuple(item for item in found if item is not None)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date, datetime
@@ -63,16 +63,8 @@ def gather(
 
 
 @contextlib.contextmanager
-def gathering(
-    spec: Spec,
-    problems: tuple[DataProblem, ...],
-    checkout: Checkout,
-    watch: Watch,
-    environment: Mapping[str, str],
-    *,
-    cached: bool = True,
-) -> Iterator[Future[Evidence]]:
-    """`gather` in a thread of its own. Where nobody waits for it any more, it ends soon."""
+def gathering(gathered: Callable[[Watch], Evidence], watch: Watch) -> Iterator[Future[Evidence]]:
+    """What `gathered` gives, in a thread of its own, with progress told to `watch`. Where nobody waits for it any more, it ends soon."""
     ended = threading.Event()
 
     class Told(Watch):
@@ -83,7 +75,7 @@ def gathering(
 
     with ThreadPoolExecutor(1, "repro-gate-data") as pool:
         try:
-            yield pool.submit(gather, spec, problems, checkout, Told(), environment, cached=cached)
+            yield pool.submit(gathered, Told())
         finally:
             ended.set()
 

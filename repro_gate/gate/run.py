@@ -23,7 +23,7 @@ from repro_gate.errors import obeyed
 from repro_gate.gate.against import Other, compare_with_ref, other_ref
 from repro_gate.gate.base_policy import effective_policy
 from repro_gate.gate.diagnose import Seen, diagnosis_of
-from repro_gate.gate.evidence import config_hash_of_runs, data_is_sound, entry_of_runs, gathering, with_runs
+from repro_gate.gate.evidence import config_hash_of_runs, data_is_sound, entry_of_runs, gather, gathering, with_runs
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import Facts, Problem, explains, look, notes, preflight, require
 from repro_gate.gate.reporting import findings_of, make_report
@@ -67,7 +67,7 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
     require(found_before)
     other = other_ref(spec, checkout, options)
     with (
-        gathering(spec, policy.problems, checkout, watch, options.environment, cached=options.cache) as gathered,
+        gathering(lambda told: gather(spec, policy.problems, checkout, told, options.environment, cached=options.cache), watch) as gathered,
         _gate_folder(spec, other, checkout, options, watch) as folder,
         obeyed(),
     ):
