@@ -21,9 +21,8 @@ from repro_gate.sandbox.secret_names import SECRET
 from repro_gate.trace.format import CONFIG_VARIABLE
 
 _XXHASH = importlib.util.find_spec("xxhash._xxhash")
-EXTENSION = (
-    _XXHASH.origin if _XXHASH is not None else None
-)  # the gate's own, which the probe loads where it fits the training's interpreter
+# The gate's own xxhash extension, which the probe loads where it fits the training's interpreter.
+EXTENSION = _XXHASH.origin if _XXHASH is not None else None
 INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
 
 _ALLOWED = re.compile(
