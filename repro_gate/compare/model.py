@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from msgspec import Meta
+
+Kind = Literal["rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer", "artifact"]
 KINDS = ("rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer", "artifact")
 TimedArm = Literal["deterministic", "default"]
 STEPS = "steps"  # the name of a divergence in the number of optimizer steps
@@ -45,6 +48,45 @@ class Tally:
     differing: int = 0
 
 
+@dataclass(frozen=True)
+class HeatRow:
+    """The quantities of one kind in one module, of one process."""
+
+    process: Annotated[str, Meta(description="The traced process: `main`, `rank0`, …")]
+    kind: Annotated[Kind, Meta(description="What kind of quantity it is.")]
+    module: Annotated[str, Meta(description="The module's path, as far as the map tells modules apart. Untrusted text; may be empty.")]
+    tensors: Annotated[int, Meta(description="Quantities in the row.", ge=0)]
+    cells: Annotated[
+        str,
+        Meta(
+            description="A character for each column: blank not recorded, `.` bitwise identical, `?` different by an unknown distance, "
+            "else floor(log2) of the relative L2 distance in ULP as one of `0` to `9`, `a` to `z` (10 to 35), `A` to `Z` (36 to 61), "
+            "`+` and `-`.",
+            max_length=120,
+            pattern="^[ .?0-9a-zA-Z+-]*$",
+        ),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeatMap:
+    """Where two runs differ, modules by steps."""
+
+    steps: Annotated[int, Meta(description="Optimizer steps of the longer run.", ge=0)]
+    width: Annotated[int, Meta(description="Steps of one column; the first column is the state before the first step.", ge=1)]
+    depth: Annotated[int, Meta(description="Parts of a module's path that are told apart.", ge=0)]
+    rows: Annotated[tuple[HeatRow, ...], Meta(description="In order of execution, by process.", max_length=1_000)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowthPoint:
+    """How far two runs are apart at the end of one step, as two more runs of the same training measured it."""
+
+    step: Annotated[int, Meta(description="Optimizer step; -1 before the first.", ge=-1)]
+    weight_l2: Annotated[float | None, Meta(description="L2 norm of the difference of all parameters as one vector; null: not a number.")]
+    max_ulp: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="Largest ULP of any tensor; null where none has one.")]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """Two runs compared, all processes of each. `by_step` lists (step, number of differing quantities) where there are any; `losses` holds
@@ -65,6 +107,8 @@ class Comparison:
     loss_gaps: tuple[tuple[int, float], ...] = ()
     unmatched: Divergence | None = None
     unmeasured: int = 0
+    heat_map: HeatMap | None = None
+    growth: tuple[GrowthPoint, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +124,7 @@ class NoiseFloor:
     first_step: int | None
     first_divergence: Divergence | None = None
     losses: tuple[tuple[int, float, float], ...] = ()  # (step, loss of the first run, loss of the second)
+    heat_map: HeatMap | None = None
     reproducible_by: str = ""  # the one variable that was shown to make the first divergence go away
 
 

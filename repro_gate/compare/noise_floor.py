@@ -28,6 +28,7 @@ def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
         first_step=first.step if first else None,
         first_divergence=first,
         losses=losses,
+        heat_map=comparison.heat_map,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from repro_gate.compare.distances import Key, key_of, loss_gaps, losses_of_both, weights, with_distance
+from repro_gate.compare.heat_map import Marks, heat_map, measured_over_steps
 from repro_gate.compare.model import STEPS, Comparison, Divergence, Tally
 from repro_gate.errors import Inconclusive
 from repro_gate.trace.blocks import Block
@@ -27,9 +28,9 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
     """
     first, second = processes(a), processes(b)
     _same_digest(first, second)
-    tally = _Tally()
-    found = _divergences(first, second, tally)
     steps = max((len(trace.steps) for trace in [*first.values(), *second.values()]), default=0)
+    tally = _Tally(Marks(steps))
+    found = _divergences(first, second, tally)
     found += [(steps, place, item) for place, item in enumerate(artifacts)]
     earliest = min(found, key=lambda item: item[:2])[2] if found else None
     measured = _measured(second)
@@ -40,7 +41,7 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
         names = {item.name for item in artifacts}
         by_kind["artifact"] = Tally(max(artifact_leaves, len(names)), len(names))
     tensors = [figures for kind, figures in by_kind.items() if kind not in ("rng", "loss")]
-    return Comparison(
+    comparison = Comparison(
         identical=not found,
         steps=steps,
         tensors=sum(item.tensors for item in tensors),
@@ -53,7 +54,16 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
         loss_gaps=loss_gaps(first, second),
         unmatched=tally.unmatched,
         unmeasured=sum(kind == "parameter" and (label, name) not in final for label, kind, name in tally.apart),
+        heat_map=heat_map(tally.marks),
     )
+    return measured_over_steps(comparison, second, again=False)
+
+
+def with_replay(comparison: Comparison, second: Sequence[Trace]) -> Comparison:
+    """The comparison with what was measured when the same training was run twice again, `second` beside the first."""
+    found, first = processes(second), comparison.first_divergence
+    known = replace(comparison, first_divergence=None if first is None else with_distance(first, _measured(found)))
+    return measured_over_steps(known, found, again=True)
 
 
 def _same_digest(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> None:
@@ -93,6 +103,7 @@ def _divergences(first: Mapping[str, Trace], second: Mapping[str, Trace], tally:
             found.append((-1, -1, missing))
             tally.unmatched = tally.unmatched or missing
     if set(tally.differing) == {"rng"} and all(item.kind == "rng" for _, _, item in found):
+        tally.marks.leave_out("rng")
         found, tally.unmatched, tally.by_step = [], None, {}  # states of generators alone, which no recorded number depends on
     for label in first.keys() & second.keys():  # more steps in one run: after whatever differs in the steps that both took
         counts = len(first[label].steps), len(second[label].steps)
@@ -135,7 +146,8 @@ def processes(traces: Sequence[Trace]) -> dict[str, Trace]:
 class _Tally:
     """Counts distinct quantities and those that differ, without touching each row of blocks that are equal."""
 
-    def __init__(self) -> None:
+    def __init__(self, marks: Marks) -> None:
+        self.marks = marks
         self.seen: dict[tuple[str, str], set[int]] = {}
         self.names: dict[str, set[tuple[str, str]]] = {}
         self.differing: dict[str, set[tuple[str, str]]] = {}
@@ -144,6 +156,7 @@ class _Tally:
         self.unmatched: Divergence | None = None
 
     def saw(self, label: str, block: Block) -> None:
+        self.marks.saw(label, block)
         tables = self.seen.setdefault((label, block.kind), set())
         if id(block.rows) not in tables:
             tables.add(id(block.rows))
@@ -153,6 +166,7 @@ class _Tally:
                 self.apart.pop((label, block.kind, row[0]), None)
 
     def differs(self, label: str, item: Divergence) -> None:
+        self.marks.differs(label, item)
         self.names.setdefault(item.kind, set()).add((label, item.name))
         self.differing.setdefault(item.kind, set()).add((label, item.name))
         self.by_step[item.step] = self.by_step.get(item.step, 0) + 1

@@ -55,30 +55,60 @@ def measure(torch: Any, reference: Any, tensor: Any) -> Figures:
     a, b = reference.reshape(-1), tensor.reshape(-1)
     largest, ulps, squares, norms = 0.0, 0, 0.0, 0.0
     for start in range(0, a.numel(), PIECE):
-        x, y = a[start : start + PIECE], b[start : start + PIECE]
-        wide = x.to(torch.float64)
-        norms += float((wide * wide).sum())
-        if not torch.equal(x.contiguous().view(torch.uint8), y.contiguous().view(torch.uint8)):
-            other = y.to(torch.float64)
-            gap = (other - wide).abs().masked_fill_(other == wide, 0.0)
-            largest = max(float(gap.max()), largest) if largest == largest else largest  # in this order a NaN stays one
-            squares += float((gap * gap).sum())
-            ulps = max(ulps, _ulps(torch, x, y))
-    exists = str(a.dtype) in _MAGNITUDE and _finite(squares) is not None
-    return _finite(largest), ulps if exists else None, _finite(squares**0.5), _finite(norms**0.5)
+        ((high, ulp, square, norm),) = _gaps(torch, a[start : start + PIECE], b[start : start + PIECE], [min(PIECE, a.numel() - start)])
+        norms += norm
+        squares += square
+        largest = max(high, largest) if largest == largest else largest  # in this order a NaN stays one
+        ulps = max(ulps, ulp)
+    return _figures(a.dtype, largest, ulps, squares, norms)
 
 
-def _ulps(torch: Any, x: Any, y: Any) -> int:
+def measure_all(torch: Any, references: Sequence[Any], tensors: Sequence[Any]) -> List[Figures]:
+    """As `measure`, for many small tensors of one float type together: what one takes is mostly the calls."""
+    sizes = [item.numel() for item in references]
+    a, b = (torch.cat([item.reshape(-1) for item in side]) for side in (references, tensors))
+    return [_figures(a.dtype, *found) for found in _gaps(torch, a, b, sizes)]
+
+
+def _gaps(torch: Any, a: Any, b: Any, sizes: List[int]) -> List[Tuple[float, int, float, float]]:
+    """(max|a - b|, ULP, ||a - b||^2, ||a||^2) of each run of so many elements; what is equal in all its bits is no distance, NaN or not."""
+    wide = a.to(torch.float64)
+    norms = [float(part.sum()) for part in (wide * wide).split(sizes)]
+    sides = [side.contiguous().view(torch.uint8).view(a.numel(), -1) for side in (a, b)]
+    same = [bool(part.all()) for part in (sides[0] == sides[1]).split(sizes)]
+    if all(same):
+        return [(0.0, 0, 0.0, norm) for norm in norms]
+    other = b.to(torch.float64)
+    gap = (other - wide).abs().masked_fill_(other == wide, 0.0)
+    parts = zip(same, gap.split(sizes), (gap * gap).split(sizes), _places(torch, a, b).split(sizes), norms)
+    return [
+        (0.0, 0, 0.0, norm) if equal else (float(part.max()), _largest(ulps), float(square.sum()), norm)
+        for equal, part, square, ulps, norm in parts
+    ]
+
+
+def _places(torch: Any, x: Any, y: Any) -> Any:
+    """How many representable values lie between the elements, as int64; of unlike sign it may wrap. Zeros for a dtype without ULP."""
     if str(x.dtype) not in _MAGNITUDE:
-        return 0
+        return torch.zeros(x.shape, dtype=torch.int64)
     integer, magnitude = _MAGNITUDE[str(x.dtype)]
     places: List[Any] = []
     for side in (x, y):
         bits = side.contiguous().view(getattr(torch, integer)).to(torch.int64)
         places.append(torch.where(bits < 0, -(bits & magnitude), bits & magnitude))
-    gap = torch.maximum(*places) - torch.minimum(*places)
-    wrapped = gap[gap < 0]  # two float64 of unlike sign can be 2**63 values and more apart
-    return int(wrapped.max()) + 2**64 if wrapped.numel() else int(gap.max())
+    return torch.maximum(*places) - torch.minimum(*places)
+
+
+def _largest(gap: Any) -> int:
+    low = int(gap.min())
+    if low >= 0:
+        return int(gap.max())
+    return int(gap[gap < 0].max()) + 2**64  # two float64 of unlike sign can be 2**63 values and more apart
+
+
+def _figures(dtype: Any, largest: float, ulps: int, squares: float, norms: float) -> Figures:
+    exists = str(dtype) in _MAGNITUDE and _finite(squares) is not None
+    return _finite(largest), ulps if exists else None, _finite(squares**0.5), _finite(norms**0.5)
 
 
 def _finite(value: float) -> Optional[float]:
@@ -140,6 +170,15 @@ def _write(torch: Any, session: Session, name: str, items: Sequence[Item]) -> No
 def _measured(torch: Any, path: str, kind: str, items: Sequence[Item]) -> List[List[Any]]:
     """One row for each tensor that has a counterpart of its name, dtype and shape in the file at `path`."""
     rows: List[List[Any]] = []
+    together = 0  # elements of `small`
+    small: List[Tuple[List[Any], Any, Any]] = []  # rows without their figures, reference and tensor: of one dtype, PIECE elements together
+
+    def put_small() -> None:
+        found = measure_all(torch, [item[1] for item in small], [item[2] for item in small]) if small else []
+        for (row, _, _), figures in zip(small, found):
+            row += figures
+        small.clear()
+
     with open(path, "rb") as file:
         length = struct.unpack("<Q", file.read(8))[0]
         header = json.loads(file.read(length))
@@ -150,10 +189,18 @@ def _measured(torch: Any, path: str, kind: str, items: Sequence[Item]) -> List[L
             if begin < end and (entry["shape"], entry["dtype"]) == (list(shape), _TYPES[dtype]):
                 own = _on_cpu(torch, tensor)
                 file.seek(8 + length + begin)
-                content = bytearray(end - begin)  # one tensor at a time
+                content = bytearray(end - begin)  # one tensor at a time, of the large ones
                 file.readinto(content)
                 other = torch.frombuffer(content, dtype=own.dtype).view(own.shape)
-                rows.append([kind, name, dtype, list(shape), *measure(torch, other, own)])
+                rows.append([kind, name, dtype, list(shape)])
+                if own.numel() >= PIECE or str(own.dtype) not in _MAGNITUDE:
+                    rows[-1] += measure(torch, other, own)
+                    continue
+                if small and (small[0][2].dtype != own.dtype or together + own.numel() > PIECE):
+                    put_small()
+                together = own.numel() + (together if small else 0)
+                small.append((rows[-1], other, own))
+        put_small()
     return rows
 
 

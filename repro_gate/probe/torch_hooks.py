@@ -273,7 +273,7 @@ class Hooks:
         self._nonfinite.look("buffer", self._live_buffers(), self.session.step)
 
     def _keep(self, kind: str, items: Iterable[Tuple[str, Any]]) -> None:
-        if self.session.config["keep"].get("step") == self.session.step:
+        if self.session.step in self.session.config["keep"]["steps"]:
             distance.keep(self.torch, self.session, "step%d" % self.session.step, kind, items)
 
     def _finished(self, parameter: Any) -> None:

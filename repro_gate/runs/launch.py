@@ -49,14 +49,14 @@ _FIXED_ADDRESSES = "import ctypes, os, sys; ctypes.CDLL(None).personality(0x0040
 class Plan:
     """What to run: `name` is the run's own (`deterministic-2`), `second_of` that of the first run of its pair and `reference` its traces,
     `varied` the names of what around the training differs from the first run's (`variation.py`), `stress` whether its timing is disturbed,
-    `keep_step` a step whose tensors are kept (a replay), `keep_final` whether the final state is kept or measured, `observe` whether
+    `keep_steps` the steps whose tensors are kept or measured (a replay), `keep_final` whether the final state is, `observe` whether
     imported distributions and the records of DataLoaders are noted too (once is enough, and it takes time). `probe` is more of the probe's
     configuration, `environment` more variables, and `fixed_addresses` turns address randomisation off: a diagnosis holds factors fixed."""
 
     name: str
     arm: Arm
     keep_final: bool = False
-    keep_step: int | None = None
+    keep_steps: tuple[int, ...] = ()
     second_of: str = ""
     reference: tuple[Trace, ...] = ()
     varied: frozenset[str] = frozenset()
@@ -216,7 +216,7 @@ def _not_entered(spec: Spec, plan: Plan) -> Run:
 def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> None:
     """The probe's configuration, at the same path for every run; and the file that reports a full disk, its blocks taken now."""
     steps = spec.train.steps if plan.arm.steps is None else plan.arm.steps
-    keeps = plan.keep_final or plan.keep_step is not None
+    keeps = plan.keep_final or bool(plan.keep_steps)
     config = {
         "nonce": nonce,
         "extension": EXTENSION,
@@ -236,7 +236,7 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
         "began": site.began,
         "observe": plan.observe,
         "stress": plan.stress,
-        "keep": {"final": plan.keep_final, "step": plan.keep_step, "reference": _reference(plan.reference) if keeps else None},
+        "keep": {"final": plan.keep_final, "steps": plan.keep_steps, "reference": _reference(plan.reference) if keeps else None},
         **plan.probe,
     }
     if plan.varied or plan.probe:

@@ -10,9 +10,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from repro_gate.compare.heat_map import COLUMNS, state_size
+from repro_gate.compare.model import Comparison
 from repro_gate.runs import arms
-from repro_gate.runs.launch import Plan
+from repro_gate.runs.launch import Plan, Run
 from repro_gate.spec.model import Spec
+
+MEASURED_KINDS = ("batch", "buffer", "gradient", "parameter", "optimizer")
+KEPT = 1 << 30  # bytes of tensors that the first run of a replay keeps on disk, about
+MEASURED = 200_000  # distances that the second measures: a minute, about
+LONG = 300.0  # seconds; a run that takes longer is not done twice more for the sake of a drawing
 
 
 def gate_runs(spec: Spec, control_steps: int, *, control_first: bool = False) -> tuple[Plan, ...]:
@@ -62,11 +69,27 @@ def again(first: Plan, number: int) -> Plan:
     return Plan(name=f"{first.name[:-1]}{number}", arm=first.arm, keep_final=True, second_of=first.name)
 
 
-def replay(spec: Spec, seed: int, step: int) -> tuple[Plan, Plan]:
-    """Two short runs up to a step in which the pair of `seed` diverged, keeping that step's tensors."""
-    arm = arms.deterministic(seed, arms.allowed(spec), max(step, 0) + 1)
-    first = Plan(name=f"replay-1-seed{seed}", arm=arm, keep_step=step)
-    return first, Plan(name=f"replay-2-seed{seed}", arm=arm, keep_step=step, second_of=first.name)
+def replay(spec: Spec, seed: int, steps: tuple[int, ...]) -> tuple[Plan, Plan]:
+    """Two runs up to the last of some steps after the pair of `seed` diverged, the tensors of each kept by one, measured by the other."""
+    arm = arms.deterministic(seed, arms.allowed(spec), max(*steps, 0) + 1)
+    first = Plan(name=f"replay-1-seed{seed}", arm=arm, keep_steps=steps)
+    return first, Plan(name=f"replay-2-seed{seed}", arm=arm, keep_steps=steps, second_of=first.name)
+
+
+def to_measure(spec: Spec, comparison: Comparison, first: Run, *, whole: bool) -> tuple[int, ...]:
+    """The steps at which a replay measures how far two runs are apart. Of the `whole` rest of a training: the step of the divergence, and
+    evenly apart after it as many of those recorded as a map has columns, within KEPT and MEASURED; that step alone where a run takes
+    longer than LONG, or not `whole`. None where there is nothing to measure, or it is known."""
+    found, every = comparison.first_divergence, spec.capture.every
+    if found is None or found.detail or found.step >= comparison.steps:
+        return ()
+    later = [step for step in range(found.step + 1, comparison.steps) if step % every == 0 or step == comparison.steps - 1]
+    tensors, size = state_size(first.traces, MEASURED_KINDS)
+    room = min(KEPT // max(size, 1), MEASURED // max(tensors, 1))
+    wanted = min(len(later), COLUMNS, max(room - 1, 0)) if whole and first.ended.seconds < LONG else 0
+    if not wanted:
+        return (found.step,) if found.distance is None and found.kind in MEASURED_KINDS else ()
+    return (found.step, *(later[(number + 1) * len(later) // wanted - 1] for number in range(wanted)))
 
 
 def completes_pair(plan: Plan, crashed: Plan) -> bool:

@@ -33,6 +33,10 @@ class Watch:
     def advanced(self, step: int, loss: float | None) -> None:
         """The run has closed `step`."""
 
+    def compared(self, divergence: Divergence | None) -> None:
+        """How the run compares so far with the first of its pair, of which it must be a repeat: where it diverged, None: it did not.
+        Said of a run of which something was compared, now and then."""
+
     def diverged(self, divergence: Divergence) -> None:
         """The second deterministic run has just diverged from the first."""
 
@@ -46,6 +50,7 @@ class LiveComparison:
     def __init__(self, watch: Watch, first: Sequence[Trace], fail_fast: bool) -> None:
         self.watch, self.fail_fast = watch, fail_fast
         self.found: Divergence | None = None
+        self.compared = False  # whether there was anything to compare
         alone = [trace for trace in first if trace.trained and sum(other.key == trace.key and other.trained for other in first) == 1]
         self._first: dict[str, dict[Key, Block]] = {trace.key: {key_of(block): block for block in trace.blocks} for trace in alone}
         self._taken: dict[Path, int] = {}
@@ -59,6 +64,7 @@ class LiveComparison:
                 continue
             for block in trace.blocks[start:]:
                 if self.found is None and block.kind != "rng":  # a generator that differs diverges once a number depends on it
+                    self.compared = True
                     self.found = first_difference(trace.key, self._first[trace.key], block)
                     if self.found is not None:
                         self.watch.diverged(self.found)
@@ -74,9 +80,14 @@ class Progress:
 
     def tick(self, traces: Sequence[Trace]) -> str | None:
         """Called a few times a second with the traces so far."""
+        ended = None
+        if self.live is not None:
+            ended = self.live.look(traces)
+            if self.live.compared:
+                self.watch.compared(self.live.found)
         main = next((trace for trace in traces if trace.steps), None)
         if main is not None and len(main.steps) - 1 > self._step:
             self._step = len(main.steps) - 1
             losses = losses_of(replace(main, blocks=main.blocks[-200:]))
             self.watch.advanced(self._step, losses[max(losses)] if losses else None)
-        return self.live.look(traces) if self.live is not None else None
+        return ended

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from repro_gate.compare.distances import with_distance
 from repro_gate.compare.model import Comparison
 from repro_gate.compare.noise_floor import noise_floor, recorded
 from repro_gate.compare.tolerance import outside_tolerance
-from repro_gate.compare.traces import compare_runs, processes
+from repro_gate.compare.traces import compare_runs, with_replay
 from repro_gate.compare.unrecorded import differing_modules, notices
 from repro_gate.compare.written import Left
 from repro_gate.data.declared import changed_data, read_data_state
@@ -34,8 +33,6 @@ from repro_gate.sandbox.as_user import as_training_user
 from repro_gate.sandbox.cleanup import MOST
 from repro_gate.spec.errors import escaped, shortened
 from repro_gate.spec.model import Spec
-
-MEASURED_KINDS = ("batch", "buffer", "gradient", "parameter", "optimizer")
 
 
 def run_series(
@@ -219,23 +216,15 @@ class _Series:
         return HASH_SEED if run.good and wanted and recorded(run.traces, first) == wanted else ""
 
     def _measure_divergences(self) -> None:
-        """Replays for each seed whose first divergence is a tensor that was not kept: again up to that step, keeping it."""
-        for seed, comparison in list(self.comparisons.items()):
-            first = comparison.first_divergence
-            if first is None or first.distance is not None or first.detail or first.kind not in MEASURED_KINDS or self.fail_fast:
-                continue
-            if first.step >= comparison.steps:
-                continue
-            plan, again = order.replay(self.spec, seed, first.step)
-            a = self._run(plan)
-            b = self._run(replace(again, reference=a.traces)) if a.good else a
-            if b.good:
-                measured = {
-                    (label, item.step, item.kind, item.name): item
-                    for label, trace in processes(b.traces).items()
-                    for item in trace.distances
-                }
-                self.comparisons[seed] = replace(comparison, first_divergence=with_distance(first, measured))
+        """Two more runs of each seed that diverged: of the first from there to the end, of others up to a tensor that nothing measured."""
+        for number, (seed, comparison) in enumerate((seed, item) for seed, item in [*self.comparisons.items()] if not item.identical):
+            first = next(iter(pair_of(self.runs, seed)), None)
+            steps = () if first is None or self.fail_fast else order.to_measure(self.spec, comparison, first, whole=number == 0)
+            if steps:
+                plan, again = order.replay(self.spec, seed, steps)
+                a = self._run(plan)
+                b = self._run(replace(again, reference=a.traces)) if a.good else a
+                self.comparisons[seed] = with_replay(comparison, b.traces) if b.good else comparison
 
     def _run(self, plan: Plan, live: LiveComparison | None = None, total: int = 0) -> Run:
         """One run in a fresh workspace; its artifacts are taken out before the workspace goes. It is one of the results where it is one of

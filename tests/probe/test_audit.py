@@ -49,7 +49,7 @@ def probed(tmp_path: Path, source: str) -> tuple[list[tuple[str, str]], Trace]:
         "every": 1,
         "workspace": str(place),
         "data": [str(place / "data"), str(original / "one.bin")],
-        "keep": {"final": False, "step": None, "reference": None},
+        "keep": {"final": False, "steps": (), "reference": None},
     }
     (tmp_path / "probe.json").write_text(json.dumps(config))
     (place / "script.py").write_text(PREAMBLE + textwrap.dedent(source) + "\nprint(outcomes)\n")

@@ -80,7 +80,7 @@ def test_the_widest_gap_of_float64_does_not_overflow() -> None:
     most = torch.finfo(torch.float64).max
     a, b = (torch.tensor([most, -sign, sign], dtype=torch.float64) for sign in (1.0, -1.0))
     assert measure(a, b)[:2] == (2.0, 2 * 0x3FF0000000000000)
-    assert distance._ulps(torch, a[:1], -a[:1]) == 2 * 0x7FEFFFFFFFFFFFFF
+    assert distance._largest(distance._places(torch, a[:1], -a[:1])) == 2 * 0x7FEFFFFFFFFFFFFF
 
 
 @pytest.mark.parametrize(
@@ -131,3 +131,19 @@ def test_complex_and_integer_tensors_have_their_figures_too() -> None:
 def test_equal_tensors_are_zero_apart_whatever_they_hold() -> None:
     for tensor in (torch.randn(5), torch.tensor([NAN, INF]), torch.tensor(3), torch.zeros(0)):
         assert measure(tensor, tensor.clone())[0] == 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_many_small_tensors_together_have_the_figures_that_each_has_alone(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    first = [torch.randn(shape, generator=generator).to(dtype) for shape in ((3, 4), (1,), (7,), (2, 2, 2), (5,), (5,), (4,))]
+    second = [item.clone() for item in first]
+    second[0][1, 2] *= -1
+    second[2] += 0.5
+    first[3][0, 0, 0] = second[3][0, 0, 0] = float("nan")  # the same NaN: no distance
+    second[4][0] = float("nan")
+    first[5][0] = second[5][0] = float("inf")
+    second[5][1] = -0.0
+    found = distance.measure_all(torch, first, second)
+    assert found == [distance.measure(torch, a, b) for a, b in zip(first, second, strict=True)]
+    assert found[3][:3] == (0.0, 0, 0.0) and found[4][:3] == (None, None, None) and found[0][0] is not None

@@ -33,7 +33,7 @@ os.statvfs = lambda path: Little
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
     cases = {"same": SCRIPT, "other": SCRIPT, "full": FULL + SCRIPT}
-    found = trace_cases(tmp_path_factory.mktemp("keep"), cases, keep_final=True, keep_step=1)
+    found = trace_cases(tmp_path_factory.mktemp("keep"), cases, keep_final=True, keep_steps=(1,))
     assert found["same"].run.outcome == "finished", found["same"].run.problem
     return found
 

@@ -92,7 +92,7 @@ for x in DataLoader(list(torch.randn(8, 4)), batch_size=4, collate_fn=lambda row
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
     cases: dict[str, str | tuple[str, str]] = {name: (TWO, name) for name in ("one", "same", "other", "opaque")}
     cases["loader"] = LOADER.replace("{head}", TWO.partition("class Opaque")[0])
-    found = trace_cases(tmp_path_factory.mktemp("wrapped"), cases, observe=True, keep_final=True, keep_step=1)
+    found = trace_cases(tmp_path_factory.mktemp("wrapped"), cases, observe=True, keep_final=True, keep_steps=(1,))
     assert found["one"].run.outcome == "finished", found["one"].run.problem
     return found
 
@@ -118,7 +118,7 @@ def test_what_cannot_be_read_is_said(runs: Mapping[str, Case]) -> None:
 
 def test_only_what_has_memory_is_kept_for_distances(runs: Mapping[str, Case], tmp_path: Path) -> None:
     reference = [runs["one"].trace]
-    second = trace_cases(tmp_path, {"one": (TWO, "other")}, keep_final=True, keep_step=1, reference=reference)["one"].trace
+    second = trace_cases(tmp_path, {"one": (TWO, "other")}, keep_final=True, keep_steps=(1,), reference=reference)["one"].trace
     assert {item.name for item in second.distances if item.kind == "parameter"} == {"last.weight", "last.bias"}
     assert "trained" in names(second, "gradient", 0)
 

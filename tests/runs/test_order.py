@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from repro_gate.runs.order import gate_runs, pair, replay
-from repro_gate.spec.model import VARIED, AllowedFlag, CostBudget, Determinism, RandomState, Robustness, Spec, Train
+from repro_gate.compare.model import Comparison, Distance, Divergence
+from repro_gate.runs.launch import Run
+from repro_gate.runs.order import KEPT, MEASURED, gate_runs, pair, replay, to_measure
+from repro_gate.runs.process import Ended
+from repro_gate.spec.model import VARIED, AllowedFlag, Capture, CostBudget, Determinism, RandomState, Robustness, Spec, Train
+from tests.support.built_traces import training
 
 
 def spec(*seeds: int, measure: bool = True, steps: int | None = 50) -> Spec:
@@ -75,9 +80,43 @@ def test_the_control_takes_few_steps_and_no_more_than_the_training() -> None:
 
 
 def test_a_replay_ends_with_the_step_that_it_keeps() -> None:
-    first, second = replay(spec(), 42, 3)
-    assert (first.keep_step, first.arm.steps, second.second_of) == (3, 4, first.name)
-    assert replay(spec(), 42, -1)[0].arm.steps == 1
+    first, second = replay(spec(), 42, (1, 3))
+    assert (first.keep_steps, first.arm.steps, second.second_of) == ((1, 3), 4, first.name)
+    assert replay(spec(), 42, (-1,))[0].arm.steps == 1
+
+
+def diverged(step: int, steps: int = 50, **more: Any) -> Comparison:
+    found = Divergence(step=step, kind="gradient", name="fc.weight", **more)
+    return Comparison(identical=False, steps=steps, tensors=4, differing=1, first_divergence=found)
+
+
+def run(seconds: float = 4.0, size: int = 10, tensors: int = 1) -> Run:
+    trace = training()
+    trace.tables = [("parameter", tuple((f"fc{number}.weight", "float32", (size,)) for number in range(tensors)))]
+    ended = Ended(exit_code=0, signal=None, timed_out=False, stopped="", seconds=seconds, tail=(), left_running=0, out_of_memory=False)
+    return Run(plan=pair(spec(), 42)[0], outcome="finished", ended=ended, traces=(trace,))
+
+
+def test_a_divergence_is_measured_to_the_end_where_there_is_room() -> None:
+    assert to_measure(spec(), diverged(47), run(), whole=True) == (47, 48, 49)
+    found = to_measure(spec(), diverged(3, steps=1000), run(), whole=True)
+    assert found[0] == 3 and found[-1] == 999 and len(found) == 101 and list(found) == sorted(set(found))
+    assert to_measure(spec(), diverged(3), run(size=KEPT // 4 // 3), whole=True) == (3, 26, 49)  # room for three steps
+    assert to_measure(spec(), diverged(3), run(tensors=MEASURED // 2), whole=True) == (3, 49)
+
+
+def test_steps_that_are_not_recorded_are_not_measured() -> None:
+    every = replace(spec(), capture=Capture(every=20))
+    assert to_measure(every, diverged(0), run(), whole=True) == (0, 20, 40, 49)
+
+
+def test_a_long_run_or_another_seed_is_measured_where_it_diverges_or_not_at_all() -> None:
+    assert to_measure(spec(), diverged(3), run(seconds=400), whole=True) == (3,)
+    assert to_measure(spec(), diverged(3), run(), whole=False) == (3,)
+    assert to_measure(spec(), diverged(3, distance=Distance(1.0)), run(), whole=False) == ()
+    assert to_measure(spec(), diverged(3, detail="recorded in the first run only"), run(), whole=True) == ()
+    assert to_measure(spec(), diverged(50), run(), whole=True) == ()  # after the last step: an artifact
+    assert to_measure(spec(), Comparison(identical=True, steps=50, tensors=4, differing=0), run(), whole=True) == ()
 
 
 def test_a_pair_of_another_ref_has_a_label() -> None:

@@ -1,0 +1,78 @@
+"""Claims about `runs.progress`: who watches is told whether a repeat is identical so far, and nothing where nothing was compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from repro_gate.compare.model import Divergence
+from repro_gate.runs.progress import LiveComparison, Progress, Watch
+from repro_gate.trace.model import Trace
+from tests.support.built_traces import place_of, training, with_loss
+
+FIRST = training(5)
+
+
+class Told(Watch):
+    """Everything that is told, in order."""
+
+    def __init__(self) -> None:
+        self.said: list[object] = []
+
+    def advanced(self, step: int, loss: float | None) -> None:
+        self.said.append(step)
+
+    def compared(self, divergence: Divergence | None) -> None:
+        self.said.append("same" if divergence is None else ("differs", divergence.step, divergence.kind))
+
+    def diverged(self, divergence: Divergence) -> None:
+        self.said.append("diverged")
+
+
+def grown(trace: Trace, steps: int) -> Trace:
+    """The trace as it is after so many steps."""
+    blocks = [block for block in trace.blocks if block.step < steps]
+    return replace(trace, blocks=blocks, steps=trace.steps[:steps])
+
+
+def told(
+    second: Trace, first: Trace = FIRST, watch_of_comparison: Watch | None = None, fail_fast: bool = False
+) -> tuple[list[object], str]:
+    """What a watch is told of a run that is looked at after each step, and why it was ended."""
+    watch, ended = Told(), None
+    progress = Progress(watch, LiveComparison(watch_of_comparison or watch, (first,), fail_fast))
+    for steps in range(1, len(second.steps) + 1):
+        ended = ended or progress.tick([grown(second, steps)])
+    return watch.said, ended or ""
+
+
+def test_an_identical_repeat_is_identical_so_far_at_every_step() -> None:
+    assert told(training(5)) == (["same", 0, "same", 1, "same", 2, "same", 3, "same", 4], "")
+
+
+def test_a_divergence_is_told_once_and_stays_the_state() -> None:
+    second = with_loss(training(5), 2, 7.0)
+    differs = ("differs", 2, "loss")
+    assert told(second)[0] == ["same", 0, "same", 1, "diverged", differs, 2, differs, 3, differs, 4]
+    assert told(second, fail_fast=True)[1] == "stopped: diverged from the first run"
+
+
+def test_a_varied_run_whose_divergence_is_not_announced_shows_its_state_all_the_same() -> None:
+    said, _ = told(with_loss(training(5), 2, 7.0), watch_of_comparison=Watch())
+    assert "diverged" not in said and said[-2:] == [("differs", 2, "loss"), 4]
+
+
+@pytest.mark.parametrize("key", ["rank0", "other"])
+def test_where_nothing_can_be_compared_nothing_is_called_identical(key: str) -> None:
+    assert told(training(3, key=key))[0] == [0, 1, 2]
+
+
+def test_generator_states_alone_are_no_comparison() -> None:
+    only = replace(training(3), blocks=[FIRST.blocks[place_of(FIRST, step, "rng")] for step in range(3)])
+    assert "same" not in told(only)[0]
+
+
+def test_a_run_without_a_first_one_is_never_compared() -> None:
+    watch = Told()
+    assert Progress(watch, None).tick([FIRST]) is None and watch.said == [4]
