@@ -102,6 +102,30 @@ class Rate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShownUse:
+    """What one line of the training asked one factor, over a whole run."""
+
+    factor: Annotated[str, Meta(description="The factor: `entropy`, `clock`, …")]
+    call: Annotated[str, Meta(description="The call as it is written. Untrusted text.")]
+    file: Annotated[str, Meta(description="File, relative to the checkout; empty where no line of it asked.")] = ""
+    line: Annotated[int, Meta(description="Its line, from 1; 0 where none is known.", ge=0)] = 0
+    count: Annotated[int, Meta(description="How often, in the first run.", ge=0)] = 0
+    differs: Annotated[bool, Meta(description="Whether the two runs got other answers.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownOperator:
+    """One operator that torch dispatched near the one that gave other bits."""
+
+    name: Annotated[str, Meta(description="Its name: `aten.index_put_.default`.")]
+    phase: Annotated[str, Meta(description="`forward`, `backward` or `optimizer`.")]
+    file: Annotated[str, Meta(description="File of the line that called it; empty where none is known.")] = ""
+    line: Annotated[int, Meta(description="That line, from 1; 0 where none is known.", ge=0)] = 0
+    same_inputs: Annotated[bool, Meta(description="Whether both runs gave it the same bits.")] = True
+    same_outputs: Annotated[bool, Meta(description="Whether it gave the same bits in both runs.")] = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class Diagnosis:
     """The cause of a divergence. It stands in `report.json` as it is; `file`, `call` and all sentences may hold untrusted text."""
 
@@ -125,5 +149,11 @@ class Diagnosis:
         tuple[Diagnosis, ...], Meta(description="Further causes: the runs agree only with these held fixed too.", max_length=20)
     ] = ()
     rate: Annotated[Rate | None, Meta(description="How often equal runs diverge; null where every pair did.")] = None
+    excerpt: Annotated[
+        tuple[tuple[int, str], ...],
+        Meta(description="The cause's line and those around it, of the commit: number and text. Untrusted text.", max_length=11),
+    ] = ()
+    uses: Annotated[tuple[ShownUse, ...], Meta(description="Uses of factors, those that differed first.", max_length=200)] = ()
+    operators: Annotated[tuple[ShownOperator, ...], Meta(description="Operators around the one that gave other bits.", max_length=50)] = ()
     runs: Annotated[int, Meta(description="Runs that the diagnosis made.", ge=0)] = 0
     seconds: Annotated[float, Meta(description="How long it took, in seconds.", ge=0)] = 0.0

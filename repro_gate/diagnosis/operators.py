@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from repro_gate.diagnosis.model import Diagnosis, OperatorCall
+from repro_gate.diagnosis.model import Diagnosis, OperatorCall, ShownOperator
 
 _COLLECTIVES = ("c10d.", "_c10d_functional.", "c10d_functional.")  # in flight: what a record holds may not be there yet
 _WAYS = {
@@ -46,6 +46,24 @@ def culprit(first: Sequence[OperatorCall], second: Sequence[OperatorCall]) -> Cu
             return Culprit(operator=record, equal_before=equal)
         equal, previous = equal + 1, record
     return None
+
+
+def around(first: Sequence[OperatorCall], second: Sequence[OperatorCall], most: int = 5) -> tuple[ShownOperator, ...]:
+    """The first operator that gave other bits, with as many as `most` before and behind it; empty where none did."""
+    twins = dict(_keyed(second))
+    paired = [(record, twins[key]) for key, record in _keyed(first) if key in twins]
+    at = next((number for number, (one, other) in enumerate(paired) if one.outputs != other.outputs), None)
+    return tuple(
+        ShownOperator(
+            name=one.name,
+            phase=one.phase,
+            file=one.site[0],
+            line=one.site[1],
+            same_inputs=one.inputs == other.inputs,
+            same_outputs=one.outputs == other.outputs,
+        )
+        for one, other in (paired[max(0, at - most) : at + most + 1] if at is not None else ())
+    )
 
 
 def told_operator(shown: Culprit, record: OperatorCall, distinct: Mapping[str, int], replays: int) -> Diagnosis:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from repro_gate.diagnosis.model import Line, Unit, Use
-from repro_gate.factors import BY_NAME, FACTORS
+from repro_gate.diagnosis.model import Line, ShownUse, Unit, Use
+from repro_gate.factors import BY_NAME, FACTORS, Site
 from repro_gate.trace.format import ANY_ORDER, ASKED
 
 _RANK = {factor.name: index for index, factor in enumerate(FACTORS)}
@@ -38,6 +38,23 @@ def suspects(first: Sequence[Use], second: Sequence[Use], until: int) -> list[Su
         _read_rather_than_asked_for(found),
         key=lambda item: (not item.use.site[0], not item.use.direct, _RANK[item.unit.factor], item.use.step, item.use.site),
     )
+
+
+def shown(first: Sequence[Use], second: Sequence[Use], most: int = 200) -> tuple[ShownUse, ...]:
+    """Each line's uses of each factor, over all steps: those whose answers differed first, then those of the training's own lines."""
+    differing = {_asked(item.use) for item in suspects(first, second, until=1 << 62)}
+    counts: Counter[tuple[str, Site, str]] = Counter({_asked(use): 0 for use in second if _asked(use) in differing})
+    for use in first:
+        counts[_asked(use)] += use.count
+    ordered = sorted(counts, key=lambda key: (key not in differing, not key[1][0], _RANK[key[0]], key[1], key[2]))
+    return tuple(
+        ShownUse(factor=key[0], call=key[2], file=key[1][0], line=key[1][1], count=counts[key], differs=key in differing)
+        for key in ordered[:most]
+    )
+
+
+def _asked(use: Use) -> tuple[str, Site, str]:
+    return use.factor, use.site, use.call or use.source
 
 
 def started(uses: Sequence[Use], factor: str) -> list[Use]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from time import monotonic
 
 from repro_gate.checks.opened import left_over
@@ -12,9 +13,13 @@ from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import outside_tolerance
 from repro_gate.diagnosis.diagnose import REPLAYS, Case, Undone, diagnose, diagnose_nan
 from repro_gate.diagnosis.model import Diagnosis, Line, OperatorCall, Pair, Setting, Unit, Use
+from repro_gate.diagnosis.operators import around
 from repro_gate.diagnosis.search import Exhausted, Experiments
-from repro_gate.escape import for_terminal
+from repro_gate.diagnosis.suspects import shown
+from repro_gate.escape import clip, for_terminal
 from repro_gate.factors import BY_NAME
+from repro_gate.files import Unreadable, read_text
+from repro_gate.report.findings import inside
 from repro_gate.report.progress import sentence
 from repro_gate.runs import arms
 from repro_gate.runs.flags import FILL
@@ -28,6 +33,7 @@ from repro_gate.trace.format import ASKED
 from repro_gate.trace.model import Trace
 
 LINE = "line"  # what the probe calls a line of the workspace among the uses of factors
+_AROUND, _SOURCE = 2, 1 << 20  # lines before and behind that of a cause; bytes of its file
 _NAN_STEPS = 3  # after which a NaN that comes from memory shows
 _SHORT = 30.0  # seconds: a run that takes no longer is not cut off when something is pinned, so that what diverges later is seen too
 # Seconds that a run may take, or times as long as the gate's own took: where it waits for a clock that is pinned, it never ends.
@@ -48,12 +54,13 @@ def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch,
     if first is not None and tolerance is not None and not outside_tolerance(results.comparisons[seed], tolerance):
         return None
     began, done = monotonic(), 0
+    watched, dispatched = Pair(), Pair()  # the pairs that show what the training asked for, and what torch did for it
     longest = max(_LONGEST, _TIMES * max(run.ended.seconds for run in results.runs))
     short = replace(spec, train=replace(spec.train, timeout=min(spec.train.timeout, bounds.timeout, longest)))
     outside = _Outside(tuple(dict.fromkeys(item.path for item in left_over(results.runs)))[:1000])
 
     def pair(setting: Setting) -> Pair:
-        nonlocal done, outside
+        nonlocal done, outside, watched, dispatched
         if monotonic() - began > bounds.timeout:
             raise Exhausted
         done += 1
@@ -61,6 +68,10 @@ def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch,
         found = _pair(short, folder, seed, setting, outside, done)
         if not setting.pinned:
             outside = _Outside(outside.left if not found.failed else (), (*found.uses[0], *found.uses[1]))
+        if setting.operators and setting.replay is None:
+            dispatched = found
+        elif not (setting.pinned or setting.lines or found.failed or watched.uses[0]):
+            watched = found
         watch.said(f"  {_showed(found)}")
         seen(_told(setting), setting, found)
         return found
@@ -72,7 +83,26 @@ def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch,
         seconds = next((run.ended.seconds for run in results.runs if run.plan.arm.name == "deterministic"), _SHORT)
         steps = spec.train.steps if seconds < _SHORT or first.kind == "artifact" else max(first.step, 0) + 1
         found = diagnose(Case(first=first, undone=_undone(results.runs), steps=steps), experiments)
-    return None if found is None else replace(found, runs=2 * done, seconds=round(monotonic() - began, 3))
+    if found is None:
+        return None
+    uses, operators = shown(*watched.uses), around(*dispatched.operators)
+    found = replace(found, uses=uses, operators=operators, excerpt=_excerpt(folder.snapshot.root, found.file, found.line))
+    return replace(found, runs=2 * done, seconds=round(monotonic() - began, 3))
+
+
+def _excerpt(root: Path, file: str, line: int) -> tuple[tuple[int, str], ...]:
+    """The line and those around it, as the commit has them; empty where the path names no text file of the checkout."""
+    name = inside(file)
+    try:
+        lines = read_text(root / name, root, _SOURCE).splitlines() if name is not None and line > 0 else []
+    except Unreadable:
+        return ()
+    first = max(line - _AROUND, 1)
+    return (
+        tuple((number, clip(text, 300)) for number, text in enumerate(lines[first - 1 : line + _AROUND], first))
+        if line <= len(lines)
+        else ()
+    )
 
 
 @dataclass(frozen=True)

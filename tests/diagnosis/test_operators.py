@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from repro_gate.diagnosis.model import OperatorCall
-from repro_gate.diagnosis.operators import culprit
+from repro_gate.diagnosis.operators import around, culprit
 
 
 def call(name: str, inputs: str, outputs: str, *, line: int = 5, simple: bool = False) -> OperatorCall:
@@ -18,6 +18,16 @@ def test_the_first_with_equal_inputs_and_other_outputs_is_it() -> None:
     assert found is not None
     assert found.operator == first[1]
     assert found.equal_before == 1
+
+
+def test_the_neighbours_of_the_first_that_gave_other_bits_are_shown() -> None:
+    names = [f"aten.op{number}" for number in range(20)]
+    first = [call(name, "i", "o") for name in names]
+    second = [call(name, "i" if number < 10 else "j", "o" if number < 9 else "p") for number, name in enumerate(names)]
+    found = around(first, second, most=3)
+    assert [item.name for item in found] == names[6:13]
+    assert [(item.same_inputs, item.same_outputs) for item in found[3:5]] == [(True, False), (False, False)]
+    assert around(first, first) == ()
 
 
 def test_one_operator_more_in_a_run_shifts_nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from repro_gate.diagnosis.model import Line, Unit, Use
-from repro_gate.diagnosis.suspects import first_difference, suspects
+from repro_gate.diagnosis.suspects import first_difference, shown, suspects
 from repro_gate.trace.format import ANY_ORDER, ASKED
 
 
@@ -20,6 +20,18 @@ def test_equal_answers_are_no_suspects_and_other_answers_counts_and_missing_call
     first = [use("clock", 1), use("clock", 2, "a"), use("clock", 3, count=2), use("clock", 4)]
     second = [use("clock", 1), use("clock", 2, "b"), use("clock", 3, count=5), use("entropy", 5)]
     assert {item.unit.site for item in suspects(first, second, 0) if item.unit.site} == {("train.py", at) for at in (2, 3, 4, 5)}
+
+
+def test_all_uses_are_shown_by_line_those_that_differed_first() -> None:
+    first = [use("clock", 7, "a", count=3), use("clock", 7, "b", step=1), use("entropy", 9, "x"), use("listing", 2, "same")]
+    second = [use("clock", 7, "a", count=3), use("clock", 7, "c", step=1), use("listing", 2, "same"), use("identity", 4)]
+    found = [(item.factor, item.line, item.count, item.differs) for item in shown(first, second)]
+    assert found[-1] == ("listing", 2, 1, False) and set(found[:-1]) == {
+        ("clock", 7, 4, True),
+        ("entropy", 9, 1, True),
+        ("identity", 4, 0, True),
+    }
+    assert len(shown(first, second, most=2)) == 2 and shown(first, first)[0].differs is False
 
 
 def test_what_differs_after_the_divergence_is_no_suspect() -> None:

@@ -23,6 +23,8 @@ def test_a_divergence_is_explained_in_report_comment_and_terminal(tmp_path: Path
     found = done.report["diagnosis"]
     assert done.exit_code == 1 and "determinism/diverged" in done.reason_ids
     assert (found["cause"], found["factor"], found["file"], found["line"]) == ("unseeded-rng", "entropy", "train.py", 8)
+    assert [number for number, _ in found["excerpt"]] == [6, 7, 8, 9, 10] and "urandom" in found["excerpt"][2][1]
+    assert (found["uses"][0]["line"], found["uses"][0]["differs"]) == (8, True)
     assert found["confirmed"] and 2 <= found["runs"] <= 8 and found["seconds"] > 0
     assert "(unseeded-rng)" in comment.read_text().splitlines()[0] and "Confirmed: with that draw held fixed" in done.stdout
     assert all(run["arm"] != "pinned" and not run["name"].startswith("diagnosis") for run in done.report["runs"])
