@@ -1,4 +1,5 @@
-"""The version and where the documentation is read, each in one place: for the package, the build and the report."""
+"""The version, and where the documentation and the schemas are read, each in one place: for the package, the build and the report."""
 
 __version__ = "0.1.0"
 DOCS_URL = "https://github.com/repro-gate/repro-gate/blob/main/docs"
+SCHEMAS_URL = "https://raw.githubusercontent.com/repro-gate/repro-gate/v1/repro_gate"  # `v1` follows the releases; + /spec/schema.json

@@ -18,7 +18,6 @@ from repro_gate.github.workflow import log_guard
 
 if TYPE_CHECKING:
     from repro_gate.gate.options import Options
-    from repro_gate.report.model import Report, View
     from repro_gate.runs.progress import Watch
     from repro_gate.spec.model import Spec
 
@@ -72,13 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from repro_gate.commands import output
     from repro_gate.gate.run import run_gate
     from repro_gate.report.model import EXIT_CODES
 
-    for path in (options.json, options.markdown, options.sarif):
-        _writable(path)
-        if path is not None:
-            path.unlink(missing_ok=True)  # whoever reads it after us must not find an older report
+    files = output.files_of(options)
+    output.remove(files)
     if (
         options.keep_traces is not None
         and options.keep_traces.exists()
@@ -96,19 +94,26 @@ def _run(options: argparse.Namespace) -> int:
     )
     with _watch(options) as watch:
         report = run_gate(spec, chosen, watch)
-    _show(report, options)
+    output.show(report, files, verbose=options.verbose)
     return EXIT_CODES[report.verdict]
+
+
+def _show(options: argparse.Namespace) -> int:
+    from repro_gate.commands.show import show
+
+    return show(options)
 
 
 def _diagnose(options: argparse.Namespace) -> int:
     from repro_gate.commands.diagnose import diagnose
+    from repro_gate.commands.output import view, writable
 
-    _writable(options.json_lines)
+    writable(options.json_lines)
     spec, chosen = _asked(options, policy="head")
     with contextlib.ExitStack() as stack:
         lines = None if options.json_lines is None else stack.enter_context(options.json_lines.open("w", encoding="utf-8"))
         watch = stack.enter_context(_watch(options))
-        return diagnose(spec, chosen, watch, lambda line: print(_printable(line), flush=True), lines, _view())
+        return diagnose(spec, chosen, watch, lambda line: print(_printable(line), flush=True), lines, view())
 
 
 def _asked(options: argparse.Namespace, **more: Any) -> tuple[Spec, Options]:
@@ -123,28 +128,30 @@ def _asked(options: argparse.Namespace, **more: Any) -> tuple[Spec, Options]:
 
 
 def _check(options: argparse.Namespace) -> int:
+    from repro_gate.commands import output
     from repro_gate.gate.evidence import NEED_TRAINING, check
     from repro_gate.report import checklist
     from repro_gate.spec.loader import load_spec
 
-    _writable(options.json)
+    output.writable(options.json)
     spec = load_spec(Path(options.spec))
     with _watch(options) as watch:
         results = check(spec, watch, cached=not options.no_cache)
     if options.json is not None:
-        _write(options.json, checklist.as_json(results, options.spec, NEED_TRAINING))
+        output.write(options.json, checklist.as_json(results, options.spec, NEED_TRAINING))
     with log_guard(os.environ):
-        print(checklist.render(results, NEED_TRAINING, _view()), end="", flush=True)
+        print(checklist.render(results, NEED_TRAINING, output.view()), end="", flush=True)
     return 1 if any(item.status == "fail" for item in results) else 0
 
 
 def _baseline(options: argparse.Namespace) -> int:
+    from repro_gate.commands import output
     from repro_gate.commands.baseline import baseline
     from repro_gate.report.model import EXIT_CODES
 
     with _watch(options) as watch:
         result, path = baseline(Path(options.spec), options.spec, watch, cached=not options.no_cache)
-    _print_report(result.report, options.verbose)
+    output.print_report(result.report, options.verbose)
     code = EXIT_CODES[result.report.verdict]
     if path is not None:
         print(_printable(f"wrote {path}: review it and commit it"))
@@ -156,14 +163,15 @@ def _baseline(options: argparse.Namespace) -> int:
 
 def _hash(options: argparse.Namespace) -> int:
     from repro_gate.baseline.changes import changed_inputs, diff_lines, tree_lines
+    from repro_gate.commands import output
     from repro_gate.commands.hash import address_at, as_json, diff_as_json
 
-    _writable(options.json)
+    output.writable(options.json)
     with _watch(options) as watch:
         found = [address_at(Path(name), watch, cached=not options.no_cache) for name in options.diff or [options.target]]
     moves = changed_inputs(*found) if options.diff else ()
     if options.json is not None:
-        _write(options.json, diff_as_json(moves) if options.diff else as_json(found[0]))
+        output.write(options.json, diff_as_json(moves) if options.diff else as_json(found[0]))
     with log_guard(os.environ):
         for line in diff_lines(moves) if options.diff else tree_lines(found[0]):
             print(_printable(line))
@@ -192,34 +200,6 @@ def _explain(options: argparse.Namespace) -> int:
     return 0
 
 
-def _show(report: Report, options: argparse.Namespace) -> None:
-    """Files first: a closed pipe must not lose them."""
-    from repro_gate.report import document, markdown, sarif
-
-    for path, render in ((options.json, document.render), (options.markdown, markdown.comment), (options.sarif, sarif.render)):
-        if path is not None:
-            _write(path, render(report))
-    _print_report(report, options.verbose)
-
-
-def _print_report(report: Report, verbose: bool) -> None:
-    from repro_gate.report import terminal
-
-    with log_guard(os.environ):
-        print(terminal.render(report, _view(verbose)), end="", flush=True)
-
-
-def _view(verbose: bool = False) -> View:
-    """Standard output; where it is no terminal, a line is as wide as it needs to be."""
-    import shutil
-
-    from repro_gate.report.model import PLAIN, View
-
-    terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if terminal or "COLUMNS" in os.environ else PLAIN.width
-    return View(width=width, encoding=sys.stdout.encoding or "utf-8", colour=terminal, verbose=verbose)
-
-
 def _watch(options: argparse.Namespace) -> contextlib.AbstractContextManager[Watch]:
     from repro_gate.report.progress import watching
 
@@ -236,7 +216,14 @@ def _compare(options: argparse.Namespace) -> int:
 def _comment(options: argparse.Namespace) -> int:
     from repro_gate.commands.comment import Wanted, comment_command
 
-    wanted = Wanted(options.report, options.when, options.repository, options.pull_request, options.dry_run)
+    wanted = Wanted(
+        options.report,
+        when=options.when,
+        repository=options.repository,
+        pull_request=options.pull_request,
+        dry_run=options.dry_run,
+        matrix=options.matrix,
+    )
     return comment_command(wanted, os.environ)
 
 
@@ -257,6 +244,8 @@ def _schema(options: argparse.Namespace) -> int:
 
 _COMMANDS = {
     "run": _run,
+    "show": _show,
+    "report": _show,
     "diagnose": _diagnose,
     "check": _check,
     "baseline": _baseline,
@@ -267,22 +256,6 @@ _COMMANDS = {
     "init": _init,
     "schema": _schema,
 }
-
-
-def _writable(path: Path | None) -> None:
-    """A file that cannot be written is said before the runs, not after them."""
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise UsageError(
-            f"{path}: cannot be written: {'it is a folder' if path.is_dir() else 'its folder does not exist'}",
-            remedy="name a file in a folder that exists",
-        )
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        print(f"repro-gate: {path}: cannot be written: {error.strerror}", file=sys.stderr)
 
 
 def _printable(text: str) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from repro_gate import __version__
 from repro_gate.cli import main
+from repro_gate.commands.arguments import FORMATS, Format
 from tests.support.gates import command, environment
 
 HEAVY = ("torch", "numpy", "yaml", "jsonschema", "rich", "jinja2", "requests", "psutil", "subprocess", "asyncio")
@@ -60,6 +61,22 @@ def test_a_bad_spec_is_said_by_line_and_column_all_at_once(tmp_path: Path) -> No
 def test_a_report_that_cannot_be_written_is_said_before_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(tmp_path), "--json", str(tmp_path / "no" / "report.json")]) == 2
     assert "its folder does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=[form.option for form in FORMATS])
+def test_an_older_report_is_gone_before_anything_can_go_wrong(form: Format, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    older, other = tmp_path / "older", tmp_path / "other"
+    for path in (older, other):
+        path.write_text("of another run")
+    assert main(["run", str(tmp_path), f"--{form.option}", str(older)]) == 2
+    assert "repro.yml" in capsys.readouterr().err and not older.exists() and other.exists()
+
+
+def test_two_formats_in_one_file_are_refused_and_the_file_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    older = tmp_path / "older"
+    older.write_text("of another run")
+    assert main(["run", str(tmp_path), "--json", str(older), "--junit", str(older)]) == 2
+    assert f"--junit {older}: is the file of --json too" in capsys.readouterr().err and older.exists()
 
 
 def test_a_required_gpu_that_is_missing_is_inconclusive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

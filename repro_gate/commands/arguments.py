@@ -1,12 +1,34 @@
-"""The arguments of every command."""
+"""The arguments of every command, and the formats that a report is written in."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate import __version__
 
+
+@dataclass(frozen=True)
+class Format:
+    """A format of a report: the option that names its file, and the function of `repro_gate.report` that renders it. `views`: with a
+    View."""
+
+    option: str
+    module: str
+    about: str
+    function: str = "render"
+    views: bool = False
+
+
+FORMATS = (
+    Format("json", "document", "write report.json"),
+    Format("markdown", "markdown", "write the Markdown of the PR comment", "comment"),
+    Format("html", "html", "write a page for a browser, in one file", views=True),
+    Format("sarif", "sarif", "write what is wrong as SARIF 2.1.0, for code scanning and editors"),
+    Format("junit", "junit", "write the checklist and the verdict as JUnit XML, for CI servers"),
+)
 EPILOG = """exit codes:
   0  pass: the runs are bitwise identical, every required check passed, the cost is in its budget
   1  fail: the runs diverged, a required check failed, the cost is over its budget, or drift from the baseline
@@ -18,6 +40,10 @@ _EPILOG_OF_DIAGNOSE = """exit codes:
   1  the runs diverged, whether or not a cause was found
   2  usage: bad arguments or a bad spec
   3  inconclusive: the training crashed or timed out, no trace arrived"""
+
+_EPILOG_OF_SHOW = """exit codes:
+  0  the report was shown, whatever its verdict is: nothing was gated
+  2  usage: bad arguments, a file that is no report, or one that cannot be written"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,13 +65,14 @@ def parser() -> argparse.ArgumentParser:
     baseline = commands.add_parser("baseline", help="gate the training and record its config hash and its results in repro.baseline.yml")
     _add_spec(baseline)
     _add_quiet(baseline, verbose=True)
-    show = commands.add_parser("hash", help="print the config hash and its inputs, or the inputs in which two differ")
-    show.add_argument(
+    hashed = commands.add_parser("hash", help="print the config hash and its inputs, or the inputs in which two differ")
+    hashed.add_argument(
         "target", metavar="SPEC", nargs="?", default="repro.yml", help="a spec or its folder, a report.json, or a repro.baseline.yml"
     )
-    show.add_argument("--diff", metavar=("A", "B"), nargs=2, help="two of these: name the inputs that changed")
-    show.add_argument("--json", metavar="FILE", type=Path, help="write the config hash (with --diff: the inputs that changed) as JSON")
-    _add_quiet(show)
+    hashed.add_argument("--diff", metavar=("A", "B"), nargs=2, help="two of these: name the inputs that changed")
+    hashed.add_argument("--json", metavar="FILE", type=Path, help="write the config hash (with --diff: the inputs that changed) as JSON")
+    _add_quiet(hashed)
+    _add_show(commands)
     compare = commands.add_parser("compare", help="compare two reports, folders of traces or checkpoints")
     for name in ("a", "b"):
         compare.add_argument(name, metavar=name.upper(), type=Path)
@@ -70,9 +97,7 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     formatter, about = argparse.RawDescriptionHelpFormatter, "gate the training that a repro.yml declares"
     run = commands.add_parser("run", help=about, epilog=EPILOG, formatter_class=formatter)
     _add_spec(run)
-    run.add_argument("--json", metavar="FILE", type=Path, help="write report.json")
-    run.add_argument("--markdown", metavar="FILE", type=Path, help="write the Markdown of the PR comment")
-    run.add_argument("--sarif", metavar="FILE", type=Path, help="write what is wrong as SARIF 2.1.0, for code scanning and editors")
+    _add_formats(run, FORMATS)
     _add_overrides(run)
     run.add_argument("--against", metavar="REF", help="gate that ref's checkout too, and say whether this one changes its bits")
     base = "the ref that this change is to be merged into: the report lists the checks that the change weakens"
@@ -98,18 +123,41 @@ def _add_diagnose(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     diagnose.add_argument("--quiet", action="store_true", help="no progress, only the story and the answer")
 
 
+def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    show = commands.add_parser(
+        "show",
+        aliases=["report"],
+        help="print a report.json again, or what changed between two of them",
+        description="Prints a report.json as the gate run that made it did, or writes it in another format. With two: what changed.",
+        epilog=_EPILOG_OF_SHOW,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    show.add_argument("a", metavar="REPORT", type=Path, help="report.json, or the folder that holds it; nothing in it is believed")
+    show.add_argument("b", metavar="OTHER", type=Path, nargs="?", help="another one: print only what is not the same in both")
+    show.add_argument("-v", "--verbose", action="store_true", help="all of it: every check, figure and run")
+    _add_formats(show, [form for form in FORMATS if form.option != "json"])
+
+
+def _add_formats(command: argparse.ArgumentParser, formats: Sequence[Format]) -> None:
+    for form in formats:
+        command.add_argument(f"--{form.option}", metavar="FILE", type=Path, help=form.about)
+
+
 def _add_comment(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     comment = commands.add_parser(
         "comment",
-        help="post a report.json as the comment of its pull request",
+        help="post a report.json, or those of a matrix as one table, as the comment of its pull request",
         description="In a workflow_run job, for the run that the event names; elsewhere, with --repository and --pull-request. "
         "The token comes from GITHUB_TOKEN or GH_TOKEN.",
     )
-    comment.add_argument("report", metavar="REPORT", type=Path, help="report.json, or the folder that holds it; nothing in it is believed")
+    what = "report.json, or the folder that holds it; several are those of one commit's matrix; nothing in them is believed"
+    comment.add_argument("report", metavar="REPORT", type=Path, nargs="+", help=what)
     when = "always, on failure, or when the finding changed"
     comment.add_argument("--when", choices=("always", "on-failure", "on-change"), default="always", help=when)
     comment.add_argument("--repository", metavar="OWNER/NAME", help="the repository of the pull request")
     comment.add_argument("--pull-request", metavar="N", type=int, help="the pull request, whose head must be the commit of the report")
+    table = "one table of the reports under this name, however many there are; several reports are one without a name"
+    comment.add_argument("--matrix", metavar="NAME", help=table)
     comment.add_argument("--dry-run", action="store_true", help="print the Markdown and post nothing")
 
 
@@ -127,6 +175,6 @@ def _add_overrides(command: argparse.ArgumentParser) -> None:
 
 def _add_quiet(command: argparse.ArgumentParser, *, verbose: bool = False) -> None:
     if verbose:
-        command.add_argument("-v", "--verbose", action="store_true", help="also the checks with nothing to look at, and every run")
+        command.add_argument("-v", "--verbose", action="store_true", help="the whole report: every check, figure and run")
     command.add_argument("--no-cache", action="store_true", help="hash all declared data anew, whatever is known of it")
     command.add_argument("--quiet", action="store_true", help="no progress, only the answer")

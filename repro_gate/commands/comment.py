@@ -1,4 +1,5 @@
-"""`repro-gate comment REPORT`: post a report as the pull request's comment, from a workflow of its own or from another CI system.
+"""`repro-gate comment REPORT …`: post a report as the pull request's comment, from a workflow of its own or from another CI system; several
+reports of one commit, of a matrix of GPUs, as one table in one comment.
 
 In a `workflow_run` job the report is untrusted: it is read under limits, rendered here, and bound to the run that the event names. With
 `--pull-request` a person has chosen.
@@ -6,58 +7,67 @@ In a `workflow_run` job the report is untrusted: it is read under limits, render
 
 from __future__ import annotations
 
+import hashlib
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.escape import for_log, for_terminal
 from repro_gate.github.activity import Activity, decide
 from repro_gate.github.client import Api
-from repro_gate.github.comment import Posted
+from repro_gate.github.comment import Posted, post
+from repro_gate.github.marker import Marker, key_for
 from repro_gate.github.publish_phase import post_report, view_of
 from repro_gate.github.redact import known_secrets, redact
 from repro_gate.github.settings import Secret, read_inputs, read_job, read_servers
+from repro_gate.github.state import is_news, state_of
 from repro_gate.github.workflow import log_guard
-from repro_gate.github.workflow_run import NothingToPost, find_pull
-from repro_gate.report import markdown
+from repro_gate.github.workflow_run import NothingToPost, check, find_pull
+from repro_gate.report import markdown, matrix
 from repro_gate.report.document import load
-from repro_gate.report.model import PLAIN, Origin, Report
+from repro_gate.report.model import PLAIN, Origin, Report, View
 
 _TOKENS = ("INPUT_TOKEN", "GITHUB_TOKEN", "GH_TOKEN")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Wanted:
     """The command line of `repro-gate comment`."""
 
-    report: Path
+    report: Path | Sequence[Path] = field(kw_only=False)  # one, or those of one run's matrix
     when: str = "always"
     repository: str | None = None
     pull_request: int | None = None
     dry_run: bool = False
+    matrix: str | None = None  # the table's name: under it, whatever number of reports there is goes into one comment
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Every report that is named."""
+        return (self.report,) if isinstance(self.report, Path) else tuple(self.report)
 
 
 def comment_command(wanted: Wanted, environment: Mapping[str, str]) -> int:
     """Post, and print the outcome on one line. Exit code 3 where it could not be posted; raises GateError for what cannot be used."""
-    path = wanted.report / "report.json" if wanted.report.is_dir() else wanted.report
-    report = redact(load(path), known_secrets(environment))
+    paths = (path / "report.json" if path.is_dir() else path for path in wanted.paths)
+    reports = [redact(load(path), known_secrets(environment)) for path in paths]
     if wanted.dry_run:
         with log_guard(environment):
-            print(markdown.comment(report), end="")
+            print(markdown.comment(reports[0]) if _alone(wanted, reports) else matrix.render(reports), end="")
         return 0
     token = next((environment[name] for name in _TOKENS if environment.get(name)), None)
     if token is None:
         raise UsageError("there is no token to post with", remedy=f"set one of {', '.join(_TOKENS[1:])} in the environment")
-    post = _for_event if wanted.pull_request is None else _for_person
-    posted = post(wanted, report, Secret(token), environment)
+    way = _for_event if wanted.pull_request is None else _for_person
+    posted = way(wanted, reports, Secret(token), environment)
     said = " ".join(part for part in (f"comment {posted.outcome}", posted.url, f"({posted.reason})" if posted.reason else "") if part)
     print(for_log(for_terminal(said), environment), file=sys.stderr if posted.outcome == "refused" else sys.stdout)
     return Inconclusive.exit_code if posted.outcome == "refused" else 0
 
 
-def _for_event(wanted: Wanted, report: Report, token: Secret, environment: Mapping[str, str]) -> Posted:
+def _for_event(wanted: Wanted, reports: Sequence[Report], token: Secret, environment: Mapping[str, str]) -> Posted:
     """In a workflow of its own: the event names the run, and the run leads to the pull request."""
     job = read_job(environment)
     decision = decide(replace(read_inputs(environment), command="comment"), job)
@@ -67,22 +77,58 @@ def _for_event(wanted: Wanted, report: Report, token: Secret, environment: Mappi
         raise UsageError(decision.reason, remedy=decision.remedy or "name it: --pull-request N --repository OWNER/NAME")
     api = Api(token, job.repository, api_url=job.api_url, graphql_url=job.graphql_url)
     try:
-        pull = find_pull(api, decision.workflow_run, job.repository, report.origin)
+        for report in reports:  # each has to be of the run that the event names
+            check(decision.workflow_run, job.repository, report.origin)
+        pull = find_pull(api, decision.workflow_run, job.repository, reports[0].origin)
     except NothingToPost as error:
         return Posted("skipped", error.message)
-    return post_report(api, pull.number, report, when=wanted.when, view=view_of(job, report))
+    return _post(api, pull.number, reports, wanted, view_of(job, reports[0]))
 
 
-def _for_person(wanted: Wanted, report: Report, token: Secret, environment: Mapping[str, str]) -> Posted:
-    """On the pull request that the command line names, for the commit that the report is of."""
+def _for_person(wanted: Wanted, reports: Sequence[Report], token: Secret, environment: Mapping[str, str]) -> Posted:
+    """On the pull request that the command line names, for the commit that the reports are of."""
     repository = wanted.repository or environment.get("GITHUB_REPOSITORY")
     if not repository:
         raise UsageError("--pull-request: of which repository?", remedy="name it: --repository OWNER/NAME")
     assert wanted.pull_request is not None  # the caller asked
     _, api_url, graphql_url = read_servers(environment)
     api = Api(token, repository, api_url=api_url, graphql_url=graphql_url)
-    if report.origin is None:
-        if report.subject.commit is None:
-            raise UsageError(f"{wanted.report}: names no commit, so nothing shows that it is of this pull request's head")
-        report = replace(report, origin=Origin(repository, report.subject.commit, 1, 1))
-    return post_report(api, wanted.pull_request, report, when=wanted.when, view=PLAIN)
+    found = [_placed(report, path, repository) for path, report in zip(wanted.paths, reports, strict=True)]
+    return _post(api, wanted.pull_request, found, wanted, PLAIN)
+
+
+def _placed(report: Report, path: Path, repository: str) -> Report:
+    """With an origin, also where it was made outside a workflow. Raises UsageError, naming its `path`, where it is of no commit."""
+    if report.origin is not None:
+        return report
+    if report.subject.commit is None:
+        raise UsageError(f"{path}: names no commit, so nothing shows that it is of this pull request's head")
+    return replace(report, origin=Origin(repository, report.subject.commit, 1, 1))
+
+
+def _alone(wanted: Wanted, reports: Sequence[Report]) -> bool:
+    return len(reports) == 1 and wanted.matrix is None
+
+
+def _post(api: Api, number: int, reports: Sequence[Report], wanted: Wanted, view: View) -> Posted:
+    """One report as itself; those of a matrix as one table under a marker that its name makes, so that a run that left fewer reports writes
+    into the same comment. Raises UsageError for reports of several commits or runs."""
+    if _alone(wanted, reports):
+        return post_report(api, number, reports[0], when=wanted.when, view=view)
+    origins = [report.origin for report in reports if report.origin is not None]  # all have one: the callers asked
+    newest = max(origins, key=lambda origin: origin.run_attempt)  # a job that was started again has a later attempt than its siblings
+    of = sorted({f"{origin.repository} run {origin.run_id} at {origin.head_sha}" for origin in origins})
+    if len(of) > 1:
+        remedy = "name the reports of one workflow run"
+        raise UsageError(f"the reports are of several runs: {'; '.join(of)}", remedy=remedy, reason_id="usage/reports")
+    state = hashlib.sha256("".join(sorted(state_of(report) for report in reports)).encode()).hexdigest()[:16]
+    marker = Marker(key_for("matrix", wanted.matrix or ""), newest.head_sha, newest.run_id, newest.run_attempt, state)
+    return post(
+        api,
+        number,
+        marker,
+        lambda room, _: matrix.render(reports, replace(view, limit=room)),
+        when=wanted.when,
+        verdict=matrix.verdict(reports),
+        news=any(map(is_news, reports)),
+    )

@@ -20,7 +20,7 @@ from repro_gate.errors import Inconclusive
 from repro_gate.escape import and_more, for_terminal
 from repro_gate.gate.options import Options
 from repro_gate.gate.run import diagnose_alone
-from repro_gate.report import causes, terminal
+from repro_gate.report import causes, widgets
 from repro_gate.report.document import plain
 from repro_gate.report.model import EXIT_CODES, View
 from repro_gate.report.progress import sentence
@@ -49,14 +49,14 @@ def diagnose(spec: Spec, options: Options, watch: Watch, tell: Callable[[str], N
     told.write({"event": "diagnosis", "diagnosis": msgspec.to_builtins(found)})
     if found is not None:
         tell("")
-        for line in terminal.printed(replace(view, colour=False), *_answer(found)).rstrip("\n").split("\n"):
+        for line in widgets.printed(replace(view, colour=False), *_answer(found)).rstrip("\n").split("\n"):
             tell(line)
     return EXIT_CODES["fail" if diverged or found is not None else "pass"]
 
 
 def _answer(found: Diagnosis) -> list[Any]:
     lines = [*causes.why(found), *causes.background(found)]
-    return [*(terminal.text(line) for line in lines), terminal.remedy(causes.remedy_of(found))]
+    return [*(widgets.text(line) for line in lines), widgets.remedy(causes.remedy_of(found))]
 
 
 class _Told:

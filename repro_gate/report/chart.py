@@ -1,6 +1,7 @@
-"""The Mermaid chart of the comment: loss gap by step, or nothing where there is nothing to show.
-Every word and number in the chart is ours. Mermaid's xychart reads plain decimals only (no exponents), so
-small values are scaled, and the scale stands in the axis title. Pure functions.
+"""The Mermaid chart of the comment: how far two runs are apart by step, where that grows so much that a sentence cannot say it.
+
+Every word and number in the chart is ours. Mermaid's xychart reads plain decimals only (no exponents), so the axis is logarithmic. Pure
+functions.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from repro_gate.compare.model import Comparison, NoiseFloor
+from repro_gate.compare.model import Comparison
 from repro_gate.escape import for_mermaid
 
 POINTS = 60  # at most so many points: what a chart in a comment can show
-_DECADES = 1_000  # largest over smallest gap from which on the axis is logarithmic
+TELLING = 100  # largest over first gap from which on the chart says more than a sentence
 
 Series = tuple[tuple[int, float], ...]
 
@@ -28,13 +29,13 @@ class _Points:
 
 
 def chart(comparison: Comparison) -> str | None:
-    """A Mermaid diagram, without its fence, of how far the losses of two runs are apart; None where they are not."""
-    return _loss_chart(comparison.losses, "Loss gap by step")
-
-
-def noise_chart(floor: NoiseFloor | None) -> str | None:
-    """A Mermaid diagram of how far two runs without the flags drift apart; None where they do not, or no loss was seen."""
-    return None if floor is None else _loss_chart(floor.losses, "Loss gap by step without the flags")
+    """A Mermaid diagram, without its fence, of how far two runs are apart: their parameters, or where these were not measured their losses.
+    None where the gap does not grow a hundredfold."""
+    found = [(point.step, point.weight_l2) for point in sorted(comparison.growth, key=lambda point: point.step)]
+    parameters = tuple((step, gap) for step, gap in found if gap is not None and math.isfinite(gap))
+    if found and len(parameters) == len(found):
+        return _drawn(parameters, "Parameters of the two runs, L2 distance")
+    return _drawn(_gaps(comparison.losses), "Loss gap")
 
 
 def _gaps(losses: Sequence[tuple[int, float, float]]) -> Series:
@@ -66,26 +67,19 @@ def _points(series: Series) -> _Points:
     return _Points(first, width, tuple(filled))
 
 
-def _loss_chart(losses: Sequence[tuple[int, float, float]], title: str) -> str | None:
-    gaps = _gaps(losses)
-    if len(gaps) < 2 or not any(gap > 0 for _, gap in gaps):
+def _drawn(series: Series, what: str) -> str | None:
+    if len(series) < 2 or not any(value > 0 for _, value in series):
         return None
-    points = _points(gaps)
+    points = _points(series)
     positive = [value for value in points.values if value > 0]
-    if max(positive) / min(positive) < _DECADES:
-        exponent = math.floor(math.log10(max(positive)))
-        scaled = replace(points, values=tuple(_scaled(value, exponent) for value in points.values))
-        axis = "loss gap" if exponent == 0 else f"loss gap, in units of 10 to the power of {exponent}"
-        return _diagram(title, scaled, axis, (0.0, max(scaled.values)))
+    if math.log10(max(positive)) - math.log10(positive[0]) < math.log10(TELLING):
+        return None
     floor = math.floor(math.log10(min(positive))) - 1
     logs = tuple(math.log10(value) if value > 0 else float(floor) for value in points.values)
-    title += ", log10" + (f" (no gap is drawn at {floor})" if 0.0 in points.values else "")
-    return _diagram(title, replace(points, values=logs), "log10 of the loss gap", (float(floor), float(math.ceil(max(logs)))))
-
-
-def _scaled(value: float, exponent: int) -> float:
-    """value / 10**exponent, also where 10**exponent is no float (subnormal gaps)."""
-    return value / 10.0**exponent if exponent > -300 else value * 1e300 / 10.0 ** (exponent + 300)
+    title = f"{what} by step, log10" + (f" (none is drawn at {floor})" if 0.0 in points.values else "")
+    return _diagram(
+        title, replace(points, values=logs), f"log10 of the {what[:1].lower()}{what[1:]}", (float(floor), float(math.ceil(max(logs))))
+    )
 
 
 def _diagram(title: str, points: _Points, axis: str, bounds: tuple[float, float]) -> str:

@@ -14,7 +14,7 @@ from repro_gate.checks.interface import STATUSES, CheckResult
 from repro_gate.report import numbers, wording
 from repro_gate.report.document import plain, to_text
 from repro_gate.report.model import PLAIN, View
-from repro_gate.report.terminal import STATUS_STYLE, evidence, grid, indented, printed, remedy, section, text
+from repro_gate.report.widgets import STATUS_STYLE, evidence, grid, indented, printed, remedy, section, text
 
 SCHEMA_ID = "repro-gate/checklist/v1"
 _EVIDENCE_KEPT = 500  # lines of evidence that the JSON holds

@@ -109,7 +109,7 @@ def weakening(item: WeakenedCheck) -> Phrase:
 
 
 def _whose(base: BaseFinding) -> str:
-    return f"the spec of {'the base' if base.policy == 'base' else 'this change'} judged"
+    return f"the verdict is by {'the spec of the base' if base.policy == 'base' else 'the spec of this change itself'}"
 
 
 def _gap(gap: float | None) -> list[Phrase]:

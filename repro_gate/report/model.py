@@ -66,6 +66,9 @@ class RunSummary:
     processes: Annotated[Count, about("Traced processes that trained.")] = 1
     step_seconds: Annotated[Amount, about("Of the wall time, the optimizer steps of the process that took longest in them.")] = 0.0
     probe_seconds: Annotated[Amount, about("And what the probe took of it in that process.")] = 0.0
+    step_ms: Annotated[
+        tuple[Amount, ...], about("Its step times in milliseconds where it is timed; every n-th of many.", max_length=500)
+    ] = ()
     settings: Annotated[Mapping[str, Any], about("Flags as last read back in this run.")] = field(default_factory=dict)
     log_tail: Annotated[tuple[str, ...], about("End of its log, where it did not end well.", max_length=200, extra={"keep": "last"})] = ()
     artifacts: Annotated[Count, about("Artifacts that were kept for comparison.")] = 0
@@ -167,6 +170,7 @@ class View:
 
     limit: int | None = None  # of a comment in characters, of a job's summary in bytes; None: what GitHub takes
     run_url: str = ""  # page of the workflow run
+    foreign: bool = False  # the run was another one's, such as a fork's: what else it left is not to be opened in a browser
     server_url: str = "https://github.com"
     width: int = 2_000  # columns of a terminal; where there is none, more than any text that a report shows
     encoding: str = "utf-8"  # of the stream that it is printed to

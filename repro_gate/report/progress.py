@@ -25,7 +25,32 @@ if TYPE_CHECKING:
 MIB = 1024 * 1024
 
 
-class Lines(Watch):
+class _Following(Watch):
+    """What both displays know of the run in progress."""
+
+    def __init__(self) -> None:
+        self._numbered = (0, 0)  # which run of how many
+        self._state = ""  # how it compares with the first of its pair; empty where it is not compared
+        self._steps: int | None = None  # of this run
+        self._known: int | None = None  # of a run to its end, once one has shown how many they are
+
+    def _begin(self, number: int, total: int, steps: int | None) -> None:
+        self._numbered, self._state, self._steps = (number, total), "", steps or self._known
+
+    def compared(self, divergence: Divergence | None) -> None:
+        """Shown with the next line, and with the one at the run's end."""
+        self._state = "identical so far" if divergence is None else f"diverged at step {divergence.step}"
+        if divergence is not None and divergence.step < 0:
+            self._state = "diverged at the start"
+
+    def _end(self, run: Run) -> str:
+        """How the run ended, and how it compares."""
+        if run.outcome == "finished" and run.plan.arm.steps is None:
+            self._known = run.steps
+        return ended(run) + (f"; {self._state}" if self._state else "")
+
+
+class Lines(_Following):
     """Plain lines: one when a run begins, one when it ends, one for a divergence; a line of progress every half minute.
 
     On GitHub a run is a group, and from its first line to its last the runner obeys no command but the one that ends this, a fresh random
@@ -35,9 +60,10 @@ class Lines(Watch):
     EVERY = 30.0  # seconds
 
     def __init__(self, stream: TextIO, github: bool) -> None:
+        super().__init__()
         self._stream, self._github = stream, github
-        self._said = time.monotonic()
-        self._name, self._numbered = "", (0, 0)
+        self._said = self._began = time.monotonic()
+        self._name = ""
         self._token = ""  # ends the stop of workflow commands; empty where none is going
 
     def verifying(self, done: int, total: int) -> None:
@@ -52,17 +78,23 @@ class Lines(Watch):
 
     def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
         """Open a group, and let no line in it be a command."""
-        self._name, self._said, self._numbered = name, time.monotonic(), (number, total)
+        self._begin(number, total, steps)
+        self._name = name
+        self._said = self._began = time.monotonic()
         self._line(f"{'::group::' if self._github else ''}run {number} of {total}: {name}" + (f", {steps} steps" if steps else ""))
         if self._github:
             self._token = secrets.token_hex(16)
             self._line(f"::stop-commands::{self._token}")
 
     def advanced(self, step: int, loss: float | None) -> None:
-        """A line now and then."""
+        """A line now and then: step, loss, time left, and how the run compares."""
         if self._name and time.monotonic() - self._said > self.EVERY:
             self._said = time.monotonic()
-            self._line(f"  {self._name}: step {step}" + (f", loss {loss:.6g}" if loss is not None else ""))
+            parts = [f"step {step}" + (f" of {self._steps}" if self._steps else "")]
+            parts += [f"loss {loss:.6g}"] if loss is not None else []
+            if self._steps and (left := self._steps - step - 1) > 0:
+                parts.append(f"about {duration(max(round((self._said - self._began) / (step + 1) * left), 1))} left")
+            self._line(f"  {self._name}: {', '.join([*parts, *([self._state] if self._state else [])])}")
 
     def diverged(self, divergence: Divergence) -> None:
         """At once."""
@@ -71,7 +103,7 @@ class Lines(Watch):
     def run_ended(self, run: Run) -> None:
         """Close the group; the log's end where the run went wrong."""
         self._name = ""
-        self._foreign(f"  {ended(run)}")
+        self._foreign(f"  {self._end(run)}")
         if run.log_matters and run.ended.tail:
             for line in run.ended.tail[-60:]:
                 self._foreign(f"  | {for_terminal(line, 2000)}")
@@ -94,32 +126,32 @@ class Lines(Watch):
             print(for_encoding(text, getattr(self._stream, "encoding", None) or "utf-8"), file=self._stream, flush=True)
 
 
-class Display(Watch):
-    """One line on a terminal that shows run, step, loss and time left; what is worth keeping scrolls above it."""
+class Display(_Following):
+    """One line on a terminal that shows run, step, time left, and the loss, or from the second run of a pair on whether it is identical so
+    far; what is worth keeping scrolls above it. It fits 80 columns."""
 
     def __init__(self, console: Any) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+        super().__init__()
         self.bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=10),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[loss]}"),
+            TextColumn("{task.fields[note]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(compact=True),
             console=console,
             transient=True,
         )
         self._task: Any = None
         self._hashing: Any = None
-        self._numbered = (0, 0)  # which run of how many
-        self._known: int | None = None  # steps of a run to its end, once one has shown how many they are
 
     def verifying(self, done: int, total: int) -> None:
         """A bar of its own, in MiB, as long as it takes."""
         if self._hashing is None and done < total:
-            self._hashing = self.bar.add_task("verifying data, MiB", total=total // MIB, loss="")
+            self._hashing = self.bar.add_task("verifying data, MiB", total=total // MIB, note="")
         if self._hashing is not None:
             self.bar.update(self._hashing, completed=done // MIB)
             if done >= total:
@@ -132,14 +164,14 @@ class Display(Watch):
 
     def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
         """Begin anew for this run."""
-        self._numbered = (number, total)
-        self._task = self.bar.add_task(f"run {number}/{total} {name}", total=steps or self._known, loss="")
+        self._begin(number, total, steps)
+        self._task = self.bar.add_task(f"{number}/{total} {name}", total=self._steps, note="")
 
     def advanced(self, step: int, loss: float | None) -> None:
-        """Move the bar."""
+        """Move the bar. A run that is compared shows that and not its loss, which says less."""
         if self._task is None:  # a run that is not told of, such as a replay
             return
-        self.bar.update(self._task, completed=step + 1, loss="" if loss is None else f"loss {loss:.5g}")
+        self.bar.update(self._task, completed=step + 1, note=self._state or ("" if loss is None else f"loss {loss:.5g}"))
 
     def diverged(self, divergence: Divergence) -> None:
         """At once, above the bar."""
@@ -147,11 +179,10 @@ class Display(Watch):
 
     def run_ended(self, run: Run) -> None:
         """Keep a line of what came of it."""
-        if run.outcome == "finished" and run.plan.arm.steps is None:
-            self._known = run.steps
+        said = self._end(run)
         self.bar.remove_task(self._task)
         self._task = None
-        self._print(f"{'ok ' if run.good else 'bad'} {run.plan.name}: {ended(run)}", "dim" if run.good else "red")
+        self._print(f"{'ok ' if run.good else 'bad'} {run.plan.name}: {said}", "dim" if run.good else "red")
         if remaining(run, *self._numbered):
             self.said(remaining(run, *self._numbered))
 

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from repro_gate.compare.model import TimedArm
+from repro_gate._version import SCHEMAS_URL
+from repro_gate.compare.model import GrowthPoint, HeatMap, Kind, TimedArm
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.report.model import Amount, BaseFinding, Commit, Count, Names, Number, Origin, Reason, RunSummary, Step, Subject, about
 
@@ -19,7 +20,6 @@ SCHEMA_ID = "repro-gate/report/v1"
 PATH = Path(__file__).with_name("schema.json")
 MAX_INPUTS = 20_000  # of one root of the config hash
 
-Kind = Literal["rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer", "artifact"]
 Losses = Annotated[tuple[tuple[Step, Number, Number], ...], about("Step, loss of the first run, loss of the second.", max_length=10_000)]
 Digest = Annotated[str, about("16 bytes of SHA-256 as hex digits.", pattern="^[0-9a-f]{32}$")]
 Root = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
@@ -75,6 +75,8 @@ class ComparisonRow(_Tallies, frozen=True, kw_only=True):
     by_kind: Annotated[Mapping[Kind, TallyRow], about("Counts for each kind of quantity.")] = {}
     weights: Annotated[tuple[DivergenceRow, ...], about("Final distances of what differs, largest first.", max_length=1_000)] = ()
     losses: Losses = ()
+    heat_map: Annotated[HeatMap | None, about("Where the two runs differ, modules by steps; null where nothing was traced.")] = None
+    growth: Annotated[tuple[GrowthPoint, ...], about("The steps at which the distance was measured.", max_length=200)] = ()
 
 
 class StepRow(_Row, frozen=True):
@@ -122,6 +124,7 @@ class NoiseFloorRow(_Row, frozen=True, kw_only=True):
     first_divergence: Annotated[DivergenceRow | None, about("The earliest difference; null where there is none.")] = None
     reproducible_by: Annotated[str, about("The one variable shown to make the first difference go away (`PYTHONHASHSEED`).")] = ""
     losses: Losses = ()
+    heat_map: Annotated[HeatMap | None, about("Where the two runs differ, modules by steps.")] = None
 
 
 class CostRow(_Row, frozen=True, kw_only=True):
@@ -176,10 +179,7 @@ class ConfigHashRow(_Row, frozen=True):
     config_hash: Annotated[Root, about("Root of recipe and platform.")]
     recipe: Annotated[Root, about("Root of code, data, lockfile, seed and flags.")]
     platform: Annotated[Root, about("Root of image, driver, CUDA, cuDNN, GPU and SM count.")]
-    inputs: Annotated[
-        InputsRow,
-        Meta(description="Each input as it is hashed. Whole numbers from 2**53 on are text."),
-    ]
+    inputs: Annotated[InputsRow, about("Each input as it is hashed. Whole numbers from 2**53 on are text.")]
     self_check: Annotated[SelfCheckRow | None, about("The self-check of this gate run; null where it was not run.")] = None
 
 
@@ -280,7 +280,7 @@ def schema_text() -> str:
     made = msgspec.json.schema(Document, schema_hook=_number_schema)
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "urn:repro-gate:report:v1",
+        "$id": f"{SCHEMAS_URL}/report/schema.json",
         "title": "Repro Gate report",
         "description": "What `repro-gate run --json` writes. A part that was not measured is null, never a made-up value. A list keeps its "
         "first entries up to its limit, and the totals beside it count everything. Readers ignore fields that they do not know: later "

@@ -1,300 +1,221 @@
-"""The Report on a terminal: the answer first, then why, then the figures; at 80 columns, without colour, on an ASCII stream.
-`text` is the one place where text from outside becomes something that is printed."""
+"""The Report on a terminal: the verdict, why, and what to do, on one screen; the whole of it where that was asked for (`View.verbose`).
+At 80 columns, without colour, on an ASCII stream; foreign text goes through `widgets.text`."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 
-from rich.console import Console, RenderableType
-from rich.padding import Padding
-from rich.rule import Rule
-from rich.table import Table
 from rich.text import Text
 
 from repro_gate.checks.interface import CheckResult
 from repro_gate.diagnosis.model import Diagnosis
-from repro_gate.escape import and_more, for_encoding, for_terminal
-from repro_gate.report import causes, comparisons, costs, numbers, wording
-from repro_gate.report.findings import DIVERGED
-from repro_gate.report.model import PLAIN, BaseFinding, Reason, Report, RunSummary, SeedResult, View
+from repro_gate.escape import and_more, for_terminal, listed
+from repro_gate.report import causes, comparisons, costs, numbers, terminal_details, wording
+from repro_gate.report.findings import DIVERGED, GENERAL
+from repro_gate.report.model import PLAIN, BaseFinding, Reason, Report, RunSummary, View
+from repro_gate.report.rows import Row, fitted
+from repro_gate.report.widgets import ELLIPSIS, STATUS_STYLE, excerpt, printed, remedy, say, status, text, unicode, verdict_badge
 from repro_gate.report.wording import Phrase
 
-_ROWS, _FEW, _LOG = 20, 10, 15  # rows of a list of its own, of a list below a line; lines of a log
-_VERDICT_STYLE = {"pass": "bold white on green", "fail": "bold white on red", "inconclusive": "bold black on yellow"}
-_STATUS_STYLE = {"unchanged": "bold green", "no-op": "bold green", "changed": "bold yellow", "drift": "bold white on red"}
-_TELLING = ("torch.use_deterministic_algorithms", "CUBLAS_WORKSPACE_CONFIG")  # the rest is in the JSON report
+MOST_OF_A_PASS, MOST = 15, 30  # lines
+_REASONS, _FEW, _IDS = 4, 3, 6  # reasons, entries of a list and ids of checks that are shown
+_LOG, _CORE_OF_LOG = 8, 3  # lines of a log
+_COUNTED = (("fail", "failed"), ("warn", "warned"), ("waived", "waived"))
 
 
-def render(report: Report, view: View = PLAIN) -> str:
-    """The report as lines of text, the verdict first. Whatever the texts hold and whatever the encoding is, it prints."""
-    return printed(view, *_parts(report, view.verbose))
+def render(report: Report, view: View = PLAIN, written: Sequence[str] = ()) -> str:
+    """The report as lines of text, the verdict first. Whatever the texts hold and whatever the encoding is, it prints.
+
+    A pass takes 15 lines at most, anything else 30; `view.verbose` prints all of it. `written` are the names of the files that were written
+    besides.
+    """
+    if view.verbose:
+        return printed(view, *terminal_details.parts(report))
+    groups = {"pass": _pass, "fail": _fail}.get(report.verdict, _inconclusive)(report)
+    last = [*_checks(report.checklist), *_again(report), _rest(written)]
+    width = view.width - (0 if unicode(view) else len(ELLIPSIS) - 1)
+    return printed(view, *fitted([*groups, last], width, MOST_OF_A_PASS if report.verdict == "pass" else MOST))
 
 
-def _parts(report: Report, verbose: bool) -> Iterator[RenderableType]:
-    badge = Table.grid(padding=(0, 2, 0, 0))
-    badge.add_column(no_wrap=True)
-    badge.add_column(overflow="fold")
-    badge.add_row(Text(f" {report.verdict.upper()} ", style=_VERDICT_STYLE[report.verdict]), text(wording.headline(report), "bold"))
-    yield from (Text(""), badge)
-    yield from section("", labelled(_difference_lines(report)))
-    if report.base is not None and report.base.weakened:
-        yield from section(comparisons.WEAKENED_TITLE, _weakened(report.base))
-    if report.reasons:
-        yield from section("Why", _reasons(report.reasons, report.verdict, report.diagnosis))
-    if verbose and report.diagnosis is not None:
-        yield from section("How the cause was found", labelled(("", text(line)) for line in causes.background(report.diagnosis)))
-    compared = labelled(_comparison_lines(report))
-    if compared is not None:
-        yield from section("Baseline and config hash" if report.reasons else "", compared)
-    yield from section("Noise and cost" if report.reasons else "", labelled(_figure_lines(report)))
-    if report.notes:
-        yield from section("Worth knowing", _reasons(report.notes, ""))
-    if report.checklist:
-        yield from section("Checklist", _checklist(report.checklist, verbose))
-    failed = [run for run in report.runs if wording.ended_badly(run)]
-    if verbose or failed:
-        yield from section("Runs", _runs(report.runs))
-    for run in failed:
-        if run.log_tail:
-            yield from section(f"End of the log of {for_terminal(run.name, 40)}", _log(run))
-    if report.reproduce:
-        yield from section("See it again", None)
-        yield Text("  " + for_terminal(report.reproduce), style="bold", no_wrap=True)
-    yield Text("")
-
-
-def _difference_lines(report: Report) -> Iterator[tuple[str, Text]]:
-    found = report.determinism
-    if found is not None and not found.comparison.identical:
-        yield from _divergence_lines(found)
-    if wording.compared(report):
-        yield "compared", say(wording.compared(report))
-        yield "runs", say(wording.bound(report))
-    if len(report.comparisons) > 1:
-        yield "seeds", _seeds(report.comparisons)
-    if report.non_finite:
-        yield "loss", text((("message", f"not finite: {wording.non_finite(report)}"),), "yellow")
-
-
-def _weakened(base: BaseFinding) -> Table:
-    """What a reviewer must see: each thing that the change weakens."""
-    table = grid(None)
-    for item in base.weakened[:_ROWS]:
-        table.add_row(text(comparisons.weakening(item), "bold yellow"))
-        table.add_row(indented(text((("message", item.message),))))
-    _add_more(table, len(base.weakened))
-    table.add_row(text(comparisons.base_policy(base), "dim"))
-    return table
-
-
-def _comparison_lines(report: Report) -> Iterator[tuple[str, Text]]:
-    """The baseline, the other ref, the config hash and the base, as far as they are there."""
-    baseline, against, base = report.baseline, report.against, report.base
-    if baseline is not None:
-        yield "baseline", _status(baseline.status, (("message", baseline.message),))
-        yield from (("", text(line)) for line in comparisons.baseline_lines(baseline, _FEW))
-        if baseline.remedy:
-            yield "", remedy(baseline.remedy)
-        if baseline.recorded:
-            yield "", text((("say", "recorded "), ("message", baseline.recorded)), "dim")
-    if against is not None:
-        yield "against", _status(against.status, comparisons.at(against.ref, against.commit))
-        yield "", text((("message", against.message),))
-        yield from (("", text(line)) for line in comparisons.against_lines(against, _FEW))
+def _pass(report: Report) -> list[list[Row]]:
+    within = [] if report.determinism is None or report.determinism.comparison.identical else list(_where(report))
+    said = wording.compared(report), wording.bound(report)
+    compared = [Row(label=name, lines=(say(line),), rank=7) for name, line in zip(("compared", "runs"), said, strict=True) if line]
+    rows = [*within, *compared, *_weakened(report.base), *_reasons(report.notes, "note", 3), *_earlier(report), *_figures(report)]
     if report.config_hash is not None:
-        found = report.config_hash.self_check
-        yield "config hash", text(comparisons.config_hash(report.config_hash))
-        yield "", say(comparisons.self_check(found), "dim" if found is None or found.complete else "bold yellow")
-    if base is not None and not base.weakened:
-        yield "base", text(comparisons.nothing_less(base), "dim")
+        check = report.config_hash.self_check
+        proven: Phrase = () if check is not None and check.complete else (("say", "  "), ("figure", comparisons.self_check(check)))
+        rows.append(Row(label="config hash", lines=(text((*comparisons.config_hash(report.config_hash), *proven)),), rank=6))
+    return [[_head(report)], rows]
 
 
-def _status(status: str, phrase: Phrase) -> Text:
-    """A status in capitals, then what it is about."""
-    badge = text((("message", status.upper()),), _STATUS_STYLE.get(status, "bold"))
-    return Text(overflow="fold").append_text(badge).append("  ").append_text(text(phrase))
+def _fail(report: Report) -> list[list[Row]]:
+    why, first = report.diagnosis, next((item for item in report.reasons if item.id in DIVERGED), None)
+    others = [item for item in report.reasons if item is not first]
+    groups = [[_head(report)]]
+    if first is None:
+        groups.append(list(_reasons(others, "why", 1, _details(report))))
+        others = []
+    else:
+        said = [] if first.id == GENERAL else [Row(label="why", lines=(_told(first),), rank=1, most=3)]
+        if why is not None:
+            said.append(Row(label="cause", lines=tuple(text(line) for line in causes.why(why)), rank=1, most=7, least=3))
+        groups += [said, [_excerpt(why)] if why is not None and why.excerpt else []]
+        groups.append([*_where(report), *_remedy(_what_to_do(first, why))])
+    groups.append([*chain.from_iterable(_log(run) for run in _ended(report)[:1])])
+    groups.append(
+        [*_weakened(report.base), *_reasons(others, "also", 3, _details(report)), *_earlier(report), *_reasons(report.notes, "note", 4)]
+    )
+    return groups
 
 
-def _figure_lines(report: Report) -> Iterator[tuple[str, Text]]:
-    yield "noise floor", text(wording.noise(report.noise_floor))
-    yield "cost", text(costs.cost(report.cost, report.cost_budget_pct))
-    if report.cost is not None and report.cost.told:
-        yield from (("", say(line)) for line in (costs.step_times(report.cost), costs.memory(report.cost)) if line)
-        if report.cost.suspicious is not None:
-            yield "", text((("say", "suspicious: "), ("message", report.cost.suspicious)), "bold yellow")
-    if spent := costs.times_spent(report):
-        yield "time", say(spent)
-    if report.settings:
-        named = [f"{name}={report.settings[name]}" for name in _TELLING if name in report.settings]
-        flags = "  ".join([*named, f"and {len(report.settings) - len(named):,} more, as read back at every step"])
-        yield "flags", text((("message", flags),), "dim")
+def _inconclusive(report: Report) -> list[list[Row]]:
+    """What ended, the end of its log, and what to do."""
+    ended, first = _ended(report), report.reasons[:1]
+    runs = [text((("name", run.name), ("say", ": "), ("message", wording.outcome(run)), ("say", _after(run)))) for run in ended[:_FEW]]
+    more = [say(and_more(len(ended) - _FEW, "runs"))] if len(ended) > _FEW else []
+    why = [Row(label="why", lines=(_told(item),), rank=1, most=4, least=2) for item in first]
+    logged = next((run for run in ended if run.log_tail), None)
+    return [
+        [_head(report)],
+        [*why, *([Row(label="ended", lines=(*runs, *more), rank=2, most=4)] if runs else [])],
+        [] if logged is None else _log(logged),
+        [row for item in first for row in _remedy(item.remedy)],
+        [*_weakened(report.base), *_reasons(report.reasons[1:], "also", 3), *_earlier(report), *_reasons(report.notes, "note", 4)],
+    ]
 
 
-def _divergence_lines(found: SeedResult) -> Iterator[tuple[str, Text]]:
+def _head(report: Report) -> Row:
+    """The verdict and its sentence; the noise floor has a line of its own."""
+    return Row(head=verdict_badge(report.verdict).append("  "), lines=(text(wording.headline(replace(report, noise_floor=None)), "bold"),))
+
+
+def _where(report: Report) -> Iterator[Row]:
+    """Where two runs diverge, how far, and in how much."""
+    found = report.determinism
+    if found is None or found.comparison.identical:
+        return
     pair = found.comparison
     if pair.first_divergence is not None:
-        yield "diverges at", text(wording.where(pair.first_divergence))
-        if wording.how_far(pair.first_divergence):
-            yield "", text(wording.how_far(pair.first_divergence))
-    yield "differing", text(wording.spread(pair))
-    if wording.kinds(pair):
-        yield "", text((("message", wording.kinds(pair)),))
-    for index, item in enumerate(pair.weights[:3]):
-        line: Phrase = (("name", item.name), ("say", ": " + (", ".join(wording.apart(item)) or "distance not measured")))
-        yield "at the end" if index == 0 else "", text(line)
-    if len(pair.weights) > 3:
-        yield "", say(and_more(len(pair.weights) - 3), "dim")
+        lines = (text(wording.where(pair.first_divergence)), text(wording.how_far(pair.first_divergence)))
+        yield Row(label="diverges at", lines=tuple(line for line in lines if line.plain), rank=1, most=4)
+    yield Row(label="differing", lines=(text(wording.spread(pair)),), rank=6)
+    if len(report.comparisons) > 1:
+        yield Row(label="seeds", lines=(terminal_details.seeds(report.comparisons),), rank=5)
 
 
-def _add_more(table: Table, count: int, *before: str) -> None:
-    if count > _ROWS:
-        table.add_row(*before, say(f"{and_more(count - _ROWS)}, all in the JSON report", "dim"))
+def _excerpt(why: Diagnosis) -> Row:
+    lines = excerpt(why)
+    marked = tuple(line for line, (number, _) in zip(lines, why.excerpt, strict=True) if number == why.line)
+    return Row(lines=tuple(lines), rank=2, most=5, form="cut", core=marked)
 
 
-def _seeds(results: Sequence[SeedResult]) -> Text:
-    seeds = [
-        Text(f"{item.seed} same") if item.comparison.identical else Text(f"{item.seed} differs", "bold red") for item in results[:_ROWS]
-    ]
-    left = and_more(len(results) - _ROWS)
-    return Text("  ", overflow="fold").join([*seeds, *([Text(left)] if left else [])])
+def _what_to_do(first: Reason, why: Diagnosis | None) -> str:
+    """The cause's remedy, with the command that prints its page."""
+    return first.remedy if why is None else f"{why.remedy or 'its page says what to try next'} (`repro-gate explain {why.cause}`)"
 
 
-def _reasons(reasons: Sequence[Reason], verdict: str, why: Diagnosis | None = None) -> Table:
-    table, style = grid(None), {"fail": "bold red", "inconclusive": "bold yellow"}.get(verdict, "bold")
-    for reason in reasons[:_ROWS]:
-        table.add_row(text((("name", reason.id),), style))
-        table.add_row(indented(text((("message", reason.message),))))
-        if why is not None and reason.id in DIVERGED:
-            for line in causes.why(why):
-                table.add_row(indented(text(line)))
-            why = None
-        if reason.remedy:
-            table.add_row(indented(remedy(reason.remedy)))
-    _add_more(table, len(reasons))
-    return table
+def _remedy(words: str) -> list[Row]:
+    return [Row(label="remedy", lines=(text((("message", words),), "green"),), rank=1, most=4, least=2)] if words else []
 
 
-def _checklist(checklist: Sequence[CheckResult], verbose: bool) -> Table:
-    """A line for each category, under it what did not pass, the worst first; then, in one line, what was never declared."""
-    table = grid(12, None)
-    hidden = ("pass",) if verbose else ("pass", "skip")
-    open_items = [item for item in wording.worst_first(checklist) if item.status not in hidden]
-    for category, passed, made in wording.coverage(checklist):
-        full = 0 < made == passed
-        table.add_row(Text(category), Text(numbers.of(passed, made) if made else "nothing checked", style="green" if full else "yellow"))
-        here = [item for item in open_items if item.category == category]
-        for item in here[:_ROWS]:
-            line: Phrase = (("name", item.id), ("say", " "), ("message", item.message))
-            table.add_row("", Text(f"{item.status} ", style=STATUS_STYLE[item.status]).append_text(text(line)))
-            if item.status in ("warn", "fail"):
-                for below in (*evidence(item), *([remedy(item.remedy)] if item.remedy else [])):
-                    table.add_row("", indented(below))
-        _add_more(table, len(here), "")
-    if wording.undeclared(checklist):
-        table.add_row("", say(wording.undeclared(checklist), "dim"))
-    return table
+def _told(reason: Reason) -> Text:
+    return text((("name", reason.id), ("say", ": "), ("message", reason.message)))
 
 
-def _runs(runs: Sequence[RunSummary]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for title, right in (("run", False), ("seed", True), ("steps", True), ("processes", True), ("time", True), ("ended", False)):
-        table.add_column(title, justify="right" if right else "left", overflow="fold")
-    for run in runs[:_ROWS]:
-        table.add_row(
-            text((("name", run.name),)),
-            str(run.seed),
-            f"{run.steps:,}",
-            f"{run.processes:,}",
-            numbers.duration(run.seconds),
-            text((("message", wording.outcome(run)),), "bold red" if wording.ended_badly(run) else ""),
-        )
-    _add_more(table, len(runs))
-    return table
+def _details(report: Report) -> dict[str, tuple[Phrase, ...]]:
+    """What stands behind a reason: what a result differs in from an earlier one."""
+    found = {}
+    if report.baseline is not None:
+        found[f"baseline/{report.baseline.status}"] = comparisons.baseline_lines(report.baseline, _FEW)
+    if report.against is not None:
+        found["against/changed"] = comparisons.against_lines(report.against, _FEW)
+    return found
 
 
-def _log(run: RunSummary) -> Table:
-    table = grid(1, None)
-    for line in run.log_tail[-_LOG:]:
-        table.add_row(Text("|", style="dim"), text((("message", line),)))
-    return table
+def _reasons(reasons: Sequence[Reason], label: str, rank: int, details: dict[str, tuple[Phrase, ...]] | None = None) -> Iterator[Row]:
+    for reason in reasons[:_REASONS]:
+        behind = [text(line) for line in (details or {}).get(reason.id, ())]
+        inline = [remedy(reason.remedy)] if reason.remedy and label != "why" else []
+        most = 2 if label == "note" else 4 + len(behind)
+        yield Row(label=label, lines=(_told(reason), *behind, *inline), rank=rank, most=most, least=1 + min(len(behind), 2))
+        yield from _remedy(reason.remedy) if label == "why" else ()
+    if left := [item.id for item in reasons[_REASONS:]]:
+        yield Row(label=label, lines=(text((("name", listed(left, _IDS)),)),), rank=rank, most=1)
 
 
-STATUS_STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim", "waived": "cyan"}
-_ROLE_STYLE = {"say": "", "figure": "bold", "name": "bold cyan", "message": ""}
-_RULE = 80  # columns of a rule at most
-EVIDENCE = 5  # lines of a check's evidence that a person sees
-_LIMITS = {"name": 160, "message": 600}  # characters
+def _weakened(base: BaseFinding | None) -> Iterator[Row]:
+    """What a reviewer must see: each thing that the change weakens."""
+    for item in () if base is None else base.weakened[:_FEW]:
+        line = text(comparisons.weakening(item), "bold yellow").append_text(text((("say", ": "), ("message", item.message)), "not bold"))
+        yield Row(label="weakened", lines=(line,), rank=1)
+    if base is not None and (left := and_more(len(base.weakened) - _FEW)):
+        yield Row(label="weakened", lines=(say(left, "bold yellow"),), rank=1)
 
 
-def printed(view: View, *parts: RenderableType) -> str:
-    """The parts one below the other, without the blanks with which tables fill up their lines."""
-    console = Console(
-        file=io.StringIO(), width=view.width, force_terminal=view.colour, color_system="auto" if view.colour else None,
-        markup=False, emoji=False, highlight=False, legacy_windows=False,
-    )  # fmt: skip
-    with console.capture() as kept:
-        for part in parts:
-            unbroken = isinstance(part, Text) and part.no_wrap  # a command to copy, a line to search for
-            console.print(part, width=min(view.width, _RULE) if isinstance(part, Rule) else None, soft_wrap=bool(unbroken))
-    found = "\n".join(line.rstrip(" ") for line in kept.get().split("\n"))
-    return for_encoding(found if view.encoding.lower().startswith("utf") else found.replace("─", "-"), view.encoding)
+def _earlier(report: Report) -> Iterator[Row]:
+    """The baseline and the other ref, unless a reason tells of them."""
+    told, baseline, against = {item.id for item in report.reasons}, report.baseline, report.against
+    if baseline is not None and f"baseline/{baseline.status}" not in told:
+        lines = (status(baseline.status, (("message", baseline.message),)), *map(text, comparisons.baseline_lines(baseline, _FEW)))
+        yield Row(label="baseline", lines=lines, rank=2, most=6, least=1 if len(lines) == 1 else 2)
+    if against is not None and "against/changed" not in told:
+        at: Phrase = (*comparisons.at(against.ref, against.commit), ("say", ": "), ("message", against.message))
+        lines = (status(against.status, at), *map(text, comparisons.against_lines(against, 1)))
+        yield Row(label="against", lines=lines, rank=2, most=5, least=1 if len(lines) == 1 else 2)
 
 
-def text(phrase: Phrase, style: str = "") -> Text:
-    """A phrase as one line that folds, its foreign parts clipped and made visible."""
-    line = Text(style=style, overflow="fold")
-    for role, words in phrase:
-        safe = for_terminal(words, _LIMITS[role]) if role in _LIMITS else words
-        line.append(safe, style=_ROLE_STYLE[role])
-    return line
+def _figures(report: Report) -> Iterator[Row]:
+    if report.non_finite:
+        yield Row(label="loss", lines=(text((("message", f"not finite: {wording.non_finite(report)}"),), "yellow"),), rank=2)
+    yield Row(label="noise floor", lines=(text(wording.noise(report.noise_floor)),), rank=4, most=3)
+    yield Row(label="cost", lines=(text(costs.cost(report.cost, report.cost_budget_pct)),), rank=4, most=3)
+    if report.cost is not None and report.cost.told and report.cost.suspicious is not None:
+        yield Row(label="", lines=(text((("say", "suspicious: "), ("message", report.cost.suspicious)), "bold yellow"),), rank=2)
 
 
-def say(words: str, style: str = "") -> Text:
-    """Our own words."""
-    return text((("say", words),), style)
+def _checks(checklist: Sequence[CheckResult]) -> Iterator[Row]:
+    """How many checks passed, the ids of those that did not, and what was never declared."""
+    counts, made = Counter(item.status for item in checklist), [item for item in checklist if item.status != "skip"]
+    if not made:
+        return
+    line = say(f"{numbers.of(counts['pass'], len(made))} passed", "green" if counts["pass"] == len(made) else "")
+    for name, word in _COUNTED:
+        ids = [for_terminal(item.id, 60) for item in checklist if item.status == name]
+        if ids:
+            line.append("; ").append_text(text((("say", f"{len(ids):,} {word}: "), ("message", listed(ids, _IDS))), STATUS_STYLE[name]))
+    if undeclared := wording.undeclared(checklist).partition(" (")[0]:
+        line.append(f"; {undeclared}", style="dim")
+    yield Row(label="checks", lines=(line,), rank=3, most=3)
 
 
-def indented(line: Text) -> Padding:
-    """Two columns further in."""
-    return Padding(line, (0, 0, 0, 2))
+def _ended(report: Report) -> list[RunSummary]:
+    """Runs that ended badly, and not because the gate had seen enough of them."""
+    return [run for run in report.runs if wording.ended_badly(run) and (run.log_tail or report.verdict == "inconclusive")]
 
 
-def remedy(words: str) -> Text:
-    """What to do."""
-    return text((("say", "remedy: "), ("message", words)), "green")
+def _after(run: RunSummary) -> str:
+    return f" after {numbers.count(run.steps, 'step')}, {numbers.duration(run.seconds)}"
 
 
-def grid(*widths: int | None) -> Table:
-    """Columns without lines: a fixed width each, None for the one that takes the rest."""
-    table = Table.grid(padding=(0, 2, 0, 0), expand=False)
-    for width in widths:
-        table.add_column(width=width, no_wrap=False, overflow="fold")
-    return table
+def _log(run: RunSummary) -> list[Row]:
+    """The end of a run's log."""
+    tail = [line for line in run.log_tail if line.strip()][-_LOG:]
+    lines = tuple(Text("| ", style="dim").append_text(text((("message", line.expandtabs(4)),))) for line in tail)
+    title = text((("say", "end of the log of "), ("name", run.name), ("say", ":")), "dim")
+    return [Row(lines=(title,), rank=2), Row(lines=lines, rank=2, most=_LOG, form="cut", core=lines[-_CORE_OF_LOG:])] if lines else []
 
 
-def labelled(lines: Iterable[tuple[str, Text]]) -> Table | None:
-    """Lines with a label each; None where there are none."""
-    table = grid(11, None)
-    for label, line in lines:
-        table.add_row(Text(label, style="dim"), line)
-    return table if table.row_count else None
+def _again(report: Report) -> list[Row]:
+    return [Row(label="reproduce", lines=(Text(for_terminal(report.reproduce), style="bold"),), form="whole")] if report.reproduce else []
 
 
-def section(title: str, body: RenderableType | None) -> Iterator[RenderableType]:
-    """A blank line, a titled rule where there is a title, the body where there is one."""
-    if title or body is not None:
-        yield Text("")
-    if title:
-        yield Rule(title, align="left", style="dim")
-    if body is not None:
-        yield Padding(body, (0, 0, 0, 2), expand=False)
-
-
-def evidence(item: CheckResult) -> Iterator[Text]:
-    """The first lines of what a check saw, and how many more there are."""
-    lines, more = wording.few(item.evidence, EVIDENCE)
-    for line in lines:
-        yield text((("message", line),), "dim")
-    if more:
-        yield say(and_more(more), "dim")
+def _rest(written: Sequence[str]) -> Row:
+    """Where the rest of the report is."""
+    words = f"`-v` prints the rest; written: {listed([for_terminal(name, 200) for name in written], _IDS)}"
+    return Row(
+        label="more", lines=(say(words if written else "`-v`, or `repro-gate show -v REPORT.json`, prints the rest", "dim"),), most=1
+    )

@@ -48,6 +48,12 @@ def headline(report: Report) -> Phrase:
     seeds, pair = len(report.comparisons), found.comparison
     same = f"bitwise identical: {numbers.count(pair.tensors, 'tensor')}, {numbers.count(pair.steps, 'step')}, "
     same += f"seed {found.seed}" if seeds == 1 else numbers.count(seeds, "seed")
+    if drifted(report):
+        parts = joined([(("name", part),) for part in report.baseline.unlike[:3]]) if report.baseline is not None else ()
+        return (
+            ("say", "two runs agree, but not with the baseline: same inputs, other results"),
+            *((("say", " in "), *parts) if parts else ()),
+        )
     if report.verdict == "fail":
         return (("say", same + "; yet it fails, see why"),)
     floor = report.noise_floor
@@ -56,11 +62,18 @@ def headline(report: Report) -> Phrase:
     return (("say", same + "; without the flags they diverge "), *_without_flags(floor, floor.first_divergence))
 
 
+def drifted(report: Report) -> bool:
+    """Whether two runs that agree are not what the baseline recorded for the same inputs, and that is why it fails."""
+    found = report.determinism
+    same = found is not None and found.comparison.identical
+    return same and report.verdict == "fail" and report.baseline is not None and report.baseline.status == "drift"
+
+
 def _without_flags(floor: NoiseFloor, first: Divergence) -> Phrase:
     """Where two default runs diverge, and what alone makes them repeat, where that was shown."""
     named: Phrase = () if first.name == first.kind else (("say", " "), ("name", first.name))
-    by = f", made reproducible by {floor.reproducible_by}" if floor.reproducible_by else ""
-    return (("say", f"{moment(first, first.step + 1)}, in {first.kind}"), *named, *((("say", by),) if by else ()))
+    by: Phrase = (("say", ", made reproducible by "), ("name", floor.reproducible_by)) if floor.reproducible_by else ()
+    return (("say", f"{moment(first, first.step + 1)}, in {first.kind}"), *named, *by)
 
 
 def _differing_headline(report: Report) -> Phrase:

@@ -2,13 +2,14 @@
 
     python -m tests.browser.picture REPORT_JSON OUT.png
 
-Called by the tests beside it and by whoever renews the pictures in `docs/images`. Needs `pip install cmarkgfm`, `npm ci` in this folder and
+`comments` beside it makes the pictures in `docs/images`. Needs `pip install cmarkgfm`, `npm ci` in this folder and
 Chromium. GitHub cleans the HTML once more after its parser; nothing is cleaned here, so what is harmless here is harmless there.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 MODULES = FOLDER / "node_modules"
 WIDTH, HEIGHT = 900, 700  # pixels: the first screen of a reviewer's window
+PHONE = 390  # pixels: the width of a phone
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>comment</title>
@@ -39,6 +41,9 @@ _PAGE = """<!doctype html>
 <body><div class="comment"><div class="head"><b>github-actions</b> <i>bot</i> commented now</div>
 <div class="markdown-body" id="comment">{comment}</div></div></body></html>
 """
+
+
+_MEASURE = "document.body.dataset.height = Math.ceil(document.querySelector('.comment').getBoundingClientRect().bottom) + 16"
 
 
 class NoPicture(Exception):
@@ -78,6 +83,14 @@ def dom(html: str, script: str = "", width: int = WIDTH, height: int = HEIGHT) -
     """The page as Chromium holds it after loading, as HTML. `script` runs last in it and may leave what it found in the page."""
     page_with_script = html.replace("</body>", f"<script>{script}</script></body>") if script else html
     return _run(page_with_script, ("--dump-dom", f"--window-size={width},{height}"))
+
+
+def content_height(html: str, width: int = WIDTH) -> int:
+    """Pixels from the top of the page to the end of the comment. Raises NoPicture where Chromium does not say."""
+    found = re.search(r'data-height="([0-9]+)"', dom(html, _MEASURE, width))
+    if found is None:
+        raise NoPicture("Chromium did not say how high the page is")
+    return int(found[1])
 
 
 def _run(html: str, arguments: Sequence[str]) -> str:

@@ -157,6 +157,79 @@ def test_a_token_that_may_not_write_is_exit_code_3(github: GitHub, tmp_path: Pat
     assert said.out == "" and "comment refused" in said.err and "pull-requests: write" in said.err
 
 
+def matrix(tmp_path: Path, *cells: Report) -> list[Path]:
+    """The reports' files."""
+    for number, report in enumerate(cells):
+        (tmp_path / f"{number}.json").write_text(json.dumps(to_json(report)))
+    return [tmp_path / f"{number}.json" for number in range(len(cells))]
+
+
+def on(gpu: str, report: Report) -> Report:
+    return replace(report, subject=replace(report.subject, versions={"gpu-model": gpu}))
+
+
+def test_several_reports_are_one_comment_with_one_table_that_the_next_run_updates(
+    github: GitHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = replace(reports.PASS, subject=replace(reports.PASS.subject, commit=HEAD), origin=reported().origin)
+    paths = matrix(tmp_path, on("H100", reported(name="h100", run_attempt=2)), on("A100", good))
+    wanted = Wanted(paths, repository=github.repository, pull_request=7)
+    assert comment_command(wanted, around(github)) == 0
+    (posted,) = github.comments(7)
+    assert "Repro Gate: fail (1 fail, 1 pass)" in posted["body"] and posted["body"].count("| Where |") == 1
+    assert posted["body"].index("`A100`") < posted["body"].index("`H100`")
+    assert '"attempt":2' in posted["body"].splitlines()[0]  # of the newest among them
+    paths = matrix(tmp_path, on("A100", good), on("H100", good))
+    assert comment_command(replace(wanted, report=paths), around(github)) == 0
+    (updated,) = github.comments(7)
+    assert updated["id"] == posted["id"] and "2 pass" not in posted["body"]
+    assert capsys.readouterr().out.startswith("comment created ")
+
+
+def test_a_matrix_that_left_one_report_writes_into_the_comment_of_its_table(github: GitHub, tmp_path: Path) -> None:
+    paths = matrix(tmp_path, on("H100", reported()), on("A100", reported()))
+    good = replace(reports.PASS, subject=replace(reports.PASS.subject, commit=HEAD), origin=reported(run_attempt=2).origin)
+    (tmp_path / "later").mkdir()
+    for given, cells in ((paths, "`H100`"), (matrix(tmp_path / "later", on("A100", good)), "(1 pass)")):
+        assert comment_command(Wanted(given, repository=github.repository, pull_request=7, matrix="gpus"), around(github)) == 0
+        (only,) = github.comments(7)
+        assert cells in only["body"]
+
+
+def test_the_comment_on_several_reports_stands_beside_that_on_one(github: GitHub, tmp_path: Path) -> None:
+    paths = matrix(tmp_path, on("H100", reported()), on("A100", reported()))
+    for wanted in (Wanted(paths, pull_request=7), Wanted(paths[:1], pull_request=7)):
+        assert comment_command(wanted, around(github)) == 0
+    assert [body["body"].count("| Where |") for body in github.comments(7)] == [1, 0]
+
+
+@pytest.mark.parametrize("change", [{"run_id": 99}, {"head_sha": OTHER}, {"repository": "octo-org/other"}])
+def test_reports_of_several_runs_are_refused_with_their_names(github: GitHub, tmp_path: Path, change: dict[str, object]) -> None:
+    paths = matrix(tmp_path, reported(), reported(**change))
+    with pytest.raises(UsageError, match=r"the reports are of several runs: .*4711.*; ") as caught:
+        comment_command(Wanted(paths, pull_request=7), around(github))
+    assert caught.value.remedy == "name the reports of one workflow run" and github.comments(7) == []
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+def test_in_workflow_run_each_of_several_reports_has_to_be_of_that_run(github: GitHub, tmp_path: Path, bad: int) -> None:
+    cells = [reported(), reported()]
+    paths = matrix(tmp_path, *cells)
+    assert comment_command(Wanted(paths), workflow_run(github, tmp_path)) == 0
+    asked = len(github.requests)
+    cells[bad] = reported(run_id=99)
+    paths = matrix(tmp_path, *cells)
+    with pytest.raises(UsageError, match="not of the run it came with"):
+        comment_command(Wanted(paths), workflow_run(github, tmp_path))
+    assert len(github.requests) == asked and len(github.comments(7)) == 1
+
+
+def test_a_dry_run_of_several_reports_prints_their_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = matrix(tmp_path, on("H100", of()), on("A100", of()))
+    assert comment_command(Wanted(paths, dry_run=True), {}) == 0
+    assert capsys.readouterr().out.startswith("## ❌ Repro Gate: fail (2 fail)\n\n| Where |")
+
+
 def test_in_workflow_run_the_run_chooses_the_pull_request(github: GitHub, tmp_path: Path) -> None:
     assert comment_command(Wanted(saved(tmp_path, reported())), workflow_run(github, tmp_path)) == 0
     (posted,) = github.comments(7)

@@ -119,6 +119,56 @@ def test_progress_is_said_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(stream.getvalue().splitlines()) == 5
 
 
+SAME, OTHER, EARLY = None, Divergence(step=3, kind="loss", name="loss"), Divergence(step=-1, kind="parameter", name="fc.weight")
+STATES = [(SAME, "identical so far"), (OTHER, "diverged at step 3"), (EARLY, "diverged at the start")]
+
+
+@pytest.mark.parametrize(("state", "words"), STATES)
+def test_plain_lines_say_what_is_left_and_whether_the_run_is_identical_so_far(
+    state: Divergence | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, now = io.StringIO(), [0.0]
+    lines = Lines(stream, github=False)
+    monkeypatch.setattr("repro_gate.report.progress.time.monotonic", lambda: now[0])
+    for number, name in ((1, "deterministic-1"), (2, "deterministic-2"), (3, "reseeded")):
+        now[0] = 0.0
+        lines.run_started(name, number, 3, 50)
+        if number == 2:
+            lines.compared(state)
+        now[0] = 40.0
+        lines.advanced(19, 0.25)
+        lines.run_ended(run(name, training()))
+    said = [line for line in stream.getvalue().splitlines() if line.startswith("  ")]
+    assert said[0] == "  deterministic-1: step 19 of 50, loss 0.25, about 1 min 00 s left"
+    assert said[2] == f"  deterministic-2: step 19 of 50, loss 0.25, about 1 min 00 s left, {words}"
+    assert said[4] == "  reseeded: step 19 of 50, loss 0.25, about 1 min 00 s left", "a run that is not compared says nothing of it"
+    assert said[3].endswith(f"; {words}") and said[3].startswith("  finished after 3 steps, ")
+    assert not {line.partition(";")[2] for line in (said[1], said[5])} - {""}
+
+
+@pytest.mark.parametrize(("state", "words"), STATES)
+@pytest.mark.parametrize("compared", [False, True])
+def test_the_moving_line_fits_80_columns_and_shows_the_state_of_a_run_that_is_compared(
+    state: Divergence | None, words: str, compared: bool
+) -> None:
+    stream = io.StringIO()
+    display = Display(Console(file=stream, force_terminal=False, width=80))
+    display.run_started("deterministic-2", 4, 5, 500)
+    if compared:
+        display.compared(state)
+    display.advanced(119, 0.123456789)
+    shown = io.StringIO()
+    Console(file=shown, width=80).print(display.bar.get_renderable())
+    (line,) = shown.getvalue().splitlines()
+    assert line.startswith("4/5 deterministic-2 ") and " 120/500 " in line and " left " in line and "…" not in line
+    assert (words in line) is compared and ("loss 0.12346" in line) is not compared
+    display.run_ended(run("deterministic-2", training()))
+    assert (f"; {words}" in stream.getvalue()) is compared
+    display.run_started("reseeded", 5, 5, 500)
+    display.advanced(1, 0.5)
+    assert "loss 0.5" in str(display.bar.tasks[-1].fields), "the next run begins anew"
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_display_shows_each_run_and_obeys_no_markup(terminal: bool) -> None:
     stream = io.StringIO()

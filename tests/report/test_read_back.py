@@ -13,10 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from repro_gate.compare.model import Comparison, Distance, Fingerprint
+from repro_gate.compare.model import Comparison, Distance, Fingerprint, GrowthPoint, HeatMap, HeatRow
+from repro_gate.github.state import state_of, tenths
 from repro_gate.report import annotations as annotation_lines
+from repro_gate.report import between, html, junit, markdown, sarif, terminal
 from repro_gate.report import document as written
-from repro_gate.report import markdown, sarif, terminal
 from repro_gate.report.document import report_from, to_json
 from repro_gate.report.model import Origin, Report, SeedResult
 from repro_gate.report.untrusted_json import ReportError
@@ -219,3 +220,33 @@ def test_a_mangled_document_raises_report_error_or_every_renderer_shows_it(chang
 def test_what_was_never_compared_with_the_schema_is_a_report_error_too(document: dict[str, Any]) -> None:
     with pytest.raises(ReportError, match="not a report of this version"):
         report_from(document)
+
+
+def _odd() -> dict[str, Report]:
+    """Valid by the schema, and not as the gate writes them."""
+    pair = reports.FAIL.comparisons[0].comparison
+    rows = (HeatRow("main", "loss", "", 1, ""), HeatRow("main", "gradient", "a.b", 1, ""))
+
+    def with_pair(**changes: object) -> Report:
+        return replace(reports.FAIL, comparisons=(SeedResult(42, replace(pair, **changes)),))  # type: ignore[arg-type]
+
+    far = (HeatRow("main", "gradient", "blocks.3.attn", 1, ".?"),)
+    largest = (GrowthPoint(step=0, weight_l2=1.7e308, max_ulp=None),)
+    growth = tuple(GrowthPoint(step=step, weight_l2=10.0**-step, max_ulp=1 << 70) for step in (9, 2, 40, 0))
+    return {
+        "no cells": with_pair(heat_map=HeatMap(steps=0, width=1, depth=1, rows=rows)),
+        "growth out of order": with_pair(growth=growth, losses=()),
+        "the largest figures": with_pair(growth=largest, losses=((0, 0.0, 1.7e308), (1, 5e-324, 0.0))),
+        "a cost beyond any": replace(reports.PASS, cost=replace(reports.COST, ci95=(1.0, 1.7e308), determinism_cost_pct=1e308)),
+        "a far step": with_pair(heat_map=HeatMap(steps=10**28, width=1, depth=1, rows=far)),
+        "a cause without a reason": replace(reports.EXPLAINED, reasons=()),
+    }
+
+
+@pytest.mark.parametrize("report", _odd().values(), ids=_odd())
+def test_an_odd_report_is_shown_by_every_renderer(report: Report) -> None:
+    read = report_from(to_json(report))
+    for render in (html.render, markdown.comment, markdown.summary, terminal.render, sarif.render, junit.render):
+        assert render(read)
+    assert between.render(read, reports.PASS, ("a", "b")) and state_of(read)
+    assert tenths(read) is None or all(abs(end) <= 10**9 for end in tenths(read) or ())

@@ -9,8 +9,8 @@ from dataclasses import replace
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, SelfCheck
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
-from repro_gate.compare.model import Comparison, Cost, Distance, Divergence, NoiseFloor, Tally
-from repro_gate.diagnosis.model import Diagnosis, Rate
+from repro_gate.compare.model import Comparison, Cost, Distance, Divergence, HeatMap, HeatRow, NoiseFloor, Tally
+from repro_gate.diagnosis.model import Diagnosis, Rate, ShownOperator, ShownUse
 from repro_gate.report.causes import remedy_of
 from repro_gate.report.model import BaseFinding, Reason, Report, RunSummary, SeedResult, Subject, WeakenedCheck
 
@@ -306,7 +306,8 @@ ALL = {
 def hostile(text: str = HOSTILE) -> Report:
     """A failing report in which every text that can come from outside is `text`."""
     first = replace(FIRST, name=text, process=text, dtype=text, values=(text, text), detail=text)
-    pair = replace(DIFFERENT, first_divergence=first, weights=(first, first))
+    rows = (HeatRow(text, "gradient", text, 2, " ..07?kZ+-"), HeatRow("main", "loss", "", 1, " .........?"))
+    pair = replace(DIFFERENT, first_divergence=first, weights=(first, first), heat_map=HeatMap(steps=50, width=5, depth=2, rows=rows))
     moves = (
         ChangedInput("recipe", text, text, text),
         ChangedInput("platform", text, None, text),
@@ -325,10 +326,14 @@ def hostile(text: str = HOSTILE) -> Report:
         remedy=text,
         ruled_out=(text,),
         rate=Rate(1, 2),
+        excerpt=((40, text), (41, text)),
+        uses=(ShownUse(factor=text, call=text, file=text, line=41, count=2, differs=True),),
+        operators=(ShownOperator(name=text, phase=text, file=text, line=41, same_outputs=False),),
     )
     return replace(
         FAIL,
         comparisons=(SeedResult(42, pair),),
+        noise_floor=replace(NOISE, first_divergence=first, reproducible_by=text),
         diagnosis=replace(cause, also=(cause, replace(cause, confirmed=False, also=(cause,)))),
         settings={text: text},
         reproduce=text,

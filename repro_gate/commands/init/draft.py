@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
-from repro_gate._version import DOCS_URL
+from repro_gate._version import DOCS_URL, SCHEMAS_URL
 from repro_gate.commands.init.scripts import TrainingScript
 from repro_gate.commands.init.survey import MAX_HASHED_BYTES, MAX_LISTED, Tree, data_files, lockfiles, training_reads
 from repro_gate.escape import and_more, clip
@@ -18,10 +18,10 @@ from repro_gate.spec.document import scalar
 _PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+@%={} -]*")
 
 _TEXT = f"""\
+# yaml-language-server: $schema={SCHEMAS_URL}/spec/schema.json
 # repro.yml, drafted by `repro-gate init`. It says what trains and what has to repeat; every key is described in
 # {DOCS_URL}/repro-yml.md
-# A line that is a comment and a key is a suggestion. For completion in an editor: `repro-gate schema > repro.schema.json`,
-# and as the first line here `# yaml-language-server: $schema=repro.schema.json`.@partly
+# A line that is a comment and a key is a suggestion. Editors complete and explain keys by the first line's schema.@partly
 
 # The version of the spec format.
 version: 1

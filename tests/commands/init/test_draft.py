@@ -18,6 +18,7 @@ from repro_gate.commands.init.scripts import training_scripts
 from repro_gate.spec.document import parse
 from repro_gate.spec.loader import load_spec
 from repro_gate.spec.model import Spec
+from repro_gate.spec.schema import schema
 
 TRAINING = "import torch\nloss.backward()\noptimizer.step()\nif __name__ == '__main__':\n    main()\n"
 SEEDED = "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--seed', type=int, default=1337)\n" + TRAINING
@@ -45,6 +46,10 @@ def test_an_empty_folder_gives_a_draft_that_loads_and_says_what_to_fill_in(tmp_p
     assert "FILL IN: no training script was found" in text
     assert spec.train.run == "python train.py"
     assert spec.data == () and spec.env.lockfile is None
+
+
+def test_the_first_line_of_a_draft_names_the_schema_for_editors(tmp_path: Path) -> None:
+    assert draft(tmp_path).splitlines()[0] == f"# yaml-language-server: $schema={schema()['$id']}"
 
 
 def test_every_key_of_a_draft_is_explained(tmp_path: Path) -> None:

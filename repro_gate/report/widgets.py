@@ -1,0 +1,129 @@
+"""Pieces of what a terminal shows: text with its foreign parts made safe, tables, sections, and all of it as lines of one width.
+`text` is the one place where text from outside becomes something that is printed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from repro_gate.checks.interface import CheckResult
+from repro_gate.diagnosis.model import Diagnosis
+from repro_gate.escape import and_more, for_encoding, for_terminal
+from repro_gate.report import wording
+from repro_gate.report.model import View
+from repro_gate.report.wording import Phrase
+
+_VERDICT_STYLE = {"pass": "bold white on green", "fail": "bold white on red", "inconclusive": "bold black on yellow"}
+_BASELINE_STYLE = {"unchanged": "bold green", "no-op": "bold green", "changed": "bold yellow", "drift": "bold white on red"}
+STATUS_STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim", "waived": "cyan"}
+_ROLE_STYLE = {"say": "", "figure": "bold", "name": "bold cyan", "message": ""}
+_RULE = 80  # columns of a rule at most
+ELLIPSIS = "..."  # of a stream without Unicode
+EVIDENCE = 5  # lines of a check's evidence that a person sees
+_LIMITS = {"name": 160, "message": 600}  # characters
+
+
+def printed(view: View, *parts: RenderableType) -> str:
+    """The parts one below the other, without the blanks with which tables fill up their lines."""
+    console = Console(
+        file=io.StringIO(), width=view.width, force_terminal=view.colour, color_system="auto" if view.colour else None,
+        markup=False, emoji=False, highlight=False, legacy_windows=False,
+    )  # fmt: skip
+    with console.capture() as kept:
+        for part in parts:
+            unbroken = isinstance(part, Text) and part.no_wrap  # a command to copy, a line to search for
+            console.print(part, width=min(view.width, _RULE) if isinstance(part, Rule) else None, soft_wrap=bool(unbroken))
+    found = "\n".join(line.rstrip(" ") for line in kept.get().split("\n"))
+    return for_encoding(found if unicode(view) else found.replace("─", "-").replace("…", ELLIPSIS), view.encoding)
+
+
+def unicode(view: View) -> bool:
+    """Whether the stream holds every character."""
+    return view.encoding.lower().startswith("utf")
+
+
+def text(phrase: Phrase, style: str = "") -> Text:
+    """A phrase as one line that folds, its foreign parts clipped and made visible."""
+    line = Text(style=style, overflow="fold")
+    for role, words in phrase:
+        safe = for_terminal(words, _LIMITS[role]) if role in _LIMITS else words
+        line.append(safe, style=_ROLE_STYLE[role])
+    return line
+
+
+def say(words: str, style: str = "") -> Text:
+    """Our own words."""
+    return text((("say", words),), style)
+
+
+def verdict_badge(verdict: str) -> Text:
+    """The verdict in capitals."""
+    return Text(f" {verdict.upper()} ", style=_VERDICT_STYLE[verdict])
+
+
+def status(name: str, phrase: Phrase) -> Text:
+    """The status of a baseline or of another ref in capitals, then what it is about."""
+    badge = text((("message", name.upper()),), _BASELINE_STYLE.get(name, "bold"))
+    return Text(overflow="fold").append_text(badge).append("  ").append_text(text(phrase))
+
+
+def indented(line: Text) -> Padding:
+    """Two columns further in."""
+    return Padding(line, (0, 0, 0, 2))
+
+
+def remedy(words: str) -> Text:
+    """What to do."""
+    return text((("say", "remedy: "), ("message", words)), "green")
+
+
+def grid(*widths: int | None) -> Table:
+    """Columns without lines: a fixed width each, None for the one that takes the rest."""
+    table = Table.grid(padding=(0, 2, 0, 0), expand=False)
+    for width in widths:
+        table.add_column(width=width, no_wrap=False, overflow="fold")
+    return table
+
+
+def labelled(lines: Iterable[tuple[str, Text]]) -> Table | None:
+    """Lines with a label each; None where there are none."""
+    table = grid(11, None)
+    for label, line in lines:
+        table.add_row(Text(label, style="dim"), line)
+    return table if table.row_count else None
+
+
+def section(title: str, body: RenderableType | None) -> Iterator[RenderableType]:
+    """A blank line, a titled rule where there is a title, the body where there is one."""
+    if title or body is not None:
+        yield Text("")
+    if title:
+        yield Rule(title, align="left", style="dim")
+    if body is not None:
+        yield Padding(body, (0, 0, 0, 2), expand=False)
+
+
+def evidence(item: CheckResult) -> Iterator[Text]:
+    """The first lines of what a check saw, and how many more there are."""
+    lines, more = wording.few(item.evidence, EVIDENCE)
+    for line in lines:
+        yield text((("message", line),), "dim")
+    if more:
+        yield say(and_more(more), "dim")
+
+
+def excerpt(found: Diagnosis) -> list[Text]:
+    """The cause's line, marked, and those around it, with their numbers; nothing where the report has none."""
+    width = max((len(str(number)) for number, _ in found.excerpt), default=0)
+    lines = []
+    for number, source in found.excerpt:
+        here = number == found.line
+        line = say(f"{'>' if here else ' '} {number:>{width}} | ", "" if here else "dim")
+        lines.append(line.append_text(text((("message", source.expandtabs(4)),), "bold" if here else "")))
+    return lines

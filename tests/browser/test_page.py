@@ -1,0 +1,163 @@
+"""Claims about the report's page as Chromium shows it: axe-core finds nothing, nothing is asked of a network, it fits any width, both
+themes, a printer, and a server that refuses styles."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socketserver
+import subprocess
+import threading
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro_gate.report import html
+from repro_gate.report.model import Report
+from tests.browser.conftest import missing
+from tests.browser.picture import MODULES, browser, dom, take
+from tests.report.test_html import ALL, FAIL, ORIGIN, VIEW
+from tests.support import reports
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("chromium")]
+
+AXE = MODULES / "axe-core" / "axe.min.js"
+WIDTHS = {"phone": 500, "tablet": 820, "desktop": 1400}  # headless Chromium has no window below 500 pixels
+_OWN_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
+_JENKINS = (
+    '<meta http-equiv="Content-Security-Policy" '
+    "content=\"default-src 'none'; img-src 'self'; style-src 'self'; script-src 'unsafe-inline'\">"
+)
+_LEAVE = """
+const out = document.createElement('div'); out.id = 'found'; out.textContent = JSON.stringify(FOUND); document.body.append(out);
+"""
+
+
+_VIOLATIONS = "result.violations.map(item => [item.id, item.nodes.map(node => node.html).slice(0, 3)])"
+
+
+def _page(report: Report, *, dark: bool = False, policy: str = "") -> str:
+    """The page with another policy than its own, so that a test may look into it; `dark` as somebody sees it who asks for that."""
+    page = _OWN_POLICY.sub(policy, html.render(report, VIEW))
+    return page.replace("@media (prefers-color-scheme: dark)", "@media all") if dark else page
+
+
+def _found(page: str, expression: str, width: int = 1400) -> Any:
+    """What an expression gives in the loaded page, as JSON."""
+    text = dom(page, _LEAVE.replace("FOUND", expression), width=width, height=1600)
+    match = re.search(r'<div id="found">(.*?)</div>', text, flags=re.DOTALL)
+    assert match is not None, text[-2_000:]
+    return json.loads(unescape(match[1]))
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("name", ["pass", "explained", "inconclusive", "weakened", "drift", "hostile"])
+def test_axe_core_finds_nothing(name: str, dark: bool) -> None:
+    if not AXE.is_file():
+        missing(f"no axe-core: npm ci --prefix {MODULES.parent}")
+    run = f"axe.run().then(result => {{ {_LEAVE.replace('FOUND', _VIOLATIONS)} }})"
+    opened = _page(ALL[name], dark=dark).replace("<details>", "<details open>")
+    text = dom(opened, f"{AXE.read_text(encoding='utf-8')};\n{run}", width=1400, height=2000)
+    match = re.search(r'<div id="found">(.*?)</div>', text, flags=re.DOTALL)
+    assert match is not None
+    assert json.loads(unescape(match[1])) == []
+
+
+def test_axe_core_would_find_something() -> None:
+    page = _page(FAIL).replace("--soft: #57606a", "--soft: #cccccc").replace('lang="en"', "")
+    run = "axe.run().then(result => { document.title = result.violations.map(item => item.id).join(); })"
+    title = re.search(r"<title>(.*?)</title>", dom(page, f"{AXE.read_text(encoding='utf-8')};\n{run}", width=1400, height=2000))
+    assert title is not None and {"color-contrast", "html-has-lang"} <= set(title[1].split(","))
+
+
+_NAMED = (b".example", b"github")  # what every address in these pages holds
+
+
+class Listener(socketserver.BaseRequestHandler):
+    """Answers with the page whatever is asked, and keeps the beginning of it: TLS too, where the name of the server is plain."""
+
+    page, heard = b"", list[bytes]()
+
+    def handle(self) -> None:
+        self.heard.append(self.request.recv(4096))
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {len(self.page)}\r\nConnection: close\r\n\r\n"
+        self.request.sendall(head.encode() + self.page)
+
+
+def _asked(page: str, place: Path) -> list[bytes]:
+    """What is asked of any server that a page names; Chromium believes that all are one of ours. What it asks for itself is left out."""
+    Listener.page, Listener.heard = page.encode(), []
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Listener) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        rules = f"--host-resolver-rules=MAP * 127.0.0.1:{server.server_address[1]}"
+        command = [browser(), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run", rules]
+        command += ["--virtual-time-budget=3000", f"--user-data-dir={place}", "--dump-dom", "http://page.example/report.html"]
+        done = subprocess.run(command, env={**os.environ, "HOME": str(place)}, capture_output=True, timeout=120, check=True)
+        server.shutdown()
+    assert b"Repro Gate" in done.stdout
+    return [item for item in Listener.heard if any(name in item for name in _NAMED)]
+
+
+@pytest.mark.parametrize("name", ["explained", "hostile"])
+def test_nothing_is_asked_for_but_the_page(name: str, tmp_path: Path) -> None:
+    (only,) = _asked(html.render(ALL[name], VIEW), tmp_path)
+    assert only.startswith(b"GET /report.html ")
+
+
+def test_the_listener_would_hear_it(tmp_path: Path) -> None:
+    page = _page(FAIL).replace("</main>", '<img src="http://evil.example/x.png"><img src="https://evil.example/y.png"></main>')
+    heard = _asked(page, tmp_path)
+    assert any(item.startswith(b"GET /x.png ") for item in heard)
+    assert any(item.startswith(b"\x16\x03") and b"evil.example" in item for item in heard)
+
+
+def test_a_page_that_got_a_picture_in_would_still_not_ask_for_it(tmp_path: Path) -> None:
+    page = html.render(FAIL, VIEW).replace("</main>", '<img src="http://evil.example/x.png"></main>')
+    assert len(_asked(page, tmp_path)) == 1  # its own policy
+
+
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+@pytest.mark.parametrize("name", ["explained", "inconclusive", "hostile"])
+def test_the_page_fits_its_window(name: str, width: int) -> None:
+    wide, window = _found(_page(ALL[name]), "[document.documentElement.scrollWidth, window.innerWidth]", width=width)
+    assert wide <= window
+
+
+def test_the_verdict_the_cause_and_the_remedy_are_on_the_first_screen() -> None:
+    script = """(() => { const low = item => item.getBoundingClientRect().bottom; return ['#verdict', '.cause', '.facts div'].map(
+    name => low(document.querySelector(name))); })()"""
+    assert max(_found(_page(FAIL), script)) < 800
+
+
+def test_a_server_that_refuses_styles_still_shows_the_map() -> None:
+    script = """[...document.querySelectorAll('rect[class]')].map(
+        item => [item.getAttribute('fill'), getComputedStyle(item).fill, item.getBoundingClientRect().width > 0])"""
+    cells = _found(_page(FAIL, policy=_JENKINS), script)
+    assert cells and all(shown for _, _, shown in cells)
+    assert {given for given, _, _ in cells} >= {"#d5dae0", "#ffe08a"}
+    assert "rgb(0, 0, 0)" not in {seen for _, seen, _ in cells}
+    assert _found(_page(FAIL, policy=_JENKINS), "getComputedStyle(document.body).maxWidth") == "none"  # the policy was obeyed
+
+
+def test_what_is_folded_is_printed() -> None:
+    script = "[...document.styleSheets[0].cssRules].filter(item => item.media?.mediaText === 'print').map(item => item.cssText).join()"
+    rules = _found(_page(FAIL), script)
+    assert "::details-content" in rules
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_a_picture_of_each_width_and_theme(width: int, theme: str, tmp_path: Path) -> None:
+    out = tmp_path / f"page-{width}-{theme}.png"
+    take(_page(replace(FAIL, origin=ORIGIN), dark=theme == "dark"), out, width=width, height=1600)
+    assert out.stat().st_size > 20_000
+
+
+def test_hover_says_what_a_cell_is() -> None:
+    titles = _found(_page(FAIL), "[...document.querySelectorAll('svg title')].map(item => item.textContent)")
+    assert "blocks.3.attn gradient, steps 3 to 4: about 8 ULP apart" in titles
+    assert reports.HOSTILE not in "".join(titles)

@@ -1,0 +1,125 @@
+"""`repro-gate show`: one report again, in other formats, two side by side; and what is refused, in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from repro_gate.cli import main
+from repro_gate.report import document, markdown
+from repro_gate.report.model import Report
+from tests.support import reports
+
+
+def report(path: Path, which: Report) -> Path:
+    """A report as `run --json` writes it."""
+    path.write_text(document.render(which))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line is folded, wherever these tests run."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture
+def fail(tmp_path: Path) -> Path:
+    return report(tmp_path / "report.json", reports.FAIL)
+
+
+@pytest.mark.parametrize("name", ["show", "report"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_report_is_printed_again_under_both_names_and_nothing_is_gated(
+    fail: Path, name: str, whole: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([name, str(fail), *(["-v"] if whole else [])]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(" FAIL   two runs with seed 42 diverge at step 3\n") and out.count("Checklist ──") == int(whole)
+
+
+def test_the_folder_of_a_report_is_enough(fail: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(fail.parent)]) == 0 and capsys.readouterr().out.startswith(" FAIL ")
+
+
+def test_other_formats_are_written_and_named(fail: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    comment, sarif = tmp_path / "report.md", tmp_path / "report.sarif"
+    comment.write_text("an older one")
+    assert main(["show", str(fail), "--markdown", str(comment), "--sarif", str(sarif)]) == 0
+    assert comment.read_text() == markdown.comment(document.load(fail))
+    assert json.loads(sarif.read_text())["version"] == "2.1.0"
+    assert capsys.readouterr().out.endswith(f"written: {comment}, {sarif}\n")
+
+
+def test_two_reports_show_what_changed(fail: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = report(tmp_path / "pass.json", reports.PASS)
+    assert main(["show", str(other), str(fail)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(" PASS  ->  FAIL ") and "diverges at" in out and str(other) in out
+    assert main(["show", str(fail), str(fail)]) == 0 and "nothing changed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "is not there"), ("{}", "not a report of this version"), ("{", "not JSON"), ("[1]", "not a report of this version")],
+)
+@pytest.mark.parametrize("second", [False, True])
+def test_what_is_no_report_is_one_line_and_exit_code_2(
+    fail: Path, tmp_path: Path, content: str | None, words: str, second: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad\x1b[31m.json"
+    if content is not None:
+        bad.write_text(content)
+    assert main(["show", *([str(fail)] if second else []), str(bad)]) == 2
+    said = capsys.readouterr()
+    assert words in said.err and "bad\\x1b[31m.json" in said.err and "Traceback" not in said.err and not said.out
+
+
+def test_an_untrusted_report_prints_no_escape_and_no_workflow_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worst = report(tmp_path / "worst.json", reports.hostile())
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    for arguments in (
+        ["show", str(worst)],
+        ["show", "-v", str(worst)],
+        ["show", str(worst), str(report(tmp_path / "b.json", reports.PASS))],
+    ):
+        assert main(arguments) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].startswith("::stop-commands::") and lines[-1] == f"::{lines[0].removeprefix('::stop-commands::')}::"
+        assert all(line.isprintable() for line in lines)
+
+
+def test_options_that_need_one_report_are_refused_with_two(fail: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for option in (["--markdown", str(tmp_path / "x.md")], ["-v"]):
+        assert main(["show", str(fail), str(fail), *option]) == 2
+        assert "two are named" in capsys.readouterr().err and not (tmp_path / "x.md").exists()
+
+
+def test_a_file_is_never_the_report_itself_nor_that_of_another_option(
+    fail: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = fail.read_bytes()
+    assert main(["show", str(fail), "--markdown", str(tmp_path / "." / "report.json")]) == 2
+    assert "is the file of the report that is read too" in capsys.readouterr().err and fail.read_bytes() == before
+    twice = str(tmp_path / "x")
+    assert main(["show", str(fail), "--markdown", twice, "--sarif", twice]) == 2
+    assert "--sarif" in (said := capsys.readouterr().err) and "is the file of --markdown too" in said
+    assert main(["show", str(fail), "--sarif", str(tmp_path / "no" / "x.sarif")]) == 2
+    assert "its folder does not exist" in capsys.readouterr().err
+
+
+def test_a_file_that_could_not_be_written_is_said_and_not_named_as_written(
+    fail: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert main(["show", str(fail), "--sarif", str(tmp_path / "x.sarif")]) == 2
+    said = capsys.readouterr()
+    assert "x.sarif: cannot be written: No space left on device" in said.err and said.out.startswith(" FAIL ")
+    assert "written:" not in said.out

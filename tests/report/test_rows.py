@@ -1,0 +1,80 @@
+"""Claims about `report.rows`: rows fit into the lines that there are, and what matters least goes first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.text import Text
+
+from repro_gate.report.rows import Row, fitted
+
+
+def row(label: str, *lines: str, **more: object) -> Row:
+    return Row(label=label, lines=tuple(Text(line) for line in lines), **more)  # type: ignore[arg-type]
+
+
+def shown(groups: Sequence[Sequence[Row]], width: int = 40, most: int = 100) -> list[str]:
+    return [line.plain for line in fitted(groups, width, most)]
+
+
+def test_a_label_stands_once_and_a_blank_line_between_groups() -> None:
+    assert shown([[row("cost", "one two three four five six seven")], [], [row("", "> 1 | x")]]) == [
+        "  cost         one two three four five",
+        "               six seven",
+        "",
+        "  > 1 | x",
+    ]
+
+
+def test_what_does_not_fit_its_row_ends_with_an_ellipsis_and_what_fits_does_not() -> None:
+    text = "one two three four five six seven eight nine ten"
+    assert shown([[row("a", text, most=1)]]) == ["  a            one two three four five…"]
+    assert shown([[row("a", "one", "two", most=2)]]) == ["  a            one", "               two"]
+
+
+def test_a_line_to_copy_is_never_broken_and_a_cut_one_keeps_to_the_width() -> None:
+    assert shown([[row("a", "x" * 99, form="whole")]]) == ["  a            " + "x" * 99]
+    assert shown([[row("", "x" * 99, form="cut")]]) == ["  " + "x" * 37 + "…"]
+
+
+def test_the_least_goes_first_and_no_more_than_has_to() -> None:
+    groups = [[row("keep", "k"), row("note", "a", "b", "c", rank=2, most=3), row("extra", "e", rank=5), row("fact", "f", rank=4)]]
+    assert len(shown(groups)) == 6
+    assert [line.strip() for line in shown(groups, most=5)] == ["keep         k", "note         a", "b", "c", "fact         f"]
+    assert [line.strip() for line in shown(groups, most=4)] == ["keep         k", "note         a", "b…", "fact         f"]
+    assert [line.strip() for line in shown(groups, most=2)] == ["keep         k", "note         a…"]
+    assert [line.strip() for line in shown(groups, most=0)] == ["keep         k"]
+
+
+def test_where_room_is_short_a_row_with_a_core_shows_that() -> None:
+    groups = [[row("", "1", "2", "> 3", "4", rank=2, most=4, form="cut", core=(Text("> 3"),))], [row("x", "y")]]
+    assert shown(groups, most=6) == ["  1", "  2", "  > 3", "  4", "", "  x            y"]
+    assert shown(groups, most=5) == ["  > 3", "", "  x            y"]
+
+
+_rows = st.builds(
+    lambda lines, rank, most, form: row("label", *lines, rank=rank, most=most, form=form),
+    st.lists(st.text("ab 漢", max_size=60), max_size=5),
+    st.integers(1, 8),
+    st.integers(1, 6),
+    st.sampled_from(["fold", "cut"]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(_rows, max_size=4), max_size=4), st.integers(20, 90), st.integers(1, 12))
+def test_whatever_the_rows_hold_they_fit(groups: list[list[Row]], width: int, most: int) -> None:
+    lines = fitted(groups, width, most)
+    assert len(lines) <= most and all(cell_len(line.plain) <= width for line in lines)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_what_must_stay_stays(most: int) -> None:
+    assert [line.strip() for line in shown([[row("a", "1")], [row("b", "2", rank=1)], [row("c", "3")]], most=most)][::2] == [
+        "a            1",
+        "c            3",
+    ]

@@ -1,0 +1,119 @@
+"""Claims about `report.text_map`: the first divergence is where the arrow points, nothing that differs is lost, and no name is a row."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from repro_gate.compare.model import Divergence, HeatMap, HeatRow
+from repro_gate.report.text_map import COLUMNS, ROWS, text_map
+from tests.support import reports
+
+
+def _map(*rows: tuple[str, str, str], steps: int = 4, width: int = 1, depth: int = 2) -> HeatMap:
+    return HeatMap(steps=steps, width=width, depth=depth, rows=tuple(HeatRow("main", kind, name, 1, cells) for kind, name, cells in rows))
+
+
+_SMALL = _map(("loss", "", " ..07"), ("gradient", "a.b", " .5f?"), ("parameter", "a.b", "....."))
+
+
+def test_the_map_reads_as_it_should() -> None:
+    assert text_map(_SMALL).splitlines() == [
+        "                   ↓ first divergence",
+        "  loss            ··░▒",
+        "→ gradient a.b    ·░▓?",
+        "  parameter a.b  ·····",
+        "",
+        "left column: before the first step; then steps 0 to 3",
+        "· identical   ░ below 64 ULP   ▒ below 16,384   ▓ below 1,048,576   █ more   ? by an unknown distance",
+    ]
+
+
+def _lines(text: str) -> list[str]:
+    return text.split("\n\n")[0].splitlines()
+
+
+def test_the_arrows_point_at_the_divergence_that_is_asked_for_and_else_at_the_first_cell() -> None:
+    head, *rows = _lines(text_map(_SMALL))
+    assert [row[0] for row in rows] == [" ", "→", " "] and rows[1][head.index("↓")] == "░"
+    told = Divergence(step=2, kind="loss", name="loss")
+    head, *rows = _lines(text_map(_SMALL, told))
+    assert [row[0] for row in rows] == ["→", " ", " "] and rows[0][head.index("↓")] == "░"
+    initial = _map(("parameter", "a", "9...."))
+    head, row = _lines(text_map(initial))
+    assert row.startswith("→") and row[head.index("↓")] == "▒"
+
+
+def test_without_a_difference_there_is_no_arrow_and_without_rows_no_map() -> None:
+    same = text_map(_map(("loss", "", " ....")))
+    assert "→" not in same and "↓" not in same and "divergence" not in same
+    assert text_map(_map()) == ""
+    assert "→" not in text_map(_SMALL, Divergence(step=0, kind="artifact", name="out/a.pt")), "no row has it"
+
+
+def test_the_shade_is_darker_the_further_apart() -> None:
+    (row,) = _lines(text_map(_map(("loss", "", " 056ejk+"), steps=7)))[1:]
+    assert row.endswith("  " + " " + "░░▒▓▓██")
+
+
+def test_many_modules_are_joined_by_the_beginning_of_their_path_and_keep_the_worst_cell() -> None:
+    rows = [
+        ("gradient", f"layers.{layer}.{part}", " ...1" if layer else " .0.k") for layer in range(6) for part in ("q", "k", "v", "o", "m")
+    ]
+    lines = _lines(text_map(_map(*rows, depth=3)))[1:]
+    assert [line.split()[:2] for line in lines][:2] == [["→", "gradient"], ["gradient", "layers.1"]] and len(lines) == 6
+    assert lines[0].endswith(" ·░·█") and lines[1].endswith(" ···░")
+
+
+def test_where_no_cut_gives_so_few_rows_those_that_differ_first_stay_in_order() -> None:
+    rows = tuple(HeatRow(f"rank{rank}", "loss", "", 1, " ." + ("1" if rank > 40 else ".")) for rank in range(64))
+    text = text_map(HeatMap(steps=2, width=1, depth=0, rows=rows))
+    lines = _lines(text)
+    assert (
+        lines[1].startswith("  rank0 loss")
+        and lines[2].startswith("→ rank41 loss")
+        and "rank63" in text
+        and lines[-1] == "  and 40 more rows"
+        and len(lines) == ROWS + 2
+    )
+
+
+def test_many_steps_share_columns_and_the_arrow_finds_its_own() -> None:
+    cells = " " + "." * 77 + "1" + "." * 22
+    head, row = _lines(text_map(_map(("loss", "", cells), steps=1_000, width=10)))
+    assert row[head.index("↓")] == "░" and row.count("░") == 1 and row.count("·") <= COLUMNS
+    assert "steps 0 to 999, 30 a column" in text_map(_map(("loss", "", cells), steps=1_000, width=10))
+
+
+def test_a_hostile_name_is_one_short_line() -> None:
+    for name in (reports.HOSTILE, "a\n→ loss ····", "x" * 5_000):
+        lines = _lines(text_map(_map(("gradient", name, " ..1."), ("loss", "", " ..1."))))
+        assert len(lines) == 3 and all(len(line) < 60 and line.isprintable() for line in lines)
+
+
+_CELLS = st.text(" .?0123456789abcxyzABCXYZ+-", min_size=101, max_size=101)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["main", "rank1"]), st.sampled_from(["loss", "gradient"]), st.text(max_size=8), _CELLS), max_size=60)
+)
+def test_whatever_the_map_holds_it_fits_and_the_arrow_points_at_a_difference(found: list[tuple[str, str, str, str]]) -> None:
+    rows = tuple(HeatRow(process, kind, name, 1, cells) for process, kind, name, cells in found)
+    text = text_map(HeatMap(steps=100, width=1, depth=3, rows=rows))
+    lines = _lines(text)
+    assert len(lines) <= ROWS + 2 and all(len(line) <= 30 + 4 + COLUMNS + 1 for line in lines)
+    differs = any(cell not in " ." for row in rows for cell in row.cells)
+    assert ("↓" in text) is differs
+    if differs:
+        (row,) = [line for line in lines[1:] if line.startswith("→")]
+        assert row[lines[0].index("↓")] in "░▒▓█?"
+
+
+def test_a_report_may_name_any_step_and_any_path_and_no_cell_at_all() -> None:
+    """A foreign report is valid by its schema: the map stays as large as its cells."""
+    far = _map(("loss", "", ".?"), steps=10**28)
+    assert len(text_map(far, Divergence(step=10**27, kind="loss", name="loss"))) < 400
+    deep = HeatMap(steps=1, width=1, depth=9, rows=tuple(HeatRow(f"rank{n}", "loss", "a." * 500 + str(n), 1, ".?") for n in range(300)))
+    assert "and 276 more rows" in text_map(deep)
+    assert text_map(_map(("loss", "", ""), ("gradient", "a", ""), steps=0)).startswith("  loss")
