@@ -10,23 +10,15 @@ A comment is ours by its marker and its author: everybody who may comment can wr
 
 from __future__ import annotations
 
-import hashlib
-import json
-import posixpath
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
-
-import msgspec
-from msgspec import Meta, field
 
 from repro_gate.errors import UsageError
-from repro_gate.escape import for_terminal
 from repro_gate.github.api_errors import ApiError, Uncertain
 from repro_gate.github.client import Api, Comment
-from repro_gate.github.event import Commit, Malformed, Number, PullRequest
-from repro_gate.github.event import decode as decode_json
+from repro_gate.github.event import PullRequest
+from repro_gate.github.marker import Marker, apart, marker_line, read_marker
 from repro_gate.github.settings import COMMENT_WHEN
 
 LIMIT = 65_536  # characters of a comment; GitHub answers "Body is too long (maximum is 65536 characters)"
@@ -36,19 +28,7 @@ ROUNDS = 10  # looks at most; each but the first is one `SETTLE` later
 POSTS = 3  # new comments at most, where GitHub did not say whether it made one
 ACTIONS_BOT = "github-actions[bot]"  # whose comments those of GITHUB_TOKEN are
 
-
-MARKER_LIMIT = 400  # characters of the marker's line; the longest that is written has 299
-_OPEN, _CLOSE = "<!-- repro-gate ", " -->"
-
-
-class Marker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="v", tag=1):
-    """What the hidden first line says: whose comment it is and of which run. Hex digits and numbers cannot end an HTML comment."""
-
-    key: Annotated[str, Meta(pattern=r"^[0-9a-z]{1,64}\Z")]  # one for each spec and report folder
-    head_sha: Commit = field(name="head")
-    run_id: Number = field(name="run")
-    run_attempt: Number = field(name="attempt")
-    state: Annotated[str, Meta(pattern=r"^[0-9a-f]{0,64}\Z")]  # digest of what `on-change` compares
+Body = Callable[[int, Marker | None], str]  # room in characters, and the marker of the comment that is replaced
 
 
 @dataclass(frozen=True)
@@ -60,36 +40,6 @@ class Posted:
     url: str = ""
 
 
-def key_for(spec_path: str, *extra: str) -> str:
-    """The marker's key: 32 hex digits, one for each spec (its path in the repository, however it is spelled) and `extra`."""
-    parts = [posixpath.normpath(spec_path), *extra]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-
-
-def marker_line(marker: Marker) -> str:
-    """The line itself, without its end. Raises UsageError for a marker that could not be read back."""
-    line = f"{_OPEN}{msgspec.json.encode(marker).decode()}{_CLOSE}"
-    if read_marker(line) != marker:
-        raise UsageError(
-            f"no comment can be marked for {for_terminal(str(marker), MARKER_LIMIT)}",
-            remedy="a marker holds a commit of 40 or 64 hex digits and the numbers of a workflow run: post a report that the action made",
-        )
-    return line
-
-
-def read_marker(body: str) -> Marker | None:
-    """The marker in a comment's first line; None where there is none or it is not exactly of the form that `marker_line` writes."""
-    line = body[: MARKER_LIMIT + 2].partition("\n")[0].removesuffix("\r")
-    if len(line) > MARKER_LIMIT or not line.isascii() or not line.startswith(_OPEN) or not line.endswith(_CLOSE):
-        return None
-    data = line[len(_OPEN) : -len(_CLOSE)].encode()
-    try:
-        marker = decode_json(data, Marker)
-    except Malformed:
-        return None
-    return marker if msgspec.json.encode(marker) == data else None  # another order, a field twice
-
-
 @dataclass(frozen=True)
 class Existing:
     """One comment of ours in the conversation."""
@@ -98,7 +48,7 @@ class Existing:
     marker: Marker
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Desired:
     """The comment that this run wants: its marker, its whole text, and when to post it. `written`: what came of it so far, or empty."""
 
@@ -107,6 +57,7 @@ class Desired:
     when: str
     verdict: str
     written: str = ""  # `created` or `updated`
+    news: bool = True  # whether a pass says something that a reviewer does not expect
 
 
 @dataclass(frozen=True)
@@ -125,24 +76,26 @@ def post(
     api: Api,
     number: int,
     marker: Marker,
-    body: Callable[[int], str],
+    body: Body,
     *,
     when: str,
     verdict: str,
+    news: bool = True,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Posted:
-    """Post `body` on pull request `number`. `body` gets the number of characters it may have and returns Markdown of at most that.
+    """Post `body` on pull request `number`. `body` gets the number of characters it may have and the marker of the run whose comment it
+    replaces, None where there is none, and returns Markdown of at most that.
 
-    `when` is one of COMMENT_WHEN: `on-failure` makes no new comment for a passing verdict, but brings one that is there up to date;
-    `on-change` writes where the marker's state is another than that of the comment there. What GitHub refuses is an outcome with its
-    reason, never an exception; `skipped` without a reason is what `when` asked for. Raises UsageError for another `when`,
-    and for a marker that cannot be written.
+    `when` is one of COMMENT_WHEN. Two of them say less of a passing verdict: `on-failure` makes no new comment for it, but brings one that
+    is there up to date; `on-change` makes one only where it is `news`, and writes into one that is there where the marker's state is
+    another, or the two intervals of the cost do not overlap. What GitHub refuses is an outcome with its reason, never an exception;
+    `skipped` without a reason is what `when` asked for. Raises UsageError for another `when`, and for a marker that cannot be written.
     """
     if when not in COMMENT_WHEN:
-        raise UsageError(f"comment: {when!r} is not one of {', '.join(COMMENT_WHEN)}", remedy="comment: always")
+        raise UsageError(f"comment: {when!r} is not one of {', '.join(COMMENT_WHEN)}", remedy="comment: on-change")
     if when == "never":
         return Posted("skipped")
-    return _Upsert(api, number, marker, body).run(when, verdict, sleep)
+    return _Upsert(api, number, marker, body).run(when, verdict, news, sleep)
 
 
 def decide(desired: Desired, existing: Sequence[Existing], pull: PullRequest | None) -> Action:
@@ -155,7 +108,7 @@ def decide(desired: Desired, existing: Sequence[Existing], pull: PullRequest | N
     if not existing:  # after a write: GitHub's list is behind, or a person took the comment away at once
         if desired.written:
             return Action(Posted(desired.written))
-        unwanted = desired.when == "on-failure" and desired.verdict == "pass"
+        unwanted = desired.verdict == "pass" and (desired.when == "on-failure" or (desired.when == "on-change" and not desired.news))
         return Action(Posted("skipped")) if unwanted else Action(text=desired.text, own=True)
     ours = sorted(existing, key=lambda item: item.comment.id)
     keep, surplus = ours[0].comment, tuple(item.comment.id for item in ours[1:])
@@ -184,12 +137,18 @@ def _is_needed(desired: Desired, newest: Marker) -> bool:
     if desired.written:  # two jobs of one run under one key: the last to write stays, or they would write in turns
         own = desired.marker
         return (newest.run_id, newest.run_attempt, newest.head_sha) != (own.run_id, own.run_attempt, own.head_sha)
-    return desired.when != "on-change" or newest.state != desired.marker.state
+    return desired.when != "on-change" or desired.verdict != "pass" or newest.state != desired.marker.state or apart(desired.marker, newest)
 
 
 def _rank(marker: Marker, pull: PullRequest) -> tuple[bool, int, int]:
     """Which of two runs is newer: a run of the current head before all others, then by id, which grows, and attempt."""
     return marker.head_sha == pull.head.sha, marker.run_id, marker.run_attempt
+
+
+def _earlier(existing: Sequence[Existing], own: Marker) -> Marker | None:
+    """The newest marker that another run left; None where there is none."""
+    others = [item.marker for item in existing if (item.marker.run_id, item.marker.run_attempt) < (own.run_id, own.run_attempt)]
+    return max(others, key=lambda marker: (marker.run_id, marker.run_attempt), default=None)
 
 
 def _same(existing: str, wanted: str) -> bool:
@@ -200,21 +159,25 @@ def _same(existing: str, wanted: str) -> bool:
 class _Upsert:
     """One call of `post`: what is wanted, the token's own login, and what has been done so far."""
 
-    def __init__(self, api: Api, number: int, marker: Marker, body: Callable[[int], str]) -> None:
+    def __init__(self, api: Api, number: int, marker: Marker, body: Body) -> None:
         self._api, self._number, self._marker, self._body = api, number, marker, body
+        self._earlier: Marker | None = None
         self._room, self._text = LIMIT, ""
         self._identity = ACTIONS_BOT
         self._written, self._url = "", ""
         self._posts, self._uncertain = 0, False
 
-    def run(self, when: str, verdict: str, sleep: Callable[[float], None]) -> Posted:
+    def run(self, when: str, verdict: str, news: bool, sleep: Callable[[float], None]) -> Posted:
         """Rounds until nothing is left to do."""
+        marker_line(self._marker)  # before anything is asked
         try:
-            self._render(LIMIT)
             self._identity = self._api.viewer() or ACTIONS_BOT
             for _ in range(ROUNDS):
                 existing = self._existing()
-                desired = Desired(self._marker, self._text, when, verdict, self._written)
+                if not self._text:
+                    self._earlier = _earlier(existing, self._marker)
+                    self._render(LIMIT)
+                desired = Desired(marker=self._marker, text=self._text, when=when, verdict=verdict, written=self._written, news=news)
                 action = decide(desired, existing, self._api.pull(self._number))
                 if action.end is not None:
                     return action.end if action.end.url or not self._written else replace(action.end, url=self._url)
@@ -288,4 +251,4 @@ class _Upsert:
         """The text in at most `room` characters, the marker's line among them."""
         line = marker_line(self._marker)
         self._room = room
-        self._text = f"{line}\n{self._body(room - len(line) - 1)}"
+        self._text = f"{line}\n{self._body(room - len(line) - 1, self._earlier)}"

@@ -5,7 +5,6 @@ No untrusted code runs any more. The report is untrusted input: read under limit
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -18,11 +17,13 @@ from repro_gate.escape import for_markdown, for_terminal, for_workflow_log
 from repro_gate.github import workflow
 from repro_gate.github.activity import Activity, Decision
 from repro_gate.github.client import Api
-from repro_gate.github.comment import Marker, Posted, key_for, post
+from repro_gate.github.comment import Posted, post
 from repro_gate.github.event import PullRequest
+from repro_gate.github.marker import Marker, apart, key_for
 from repro_gate.github.redact import redact
-from repro_gate.github.report_folder import MARKDOWN, PROBLEM, REPORT, SARIF, Problem, find_report, problem_of, read_problem
+from repro_gate.github.report_folder import HTML, MARKDOWN, PROBLEM, REPORT, SARIF, Problem, find_report, problem_of, read_problem
 from repro_gate.github.settings import Inputs, Job
+from repro_gate.github.state import is_news, state_of, tenths
 from repro_gate.github.workflow_run import NothingToPost, check, find_pull
 from repro_gate.report import markdown, terminal
 from repro_gate.report.annotations import Annotation, command
@@ -120,6 +121,7 @@ def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]
         "baseline": "" if report.baseline is None else report.baseline.status,
         "report": str(folder) if not own and folder.suffix == ".json" else str(folder / REPORT),
         "markdown": str(folder / MARKDOWN) if own else "",
+        "html": str(folder / HTML) if own else "",
         "sarif": str(folder / SARIF) if own else "",
         "comment_url": posted.url,
         "exit_code": str(EXIT_CODES[report.verdict]),
@@ -180,32 +182,31 @@ def _pull(api: Api, report: Report, job: Job, decision: Decision) -> PullRequest
 
 
 def post_report(api: Api, number: int, report: Report, *, when: str, view: View) -> Posted:
-    """Post a report that names its run under its own marker."""
+    """Post a report that names its run under its own marker; a pass takes one line where only changes are asked for."""
     assert report.origin is not None  # the caller has checked
-    origin = report.origin
-    marker = Marker(key_for(report.subject.spec, origin.name), origin.head_sha, origin.run_id, origin.run_attempt, state_of(report))
-    return post(api, number, marker, lambda room: markdown.comment(report, replace(view, limit=room)), when=when, verdict=report.verdict)
+    origin, cost = report.origin, tenths(report)
+    marker = Marker(
+        key_for(report.subject.spec, origin.name), origin.head_sha, origin.run_id, origin.run_attempt, state_of(report),
+        report.verdict if report.verdict in EXIT_CODES else "", cost,
+    )  # fmt: skip
 
+    def body(room: int, earlier: Marker | None) -> str:
+        fitting = replace(view, limit=room)
+        if when != "on-change" or report.verdict != "pass":
+            return markdown.comment(report, fitting)
+        before = earlier if earlier is not None and apart(marker, earlier) else None
+        interval = None if before is None or before.cost is None else (before.cost[0] / 10, before.cost[1] / 10)
+        return markdown.line(report, fitting, before=earlier.verdict if earlier else "", cost_before=interval)
 
-def state_of(report: Report) -> str:
-    """What `comment: on-change` compares, as 16 hex digits: the verdict and its reasons, and no number that changes with each run."""
-    found, why = report.determinism, report.diagnosis
-    first = None if found is None else found.comparison.first_divergence
-    state = [
-        report.verdict,
-        sorted({item.id for item in report.reasons}),
-        None if first is None else [first.step, first.kind, first.name],
-        None if why is None else [why.cause, why.file, why.line],
-        sorted([item.id, item.status] for item in report.checklist),
-        None if report.baseline is None else report.baseline.status,
-        None if report.base is None else sorted(item.key for item in report.base.weakened),
-    ]
-    return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]
+    return post(api, number, marker, body, when=when, verdict=report.verdict, news=is_news(report))
 
 
 def view_of(job: Job, report: Report) -> View:
     """With the page of the run that made the report, whose id was compared with the run's."""
-    return View(server_url=job.server_url, run_url="" if report.origin is None else replace(job, run_id=report.origin.run_id).run_url)
+    if report.origin is None:
+        return View(server_url=job.server_url)
+    run, foreign = replace(job, run_id=report.origin.run_id), report.origin.run_id != job.run_id
+    return View(server_url=job.server_url, run_url=run.run_url, foreign=foreign)
 
 
 def _log(report: Report, inputs: Inputs, posted: Posted, out: TextIO) -> None:
@@ -213,6 +214,7 @@ def _log(report: Report, inputs: Inputs, posted: Posted, out: TextIO) -> None:
     with workflow.commands_disabled(out):
         out.write(terminal.render(report, View(encoding=getattr(out, "encoding", None) or "utf-8")))
     where = f"comment {posted.outcome}{f': {posted.url}' if posted.url else ''}"
+    where = "no comment was due" if (posted.outcome, posted.reason) == ("skipped", "") else where
     where = "no comment was asked for" if inputs.comment == "never" else where
     print(for_workflow_log(f"repro-gate: {report.verdict}; {where}; report: {inputs.report}"), file=out)
 

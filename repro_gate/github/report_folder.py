@@ -23,7 +23,7 @@ from repro_gate.github.event import Malformed, decode
 from repro_gate.github.redact import redact
 from repro_gate.report.untrusted_json import ReportError
 
-REPORT, MARKDOWN, SARIF, PROBLEM = "report.json", "report.md", "report.sarif", "problem.json"
+REPORT, MARKDOWN, HTML, SARIF, PROBLEM = "report.json", "report.md", "report.html", "report.sarif", "problem.json"
 _TEXT = 20_000  # characters of a problem's text that are kept
 _PROBLEM_BYTES = 2**20
 
@@ -77,7 +77,7 @@ class Folder:
 
     def clear(self) -> None:
         """Remove an earlier gate's files, so that nobody takes them for this one's."""
-        for name in (REPORT, MARKDOWN, SARIF, PROBLEM):
+        for name in (REPORT, MARKDOWN, HTML, SARIF, PROBLEM):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=self._descriptor)
 

@@ -16,7 +16,7 @@ from repro_gate.errors import GateError, obeyed
 from repro_gate.gate.options import Options
 from repro_gate.github.activity import Activity, Decision
 from repro_gate.github.redact import redact
-from repro_gate.github.report_folder import MARKDOWN, REPORT, SARIF, Folder, Problem, cache_folder, open_folder, problem_of
+from repro_gate.github.report_folder import HTML, MARKDOWN, REPORT, SARIF, Folder, Problem, cache_folder, open_folder, problem_of
 from repro_gate.github.settings import Inputs, Job
 from repro_gate.report.model import PLAIN, Origin, Report, View
 from repro_gate.report.progress import watching
@@ -84,9 +84,9 @@ def _with_origin(report: Report, inputs: Inputs, job: Job, decision: Decision) -
 
 
 def write_report(folder: Folder, report: Report, known: Sequence[str] = (), view: View = PLAIN) -> None:
-    """report.json, report.md and report.sarif, with every secret that is known taken out of the report first."""
-    from repro_gate.report import document, markdown, sarif
+    """report.json, report.md, report.html and report.sarif, with every secret that is known taken out of the report first."""
+    from repro_gate.report import document, html, markdown, sarif
 
     clean = redact(report, known)
-    for name, render in ((REPORT, document.render), (MARKDOWN, markdown.summary), (SARIF, sarif.render)):
+    for name, render in ((REPORT, document.render), (MARKDOWN, markdown.summary), (HTML, html.render), (SARIF, sarif.render)):
         folder.write(name, render(clean, view))

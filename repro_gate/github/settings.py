@@ -57,9 +57,11 @@ class Inputs:
     spec: str = "repro.yml"  # relative to `working_directory`, inside the workspace
     working_directory: str = "."  # relative to the workspace, inside it
     token: Secret | None = None
-    comment: str = "always"  # one of COMMENT_WHEN
+    comment: str = "on-change"  # one of COMMENT_WHEN
     fail_on: frozenset[str] = frozenset(FAIL_ON)  # the verdicts that turn the step red; empty for `never`
-    report: str = "repro-gate-report"  # folder for report.json, report.md and report.sarif; with `command: comment`, what to read
+    report: str = (
+        "repro-gate-report"  # folder for report.json, report.md, report.html and report.sarif; with `command: comment`, what to read
+    )
     policy: str | None = None  # as `run --policy`
     base: str | None = None  # as `run --base`
     against: str | None = None  # as `run --against`

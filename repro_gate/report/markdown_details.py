@@ -1,13 +1,14 @@
-"""What the comment folds below its first table: reasons, differences, checks, inputs, runs and flags, as much of each as its Form allows.
+"""What comes below the comment's first table, as much of each part as the Form allows: in a comment what a reviewer acts on, in a summary
+all.
 
 Whatever is Markup here has been made safe or is our own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from itertools import chain, islice
+from textwrap import dedent
 
 from markupsafe import Markup
 
@@ -16,66 +17,15 @@ from repro_gate.baseline.changes import input_text
 from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ConfigHash, InputValue
 from repro_gate.checks.pages import url
 from repro_gate.compare.model import Comparison
+from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.report import causes, chart, comparisons, costs, numbers, wording
+from repro_gate.report.markdown_rows import told
+from repro_gate.report.markdown_text import MARKS, Form, code, message, prose, status
 from repro_gate.report.model import Reason, Report, RunSummary
-from repro_gate.report.wording import Phrase
+from repro_gate.report.text_map import text_map
 
-MARKS: Mapping[str, str] = {
-    "pass": "✅", "fail": "❌", "inconclusive": "❔", "warn": "⚠️", "skip": "⏭️", "waived": "📝",
-    "unchanged": "✅", "no-op": "✅", "changed": "⚠️", "drift": "❌", "new-platform": "🆕",
-}  # fmt: skip
 _SEEN = 5  # weakened checks that a comment shows without a click
-
-
-@dataclass(frozen=True, kw_only=True)
-class Form:
-    """How much is shown: characters of one text, entries of one list. 0 leaves the part out."""
-
-    name: int = 200
-    message: int = 1_000
-    rows: int = 25  # of each list but these:
-    inputs: int = 100
-    changed_inputs: int = 10
-    evidence: int = 5
-    log_lines: int = 30
-    reproduce: int = 4_000
-    setting: bool = True  # runs, flags, environment and inputs
-    figures: bool = True  # charts, checks, notes and final tensors
-    open: bool = False  # whether what is folded is shown unfolded: where there is room for more than a glance
-
-
-_WHOLE = Form()
-_SHORT = replace(_WHOLE, log_lines=5, inputs=25, evidence=2, rows=15)
-_BRIEF = replace(_SHORT, setting=False, log_lines=0, evidence=0, name=160, message=600)
-_CORE = replace(_BRIEF, rows=5, changed_inputs=3, message=300, name=100)
-_LEAST = replace(_CORE, figures=False, rows=3, changed_inputs=0, message=100, name=60, reproduce=500)
-FORMS = (_WHOLE, _SHORT, _BRIEF, _CORE, _LEAST)  # from the whole story to its core
-AMPLE = Form(
-    name=500, message=2_000, rows=200, inputs=1_000, changed_inputs=200, evidence=25, log_lines=200, reproduce=8_000, open=True
-)  # a page of its own
-
-
-def code(text: object, form: Form) -> Markup:
-    """A name or a value as inline code."""
-    return Markup(escape.for_code_span(escape.clip(str(text), form.name)))
-
-
-def message(text: str, form: Form) -> Markup:
-    """A foreign sentence as inert prose."""
-    return Markup(escape.for_markdown(escape.clip(text, form.message)))
-
-
-def prose(phrase: Phrase, form: Form) -> Markup:
-    """A shared sentence: names as code, figures bold, foreign messages made inert, our own words as they are."""
-
-    def part(role: str, words: str) -> str:
-        if role == "name":
-            return code(words, form)
-        if role == "message":
-            return message(words, form)
-        return f"**{words}**" if role == "figure" and words else words
-
-    return Markup("".join(part(role, words) for role, words in phrase))
+_INPUTS, _EVIDENCE = 1_000, 25  # of a page of its own
 
 
 def details(report: Report, form: Form) -> dict[str, object]:
@@ -85,23 +35,27 @@ def details(report: Report, form: Form) -> dict[str, object]:
     weakened = [] if base is None else base.weakened[: form.rows]
     lines = [(prose(comparisons.weakening(item), form), message(item.message, form)) for item in weakened]
     seen = len(lines) if form.open else _SEEN
+    known = () if form.whole else told(report)
+    reasons = [item for item in report.reasons if item not in known] if form.table else []
     return {
         "fold": Markup("<details open>" if form.open else "<details>"),
+        "changes": [] if form.table else _changes(report, form),
+        "excerpt": _excerpt(report.diagnosis) if form.figures else None,
         "weakened": lines[:seen],
         "weakened_besides": lines[seen:],
         "more_weakened": 0 if base is None else len(base.weakened) - form.rows,
         "judge": None if base is None else prose(comparisons.base_policy(base), form),
-        "reasons": _reasons(report.reasons, form),
-        "more_reasons": len(report.reasons) - form.rows,
+        "reasons": _reasons(reasons[: form.rows], form),
+        "more_reasons": len(reasons) - form.rows,
         "background": _background(report, form),
-        "differs": None if differs is None else _differs(differs, form),
+        "heat_map": _heat_map(differs, form) or _noise_map(report, form),
+        "chart": _block(chart.chart(differs), "mermaid") if form.figures and differs is not None else None,
+        "differs": _differs(differs, form) if form.whole and differs is not None else None,
         "reproduce": _block(report.reproduce, "sh") if 0 < len(report.reproduce) <= form.reproduce else None,  # half a command is none
         "compared": _compared(report, form),
-        "config_hash": None if report.config_hash is None else _config_hash(report.config_hash, form),
-        # The drift without the flags, where the report has no drift with them to show.
-        "noise_chart": _block(chart.noise_chart(report.noise_floor), "mermaid") if form.figures and differs is None else None,
-        "notes": _reasons(report.notes, form) if form.figures else [],
-        "cost_details": _cost_details(report, form),
+        "config_hash": None if report.config_hash is None or not form.whole else _config_hash(report.config_hash, form),
+        "notes": _reasons(report.notes[: form.rows], form) if form.whole else [],
+        "cost_details": _cost_details(report, form) if form.whole else [],
         "logs": _logs(report.runs, form),
         **_checks(report, form),
         **_setting(report, form),
@@ -111,14 +65,47 @@ def details(report: Report, form: Form) -> dict[str, object]:
     }
 
 
+def _changes(report: Report, form: Form) -> list[Markup]:
+    """What a comment of one line says of the baseline and of another ref, where there is something new."""
+    found = [("", report.baseline), (f"against {escape.for_code_span(report.against.ref)}, " if report.against else "", report.against)]
+    return [Markup(start) + status(item.status, item.message, form) for start, item in found if item and item.status != "unchanged"]
+
+
 def _block(text: str | None, language: str) -> Markup | None:
     return None if text is None else Markup(escape.for_code_block(text, language))
+
+
+def _excerpt(found: Diagnosis | None) -> Markup | None:
+    """The cause's line, marked, with those around it."""
+    if found is None or not found.excerpt:
+        return None
+    digits = max(len(str(number)) for number, _ in found.excerpt)
+    texts = dedent("\n".join(text.expandtabs(4).replace("\n", " ") for _, text in found.excerpt)).split("\n")
+    lines = (
+        f"{'>' if number == found.line else ' '} {number:>{digits}}  {escape.clip(text, 120)}".rstrip()
+        for (number, _), text in zip(found.excerpt, texts, strict=True)
+    )
+    return _block("\n".join(lines), "text")
+
+
+def _heat_map(pair: Comparison | None, form: Form) -> Markup | None:
+    if pair is None or pair.heat_map is None or not form.map_rows:
+        return None
+    return _block(text_map(pair.heat_map, pair.first_divergence, rows=form.map_rows) or None, "text")
+
+
+def _noise_map(report: Report, form: Form) -> Markup | None:
+    """Where runs without the flags differ: for a page of its own."""
+    floor = report.noise_floor
+    if floor is None or floor.heat_map is None or floor.identical or not form.whole:
+        return None
+    return _block(text_map(floor.heat_map, floor.first_divergence, rows=form.map_rows) or None, "text")
 
 
 def _reasons(reasons: Sequence[Reason], form: Form) -> list[tuple[Markup, Markup, Markup]]:
     """Id (a link to its documentation where it is one of ours), message and remedy."""
     found = []
-    for item in reasons[: form.rows]:
+    for item in reasons:
         page, name = url(item.id), code(item.id, form)
         found.append((name if page is None else Markup(f"[{name}]({page})"), message(item.message, form), message(item.remedy, form)))
     return found
@@ -126,14 +113,14 @@ def _reasons(reasons: Sequence[Reason], form: Form) -> list[tuple[Markup, Markup
 
 def _background(report: Report, form: Form) -> list[Markup]:
     """How the cause was found."""
-    return [prose(line, form) for line in causes.background(report.diagnosis)] if report.diagnosis is not None and form.evidence else []
+    return [prose(line, form) for line in causes.background(report.diagnosis)] if report.diagnosis is not None and form.whole else []
 
 
 def _differs(pair: Comparison, form: Form) -> dict[str, object]:
     """What the section on the difference shows."""
     first = pair.first_divergence
     weights = []
-    for item in pair.weights[: form.rows if form.figures else 0]:
+    for item in pair.weights[: form.rows]:
         max_abs, ulps, _, relative = wording.distances(item)
         kind = code(f"{item.dtype or '?'} {numbers.shape(item.shape or ())}", form)
         weights.append((code(item.name, form), kind, max_abs, ulps, relative))
@@ -144,7 +131,6 @@ def _differs(pair: Comparison, form: Form) -> dict[str, object]:
         "kinds": wording.kinds(pair),
         "weights": weights,
         "more_weights": len(pair.weights) - len(weights),
-        "chart": _block(chart.chart(pair), "mermaid") if form.figures else None,
     }
 
 
@@ -164,13 +150,13 @@ def _config_hash(found: ConfigHash, form: Form) -> dict[str, object]:
     roots = (("config hash", found.config_hash), (RECIPE, found.recipe), (PLATFORM, found.platform))
     halves = ((RECIPE, found.recipe_inputs), (PLATFORM, found.platform_inputs))
     inputs = chain.from_iterable(((root, name, value) for name, value in sorted(inputs.items())) for root, inputs in halves)
-    rows = islice(inputs, form.inputs if form.setting else 0)
+    rows = islice(inputs, _INPUTS)
     return {
-        "roots": [(name, code(root, _WHOLE)) for name, root in roots],
+        "roots": [(name, code(root, form)) for name, root in roots],
         "self_check": comparisons.self_check(found.self_check),
         "complete": found.self_check is None or found.self_check.complete,
         "inputs": [(root, code(name, form), code(_value(value), form)) for root, name, value in rows],
-        "more": len(found.recipe_inputs) + len(found.platform_inputs) - form.inputs,
+        "more": len(found.recipe_inputs) + len(found.platform_inputs) - _INPUTS,
     }
 
 
@@ -196,7 +182,8 @@ def _cost_details(report: Report, form: Form) -> list[Markup]:
 
 def _checks(report: Report, form: Form) -> dict[str, object]:
     rows = form.rows if form.figures else 0
-    made = [item for item in wording.worst_first(report.checklist) if item.status != "skip"]
+    wanted = ("pass", "waived", "warn", "fail") if form.whole else ("warn", "fail")
+    made = [item for item in wording.worst_first(report.checklist) if item.status in wanted]
     skipped = [item for item in report.checklist if item.status == "skip" and not wording.is_undeclared(item)]
     return {
         "checks": [
@@ -205,18 +192,19 @@ def _checks(report: Report, form: Form) -> dict[str, object]:
                 "status": item.status,
                 "message": message(item.message, form),
                 "remedy": message(item.remedy, form) if item.status in ("warn", "fail") else Markup(""),
-                "evidence": [code(text, form) for text in item.evidence[: form.evidence]],
+                "evidence": [code(text, form) for text in item.evidence[: _EVIDENCE if form.whole else 2]],
             }
             for item in made[:rows]
         ],
-        "skipped": Markup(", ").join(code(item.id, form) for item in skipped[:rows]),
-        "undeclared": Markup(wording.undeclared(report.checklist)),
+        "skipped": Markup(", ").join(code(item.id, form) for item in skipped[:rows]) if form.whole else "",
+        "undeclared": Markup(wording.undeclared(report.checklist)) if form.whole else "",
     }
 
 
 def _logs(runs: Sequence[RunSummary], form: Form) -> list[tuple[Markup, Markup | None]]:
+    """The end of the log of each run that ended badly, in a comment of the first alone."""
     found = []
-    for run in [run for run in runs if run.log_tail and wording.ended_badly(run)][: 5 if form.log_lines else 0]:
+    for run in [run for run in runs if run.log_tail and wording.ended_badly(run)][: (5 if form.whole else 1) if form.log_lines else 0]:
         lines = "\n".join(escape.clip(line, form.name) for line in run.log_tail[-form.log_lines :])
         found.append((code(run.name, form), _block(lines, "text")))
     return found
@@ -233,7 +221,7 @@ def _setting(report: Report, form: Form) -> dict[str, object]:
         "sandbox": subject.sandbox,
     }
     facts |= {name: value for name, value in sorted(subject.versions.items()) if name not in facts}
-    rows = form.rows + 15 if form.setting else 0
+    rows = form.rows if form.whole else 0
     runs = report.runs[:rows]
     return {
         "runs": [(code(run.name, form), run, wording.ended_badly(run), wording.outcome(run)[:60]) for run in runs],

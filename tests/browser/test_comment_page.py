@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,9 @@ from typing import Any
 import pytest
 
 from repro_gate.report.markdown import comment, summary
-from repro_gate.report.model import Origin, Report, View
-from tests.browser.picture import HEIGHT, WIDTH, dom, page, take
+from repro_gate.report.model import Report, View
+from tests.browser.comments import comments
+from tests.browser.picture import HEIGHT, PHONE, WIDTH, dom, page, take
 from tests.support import reports
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("chromium")]
@@ -54,22 +54,30 @@ while (walker.nextNode()) {
   const range = document.createRange(); range.selectNodeContents(node);
   const boxes = [...range.getClientRects()];
   const shown = node.parentElement.checkVisibility();
-  if (shown && boxes.length && boxes[boxes.length - 1].bottom <= window.innerHeight) seen.push(node.textContent);
+  const inside = node.parentElement.closest('pre') || boxes.every(box => box.right <= EDGE);
+  if (shown && boxes.length && boxes[boxes.length - 1].bottom <= window.innerHeight && inside) seen.push(node.textContent);
 }
 const found = {
   tags: [...new Set(all.map(item => item.tagName.toLowerCase()))],
   attributes: [...new Set(all.flatMap(item => item.getAttributeNames()))],
   links: [...root.querySelectorAll('a')].map(item => item.href),
-  plain, seen: seen.join(' '), width: document.documentElement.scrollWidth, title: document.title,
+  plain, seen: seen.join(' '),
+  width: Math.max(document.body.scrollWidth, document.querySelector('.comment').scrollWidth),
+  title: document.title,
 };
 const out = document.createElement('div'); out.id = 'found'; out.textContent = JSON.stringify(found); document.body.append(out);
 }, 300);
 """
 
 
-def _found(markdown: str) -> dict[str, Any]:
+def _found(markdown: str, width: int = WIDTH, height: int = HEIGHT) -> dict[str, Any]:
     """What a look into the page found."""
-    text = dom(page(markdown), _LOOK, height=HEIGHT + 100)  # headless Chromium takes the height of its window's bar off
+    narrow = (
+        f"<style>body {{ box-sizing: border-box; width: {width}px; }}</style></head>"  # headless Chromium's window is 500 wide at least
+    )
+    text = dom(
+        page(markdown).replace("</head>", narrow), _LOOK.replace("EDGE", str(width)), width, height + 100
+    )  # headless Chromium takes the height of its window's bar off
     match = re.search(r'<div id="found">(.*?)</div>', text, flags=re.DOTALL)
     assert match is not None, text[-2_000:]
     found: dict[str, Any] = json.loads(unescape(match[1]))
@@ -91,7 +99,8 @@ def test_nothing_that_a_report_says_is_an_element_a_link_or_a_mention(evil: str)
     found = _found(comment(reports.hostile(evil), View(run_url=_RUN)))
     assert set(found["tags"]) <= _OURS | {"a"} and set(found["attributes"]) <= {"align", "class", "lang", "href"}
     ours = [link for link in found["links"] if link.startswith("https://github.com/repro-gate/repro-gate/blob/main/docs/causes/")]
-    assert [link for link in found["links"] if link not in ours] == [_RUN] and len(ours) == 1 and found["title"] == "comment"
+    assert [link for link in found["links"] if link not in ours] == [f"{_RUN}#artifacts", _RUN]
+    assert len(ours) == 1 and found["title"] == "comment"
     assert [text for text in found["plain"] if _LIVE.search(text)] == []
 
 
@@ -107,43 +116,73 @@ def test_a_summary_is_as_dead_as_a_comment() -> None:
     assert {link.rsplit("/", 1)[0] for link in found["links"]} == {"https://github.com/repro-gate/repro-gate/blob/main/docs/causes"}
 
 
-_ORIGIN = Origin("octo/training", "f" * 40, 7, 1)
-_SCREENS = {
+_SCREENS = {  # what happened, why, and what to do: seen in the first screen, at a desk and on a phone
+    "pass": ("pass, bitwise identical", "144 tensors", "12.4% slower", "+10.1% to +14.6%", "loss gap"),
     "fail": (
-        replace(
-            reports.DRIFT,
-            comparisons=reports.FAIL.comparisons,
-            reasons=reports.FAIL.reasons,
-            checklist=reports.FAIL.checklist,
-            origin=_ORIGIN,
-        ),
-        (
-            "fail",
-            "step 3",
-            "blocks.3.attn.weight",
-            "train.py:17",
-            "12.4% slower",
-            "+10.1% to +14.6%",
-            "random-state",
-            "drift",
-            "ffffffffffff",
-        ),
+        "fail, two runs with seed 42 diverge at step 0 because of",
+        "examples/quickstart/broken/train.py:73",
+        "unseeded-rng",
+        "loss",
+        "6,651 ULP",
+        "133 of 203",
+        "edge_sampler.seed()",
+        "held fixed, two runs are bitwise identical",
+        "generator.manual_seed(seed)",
+        "12.4% slower",
     ),
-    "pass": (
-        replace(reports.LOCKED, origin=_ORIGIN),
-        ("pass", "bitwise identical", "12.4% slower", "+10.1% to +14.6%", "random-state", "unchanged", "loss gap", "ffffffffffff"),
+    "inconclusive": ("inconclusive", "No module named 'torch'", "train.py:8", "activate the environment", "import torch"),
+    "drift": (
+        "fail, two runs agree, but not with the baseline: same inputs",
+        "numpy: 2.1.0 -> 2.2.0",
+        "undo that change",
+        "losses",
+        "12.4% slower",
     ),
-    "weakened": (reports.WEAKENED, ("pass", "12.4% slower", "random-state", "unchanged", "Weakened checks", "determinism.allow")),
+    "weakened": (
+        "pass",
+        "bitwise identical, as before",
+        "+12.4%",
+        "Weakened checks",
+        "determinism.allow",
+        "the verdict is by the spec of this change itself",
+    ),
+    "fork": ("fail, two runs", "examples/quickstart/broken/train.py:73", "6,651 ULP", "held fixed"),
 }
+_SEEN_ON_A_PHONE = {"pass": 4, "fail": 10, "inconclusive": 4, "drift": 4, "weakened": 5, "fork": 4}
 
 
 @pytest.mark.parametrize("name", _SCREENS)
 def test_the_first_screen_holds_what_a_reviewer_needs(name: str) -> None:
-    report, words = _SCREENS[name]
-    found = _found(comment(report, View(run_url=_RUN)))
-    for word in words:
+    found = _found(comments()[name])
+    for word in _SCREENS[name]:
         assert word in found["seen"], (word, found["seen"])
-    assert found["width"] <= WIDTH and "Traceback" not in found["seen"] and "xychart" not in found["seen"]
+    assert found["width"] <= WIDTH and "Traceback" not in found["seen"].replace("Traceback (most recent call last)", "")
+    assert "xychart" not in found["seen"] and len(comments()[name].encode()) < 8_000
+
+
+@pytest.mark.parametrize("name", _SCREENS)
+def test_a_phone_shows_the_verdict_the_cause_and_the_remedy_without_scrolling_sideways(name: str) -> None:
+    found = _found(comments()[name], PHONE, 2 * HEIGHT)
+    for word in _SCREENS[name][: _SEEN_ON_A_PHONE[name]]:
+        assert word in found["seen"], (word, found["seen"])
+    assert found["width"] <= PHONE, "a table or a block of code scrolls by itself, the page does not"
+
+
+def test_of_a_fork_the_commit_that_was_pushed_and_the_one_that_was_tested_are_told_and_whose_spec_judged() -> None:
+    seen = _found(comments()["fork"], height=2 * HEIGHT)["seen"]
+    for word in ("ffffffffffff", "tested as", "0123456789ab", "no weakened checks; the verdict is by the spec of the base"):
+        assert word in seen, (word, seen)
+
+
+def test_a_text_that_is_cut_off_is_not_seen() -> None:
+    cut = f"| a | {'word' * 200} |\n| --- | --- |\n| b | c |"
+    assert "word" not in _found(cut, PHONE)["seen"] and _found("word " * 50, PHONE)["seen"].count("word") == 50
+
+
+def test_the_causes_line_is_the_only_link_into_the_code() -> None:
+    links = _found(comments()["fail"])["links"]
+    line = f"https://github.com/octo/training/blob/{reports.SUBJECT.commit}/examples/quickstart/broken/train.py#L73"
+    assert {link for link in links if "/octo/" in link} == {line, _RUN, f"{_RUN}#artifacts"}
 
 
 @pytest.mark.parametrize("report", [reports.enormous(tensors=100), reports.hostile("w" * 5_000)], ids=["enormous", "one long word"])
@@ -158,7 +197,7 @@ def test_a_picture_is_made(tmp_path: Path) -> None:
     assert data.startswith(b"\x89PNG") and int.from_bytes(data[16:20], "big") == WIDTH and int.from_bytes(data[20:24], "big") == HEIGHT
 
 
-@pytest.mark.parametrize("name", ["comment-fail.png", "comment-pass.png"])
+@pytest.mark.parametrize("name", [f"comment-{name}.png" for name in _SCREENS])
 def test_the_pictures_in_the_docs_are_pictures_of_that_width(name: str) -> None:
     data = (Path(__file__).parents[2] / "docs" / "images" / name).read_bytes()
-    assert data.startswith(b"\x89PNG") and int.from_bytes(data[16:20], "big") == WIDTH and len(data) < 300_000
+    assert data.startswith(b"\x89PNG") and int.from_bytes(data[16:20], "big") == WIDTH and len(data) < 150_000

@@ -120,8 +120,9 @@ def test_a_pull_request_is_gated_and_told_and_a_training_that_diverges_turns_it_
     gated = runner.step("gate")
     assert gated.returncode == 0, gated.stderr
     assert runner.outputs == ""  # the half that runs untrusted code writes to nothing of the runner's
-    told = runner.step("publish", runner.token)
+    told = runner.step("publish", runner.token, comment="always")  # a pass is silent by default
     assert told.returncode == 0, told.stdout
+    assert (runner.workspace / "repro-gate-report/report.html").read_text().startswith("<!doctype html>")
     assert "verdict<<" in runner.outputs and "pass" in runner.outputs
     (comment,) = runner.github.comments(7)
     assert runner.head[:7] in comment["body"]
@@ -204,7 +205,7 @@ def test_a_forks_report_is_posted_by_a_workflow_of_its_own(runner: Runner) -> No
     }
     runner.event("workflow_run", {"action": "completed", "workflow_run": run, "repository": {"full_name": runner.github.repository}})
     runner.variables |= {"GITHUB_RUN_ID": "4800", "GITHUB_SHA": "a" * 40}
-    relayed = runner.step("action", runner.token, command="comment")
+    relayed = runner.step("action", runner.token, command="comment", comment="always")
     assert relayed.returncode == 0, relayed.stdout + relayed.stderr
     (comment,) = runner.github.comments(7)
     assert "actions/runs/4711" in comment["body"]

@@ -58,7 +58,7 @@ def test_where_nothing_was_traced_no_check_is_listed_as_skipped(crashed: Gated) 
 
 def test_what_was_never_declared_is_one_quiet_line_and_env_is_still_covered(passed: Gated) -> None:
     assert passed.exit_code == 0, passed.stdout + passed.stderr
-    assert passed.stdout.count("not declared: image, lockfile (https://") == 1
+    assert passed.stdout.count("not declared: image, lockfile") == 1
     assert {passed.check(name)["status"] for name in ("env/image-digest", "env/lockfile")} == {"skip"}
     assert any(item["category"] == "env" and item["status"] == "pass" for item in passed.report["checklist"])
 
@@ -84,6 +84,19 @@ def test_a_learning_rate_that_differs_is_shown_with_both_values(diverged: Gated)
     a, b = (float.fromhex(value) for value in first["values"])
     assert 1e-3 <= min(a, b) < max(a, b) < 2.1e-3
     assert any(f"float [], {a!r} against {b!r}" in line for line in diverged.stdout.splitlines()), diverged.stdout
+
+
+def test_the_map_and_the_growth_say_how_far_apart_over_all_steps(diverged: Gated, passed: Gated) -> None:
+    drawn, growth = (diverged.report["determinism"][name] for name in ("heat_map", "growth"))
+    cells = {(row["kind"], row["module"]): row["cells"] for row in drawn["rows"]}
+    steps = diverged.report["determinism"]["steps"]
+    assert cells["loss", ""][:3] == " .." and cells["parameter", "0"][:2] == ".." and {len(line) for line in cells.values()} == {1 + steps}
+    assert "?" not in cells["parameter", "0"] and "." not in cells["parameter", "0"][2:]  # every step was measured, in two more runs
+    assert [item["step"] for item in growth] == list(range(1, steps))
+    assert all(item["weight_l2"] > 0 and item["max_ulp"] > 0 for item in growth)
+    same = passed.report["determinism"]
+    assert {cell for row in same["heat_map"]["rows"] for cell in row["cells"]} == {".", " "} and same["growth"] == []
+    assert [len(run["step_ms"]) for run in passed.report["runs"] if run["arm"] != "reseeded"] == [10] * 4
 
 
 def test_what_is_wrong_is_written_as_sarif_and_an_estimate_is_said(diverged: Gated, tmp_path_factory: pytest.TempPathFactory) -> None:

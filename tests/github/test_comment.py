@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from repro_gate.errors import UsageError
-from repro_gate.github.comment import LIMIT, Action, Desired, Existing, Marker, Posted, decide, marker_line, post, read_marker
+from repro_gate.github.comment import LIMIT, Action, Desired, Existing, Posted, decide, post
+from repro_gate.github.marker import Marker, marker_line, read_marker
 from tests.support.github.answers import a_comment, a_pull
 from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client, conversation, marker_of, no_sleep, say, text_of
 from tests.support.github.server import BOT, CUT, Answer, GitHub
@@ -161,19 +162,12 @@ def test_on_failure_speaks_of_a_failure_and_takes_it_back(github: GitHub, verdic
     assert github.bodies(PULL) == [text_of(marker_of(run=12), "all is well")]
 
 
-def test_on_change_speaks_when_the_state_is_another(github: GitHub) -> None:
-    assert say(github, marker_of(run=10, state="aa"), when="on-change", verdict="pass").outcome == "created"
-    assert say(github, marker_of(run=11, state="aa"), "other figures", when="on-change").outcome == "unchanged"
-    assert github.bodies(PULL) == [text_of(marker_of(run=10, state="aa"))]
-    assert say(github, marker_of(run=12, state="bb"), when="on-change").outcome == "updated"
-
-
 # What GitHub refuses.
 
 
 def test_a_read_only_token_is_an_outcome_with_the_permission_line(github: GitHub) -> None:
     with client(github, write=False) as api:
-        posted = post(api, PULL, marker_of(), lambda room: "text", when="always", verdict="fail", sleep=no_sleep)
+        posted = post(api, PULL, marker_of(), lambda room, _: "text", when="always", verdict="fail", sleep=no_sleep)
     assert posted.outcome == "refused" and "permissions: {pull-requests: write}" in posted.reason
     assert "Resource not accessible by integration" in posted.reason
 
@@ -186,7 +180,7 @@ def test_a_locked_conversation_is_an_outcome(github: GitHub) -> None:
 
 def test_a_pull_request_that_is_not_there_is_an_outcome(github: GitHub) -> None:
     with client(github) as api:
-        posted = post(api, 8, marker_of(), lambda room: "text", when="always", verdict="fail", sleep=no_sleep)
+        posted = post(api, 8, marker_of(), lambda room, _: "text", when="always", verdict="fail", sleep=no_sleep)
     assert posted.outcome == "refused" and posted.reason
 
 
@@ -218,7 +212,7 @@ def test_trouble_after_the_comment_stands_does_not_take_it_back(github: GitHub) 
 def test_the_text_gets_the_room_that_the_marker_leaves(github: GitHub) -> None:
     asked: list[int] = []
 
-    def body(room: int) -> str:
+    def body(room: int, _: Marker | None) -> str:
         asked.append(room)
         return "ä" * room
 
@@ -232,13 +226,13 @@ def test_a_text_that_github_finds_too_long_is_halved(github: GitHub) -> None:
     refused = iter([too_long, too_long])
     github.before = lambda method, path: next(refused, None) if path.endswith(f"/{PULL}/comments") and method == "POST" else None
     with client(github) as api:
-        assert post(api, PULL, marker_of(), lambda room: "x" * room, when="always", verdict="fail", sleep=no_sleep).outcome == "created"
+        assert post(api, PULL, marker_of(), lambda room, _: "x" * room, when="always", verdict="fail", sleep=no_sleep).outcome == "created"
     assert [len(body) for body in github.bodies(PULL)] == [LIMIT // 4]
 
 
 def test_a_text_that_stays_too_long_is_refused(github: GitHub) -> None:
     with client(github) as api:
-        posted = post(api, PULL, marker_of(), lambda room: "x" * LIMIT, when="always", verdict="fail", sleep=no_sleep)
+        posted = post(api, PULL, marker_of(), lambda room, _: "x" * LIMIT, when="always", verdict="fail", sleep=no_sleep)
     assert posted.outcome == "refused" and "too long" in posted.reason
     assert 4 <= len(github.writes) <= 7
 
@@ -253,7 +247,7 @@ def existing(number: int, marker: Marker) -> Existing:
 
 
 def desired(marker: Marker, written: str = "") -> Desired:
-    return Desired(marker, text_of(marker), "always", "fail", written)
+    return Desired(marker=marker, text=text_of(marker), when="always", verdict="fail", written=written)
 
 
 def test_of_duplicates_the_lowest_stays_with_the_newest_text() -> None:

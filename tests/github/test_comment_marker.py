@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repro_gate.errors import UsageError
-from repro_gate.github.comment import MARKER_LIMIT, Marker, key_for, marker_line, read_marker
+from repro_gate.github.marker import MARKER_LIMIT, Marker, key_for, marker_line, read_marker
 
 MARKER = Marker("0f" * 16, "b" * 40, 123, 2, "0123456789abcdef")
 MARKERS = st.builds(
@@ -20,7 +20,10 @@ MARKERS = st.builds(
     run_id=st.integers(1, 2**53 - 1),
     run_attempt=st.integers(1, 2**53 - 1),
     state=st.text("0123456789abcdef", max_size=64),
+    verdict=st.sampled_from(["", "pass", "fail", "inconclusive"]),
+    cost=st.none() | st.tuples(st.integers(-(10**9), 10**9), st.integers(-(10**9), 10**9)),
 )
+LONGEST = Marker("z" * 64, "b" * 64, 2**53 - 1, 2**53 - 1, "f" * 64, "inconclusive", (-(10**9), -(10**9)))
 
 
 def fields(**changed: object) -> str:
@@ -40,6 +43,7 @@ def test_the_line_is_one_short_html_comment(marker: Marker) -> None:
     inside = line.removeprefix("<!--").removesuffix("-->")
     assert len(line) <= MARKER_LIMIT and line.isascii() and line.isprintable()
     assert "--" not in inside and ">" not in inside and "<" not in inside
+    assert len(line) <= len(marker_line(LONGEST)) == 357
 
 
 @pytest.mark.parametrize(
@@ -53,6 +57,8 @@ def test_the_line_is_one_short_html_comment(marker: Marker) -> None:
         {"run_id": 2**53},
         {"run_attempt": True},
         {"state": "<"},
+        {"verdict": "-->"},
+        {"cost": (10**9 + 1, 0)},
     ],
 )
 def test_a_marker_that_could_not_be_read_back_is_not_written(change: dict[str, object]) -> None:

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from repro_gate.baseline.model import AgainstFinding
+from repro_gate.compare.model import SpeedChange
 from repro_gate.github.comment import Posted
-from repro_gate.github.publish_phase import location_of, outputs_of, state_of
+from repro_gate.github.publish_phase import location_of, outputs_of
 from repro_gate.github.report_folder import Problem
 from repro_gate.github.run_phase import _with_origin
 from repro_gate.github.settings import Inputs, Secret
+from repro_gate.github.state import is_news, state_of
 from repro_gate.report.model import Reason
 from tests.support import reports
 from tests.support.github.server import Answer
@@ -145,7 +148,7 @@ def test_nothing_that_untrusted_code_names_becomes_a_command(stage: Stage) -> No
     (posted,) = stage.github.comments(7)
     folder = stage.job.workspace / stage.inputs.report
     told = [posted["body"], stage.summary, log, *(path.read_text() for path in folder.iterdir())]
-    assert len(told) == 7
+    assert len(told) == 8
     assert not any(secret in text for text in told)
 
 
@@ -290,3 +293,13 @@ def test_the_log_holds_the_report_and_where_else_it_is(stage: Stage) -> None:
     _, log = stage.publish(signed(reports.FAIL))
     assert "diverges at  step 3, gradient of blocks.3.attn.weight" in log
     assert f"repro-gate: fail; comment created: {stage.github.comments(7)[0]['html_url']}; report: repro-gate-report" in log.splitlines()
+
+
+def test_another_answer_about_the_other_ref_is_another_state() -> None:
+    faster = SpeedChange(arm="default", slower_pct=-20.0, ci95=(-30.0, -10.0), runs=2)
+    same = AgainstFinding(ref="main", commit="a" * 40, status="unchanged", message="same inputs")
+    answers = (None, same, replace(same, status="changed"), replace(same, speed=(faster,)))
+    found = [signed(replace(reports.PASS, against=item)) for item in answers]
+    assert len({state_of(report) for report in found}) == 4
+    across = replace(same, speed=(replace(faster, ci95=(-30.0, 10.0)),))
+    assert [is_news(report) for report in (*found, signed(replace(reports.PASS, against=across)))] == [False, False, True, True, False]

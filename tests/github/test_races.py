@@ -16,8 +16,9 @@ import pytest
 
 from repro_gate.github import comment
 from repro_gate.github.client import Api, Comment
-from repro_gate.github.comment import Marker, Posted, post
+from repro_gate.github.comment import Posted, post
 from repro_gate.github.event import PullRequest
+from repro_gate.github.marker import Marker
 from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client, conversation, marker_of, say, text_of
 from tests.support.github.server import BOT, CUT, Answer, GitHub
 
@@ -124,7 +125,7 @@ def race(github: GitHub, markers: Sequence[Marker], turns: Turns | None = None) 
             with client(github) as api:
                 view: Api = api if turns is None else InTurn(api, index, turns)
                 posted[index] = post(
-                    view, PULL, marker, lambda room: f"told by run {marker.run_id}", when="always", verdict="fail", sleep=settle
+                    view, PULL, marker, lambda room, _: f"told by run {marker.run_id}", when="always", verdict="fail", sleep=settle
                 )
         finally:
             if turns is not None:
@@ -290,6 +291,6 @@ def test_what_a_stalled_run_wrote_over_is_set_right_by_the_next(github: GitHub) 
 def test_the_settling_time_is_what_is_waited(github: GitHub) -> None:
     waited: list[float] = []
     with client(github) as api:
-        post(api, PULL, marker_of(), lambda room: "text", when="always", verdict="fail", sleep=waited.append)
-        post(api, PULL, marker_of(), lambda room: "text", when="always", verdict="fail", sleep=waited.append)
+        post(api, PULL, marker_of(), lambda room, _: "text", when="always", verdict="fail", sleep=waited.append)
+        post(api, PULL, marker_of(), lambda room, _: "text", when="always", verdict="fail", sleep=waited.append)
     assert waited == [comment.SETTLE], "once after a write, and not where nothing was written"

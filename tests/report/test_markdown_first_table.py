@@ -16,8 +16,8 @@ import pytest
 from repro_gate._version import DOCS_URL
 from repro_gate.baseline.model import STATUSES, BaselineFinding
 from repro_gate.diagnosis.model import Diagnosis
-from repro_gate.report.markdown import comment
-from repro_gate.report.markdown_details import MARKS
+from repro_gate.report.markdown import comment, summary
+from repro_gate.report.markdown_text import MARKS
 from repro_gate.report.model import Origin, Reason, Report, SeedResult, View, WeakenedCheck
 from tests.support import reports
 
@@ -38,7 +38,9 @@ def _comment(name: str) -> str:
 def _rows(text: str) -> dict[str, str]:
     """The table of the first screen: label -> value, in order."""
     table = text.replace("\u00a0", " ").split("\n\n")[1].splitlines()
-    assert table[1] == "| :--- | :--- |"
+    if not table[0].startswith("| **"):
+        return {}
+    assert table[1] == "| :--- | :--- |" and len(table) <= 7
     found = [re.fullmatch(r"\| \*\*([A-Za-z ]+)\*\* \| (.+) \|", line) for line in (table[0], *table[2:])]
     assert all(found), table
     return {match[1]: match[2] for match in found if match}
@@ -57,17 +59,23 @@ def test_the_comment_reads_as_the_golden_file(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", reports.ALL)
-def test_the_verdict_the_cost_the_baseline_and_the_commit_are_always_seen(name: str) -> None:
-    text = comment(reports.ALL[name])
-    assert text.startswith(f"## {MARKS[reports.ALL[name].verdict]} Repro Gate: {reports.ALL[name].verdict}, ")
-    assert {"Determinism cost", "Noise floor", "Baseline", "Commit"} <= set(_rows(text))
+def test_the_verdict_and_the_commit_are_always_seen_and_what_was_not_measured_is_not(name: str) -> None:
+    report = reports.ALL[name]
+    text = comment(report)
+    assert text.startswith(f"## {MARKS[report.verdict]} Repro Gate: {report.verdict}, ")
+    assert ("Commit `0123456789ab`" if report.subject.commit else "Commit not in git") in text
+    rows = _rows(text)
+    assert ("Determinism cost" in rows, "Baseline" in rows) == (report.cost is not None, report.baseline is not None)
+    assert "not measured" not in text and not {"none", "not measured"} & set(rows.values())
 
 
 def test_a_fail_says_step_tensor_and_distance_first_then_why_then_the_price() -> None:
     rows = _rows(comment(replace(reports.FAIL, reasons=(*reports.FAIL.reasons[:1], _ENTROPY))))
-    assert list(rows)[:4] == ["First to differ", "How far", "Why", "Remedy"]
-    assert rows["First to differ"] == "**step 3**, gradient of `blocks.3.attn.weight`"
-    assert rows["How far"] == "`float32 [64, 32]`, **max abs 1.2e-07**, **3 ULP** · **14 of 202** tensors differ, in 47 of 50 steps"
+    assert list(rows) == ["First to differ", "Why", "Remedy", "Determinism cost", "Checklist"]
+    assert rows["First to differ"] == (
+        "**step 3**, gradient of `blocks.3.attn.weight`: `float32 [64, 32]`, **max abs 1.2e-07**, **3 ULP**"
+        "<br>**14 of 202** tensors differ, in 47 of 50 steps"
+    )
     assert "`train.py:41`: rng" in rows["Why"] and "not the same bits" not in rows["Why"]
     assert rows["Remedy"] == "seed it from the run's seed"
     assert rows["Determinism cost"].startswith("**12.4% slower with the flags**, 95% interval +10.1% to +14.6%")
@@ -76,7 +84,7 @@ def test_a_fail_says_step_tensor_and_distance_first_then_why_then_the_price() ->
 def test_a_diagnosis_names_call_line_cause_and_proof_in_the_first_table() -> None:
     text = comment(reports.EXPLAINED)
     rows = _rows(text)
-    assert list(rows)[:4] == ["First to differ", "How far", "Why", "Remedy"]
+    assert list(rows)[:3] == ["First to differ", "Why", "Remedy"]
     assert rows["Why"].split("<br>")[:4] == [
         "`torch.Generator().seed()` in `src/train.py:41` drew from the operating system (unseeded-rng)",
         "**Together with**: `time.time()` in `src/model.py:7` read the clock (wall-clock)",
@@ -85,8 +93,9 @@ def test_a_diagnosis_names_call_line_cause_and_proof_in_the_first_table() -> Non
     ]
     assert rows["Remedy"].endswith("`generator.manual_seed(seed)` ([unseeded-rng](" + DOCS_URL + "/causes/unseeded-rng.md))")
     assert text.splitlines()[0].endswith("diverge at step 3 because of `src/train.py:41` (unseeded-rng)")
-    assert "ruled out: 418 operators of step 3 agree" in text and "8 runs in 31.5 s" in text
-    assert "ruled out" not in comment(reports.FAIL) and "How the cause was found" not in comment(reports.FAIL)
+    assert "ruled out" not in text, "the page and the summary have it"
+    assert "ruled out: 418 operators of step 3 agree" in summary(reports.EXPLAINED) and "8 runs in 31.5 s" in summary(reports.EXPLAINED)
+    assert "How the cause was found" not in summary(reports.FAIL)
 
 
 def test_what_was_not_proven_is_called_likely_and_what_is_unknown_says_what_was_ruled_out() -> None:
@@ -109,23 +118,35 @@ def test_a_check_that_points_at_the_same_line_is_not_told_beside_the_cause() -> 
     assert "the runs diverged, and" in _rows(comment(replace(explained, diagnosis=None)))["Why"]
 
 
-def test_where_no_cause_was_looked_for_that_is_said_and_not_the_headline_again() -> None:
+def test_where_no_cause_was_looked_for_the_headline_is_not_said_again() -> None:
     rows = _rows(comment(replace(reports.FAIL, reasons=reports.FAIL.reasons[:1])))
-    assert rows["Why"] == "no cause was looked for"
-    assert rows["Remedy"].startswith("See what feeds")
+    assert "Why" not in rows and rows["Remedy"].startswith("See what feeds")
 
 
 def test_a_pass_says_the_price_first_and_has_no_row_of_a_difference() -> None:
-    rows = _rows(comment(reports.PASS))
-    assert next(iter(rows)) == "Determinism cost" and list(rows)[-1] == "Commit"
-    assert not {"First to differ", "How far", "Why", "Remedy"} & set(rows)
+    assert list(_rows(comment(reports.PASS))) == ["Determinism cost", "Compared", "Checklist", "Noise floor without flags"]
+
+
+def test_a_report_that_neither_passed_nor_diverged_says_its_first_reason_in_the_heading() -> None:
+    drift, crash = comment(reports.DRIFT), comment(reports.INCONCLUSIVE)
+    assert drift.startswith(
+        "## ❌ Repro Gate: fail, two runs agree, but not with the baseline: same inputs, other results in `losses`, `weights`"
+    )
+    assert list(_rows(drift))[:2] == ["Baseline", "Remedy"] and "differs in `losses`, `weights`" in _rows(drift)["Baseline"]
+    found = reports.DRIFT.baseline
+    assert found is not None and "same inputs, different results" in _rows(drift)["Baseline"]
+    said = replace(reports.DRIFT, reasons=(Reason("baseline/drift", found.message),))
+    assert _rows(comment(said))["Baseline"].startswith("❌ **drift** (recorded `2026"), "the heading has its message"
+    assert "outside the inputs: `kernel: 6.1.0 -> 6.8.0`" in _rows(drift)["Baseline"]
+    assert crash.startswith("## ❔ Repro Gate: inconclusive, deterministic-1 crashed at step 3 with exit code 1\n")
+    assert _rows(crash) == {"Remedy": "Mend the training command; its log is below."}
 
 
 def test_only_the_first_reasons_are_seen_and_the_rest_is_counted() -> None:
     reasons = tuple(Reason(f"made/up-{index}", f"reason number {index}") for index in range(9))
     text = comment(replace(reports.FAIL, reasons=reasons))
     assert _rows(text)["Why"] == "reason number 0<br>reason number 1<br>reason number 2<br>and 6 more reasons"
-    assert all(f"`made/up-{index}` reason number {index}" in text for index in range(9))
+    assert all(f"`made/up-{index}` reason number {index}" in text for index in range(1, 9)), "the first is told whole already"
 
 
 def test_the_checklist_is_one_row_with_a_mark_for_each_category() -> None:
@@ -137,9 +158,79 @@ def test_the_checklist_is_one_row_with_a_mark_for_each_category() -> None:
 
 def test_the_head_that_was_pushed_is_named_and_the_merge_that_was_tested() -> None:
     head = Origin("octo/training", "f" * 40, 7, 1)
-    assert _rows(comment(replace(reports.LOCKED, origin=head)))["Commit"].startswith("`ffffffffffff` · tested as `0123456789ab`")
+    assert "<sub>Commit `ffffffffffff`, tested as `0123456789ab`, ⚠️ with 1 uncommitted path" in comment(
+        replace(reports.LOCKED, origin=head)
+    )
     same = replace(head, head_sha=reports.SUBJECT.commit or "")
     assert "tested as" not in comment(replace(reports.LOCKED, origin=same))
+
+
+def _explained(file: str, **subject: object) -> Report:
+    origin = Origin("octo/training", "f" * 40, 7, 1)
+    tested = replace(reports.SUBJECT, **subject)  # type: ignore[arg-type]
+    return replace(reports.EXPLAINED, origin=origin, subject=tested, diagnosis=replace(reports.WHY, file=file, also=()))
+
+
+def test_the_causes_line_is_a_link_to_it_at_the_commit_that_was_tested() -> None:
+    address = f"(<https://ghe.example/octo/training/blob/{reports.SUBJECT.commit}/src/my%20train.py#L41>)"
+    text = comment(_explained("src/my train.py"), View(server_url="https://ghe.example"))
+    assert f"[`src/my train.py:41`]{address}" in text.splitlines()[0]
+    assert f"[`my train.py:41`]{address}" in _rows(text)["Why"], "short, since a table is as wide as its longest name"
+    one = _explained("a/train.py")
+    assert one.diagnosis is not None
+    two = replace(one, diagnosis=replace(one.diagnosis, also=(replace(one.diagnosis, file="b/train.py"),)))
+    assert all(f"[`{file}/train.py:41`]" in _rows(comment(two))["Why"] for file in "ab"), "but never the same for two lines"
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        replace(_explained("src/train.py"), origin=None),
+        _explained("src/train.py", commit=None),
+        _explained("src/train.py", uncommitted=("src/train.py",)),
+        _explained("/etc/train.py"),
+        _explained("../train.py"),
+        _explained("a\u202eb.py"),
+    ],
+    ids=["no repository", "no commit", "uncommitted", "absolute", "upwards", "invisible"],
+)
+def test_a_line_that_no_commit_has_is_no_link(report: Report) -> None:
+    assert "/blob/0123" not in comment(report) and ":41" in _rows(comment(report))["Why"]
+
+
+@pytest.mark.parametrize("file", ["a](x)b.py", "a>b.py", "a|b.py", "`a`.py", "a#b?c.py", "<b>.py"])
+def test_no_path_ends_its_link_early(file: str) -> None:
+    line = next(line for line in comment(_explained(file)).splitlines() if line.startswith("| **Why**"))
+    (found,) = re.findall(r"\]\(<([^>]*)>\)", line)
+    assert re.fullmatch(r"https://github\.com/octo/training/blob/[0-9a-f]{40}/[A-Za-z0-9%._-]+#L41", found)
+
+
+def test_a_line_inside_a_sentence_is_a_link_but_not_inside_code() -> None:
+    where = "aten.index_put_, the backward of model.py:41, got the same bits in both runs and gave other bits"
+    found = replace(_explained("model.py"), diagnosis=replace(reports.WHY, file="model.py", factor=None, also=(), message=where))
+    assert (
+        f", the backward of [`model.py:41`](<https://github.com/octo/training/blob/{reports.SUBJECT.commit}/model.py#L41>), got the"
+        in comment(found)
+    )
+    assert found.diagnosis is not None
+    quoted = replace(found, diagnosis=replace(found.diagnosis, message="`see model.py:41 now` and amodel.py:41 and model.py:411"))
+    assert "[`model.py" not in _rows(comment(quoted))["Why"]
+
+
+def test_the_causes_line_is_shown_with_those_around_it_in_a_block_that_it_cannot_end() -> None:
+    assert "```text" not in comment(reports.EXPLAINED)
+    excerpt = ((40, "    if a:"), (41, "```torch.Generator().seed()"), (42, "</details>\n| a |"))
+    text = comment(replace(reports.EXPLAINED, diagnosis=replace(reports.WHY, excerpt=excerpt)))
+    assert "\n\n````text\n  40      if a:\n> 41  ```torch.Generator().seed()\n  42  </details> | a |\n````\n\n" in text
+
+
+def test_the_page_is_named_only_where_there_is_a_run() -> None:
+    named = replace(reports.PASS, origin=Origin("octo/training", "f" * 40, 7, 1, "out-a100"))
+    assert f"The whole report as a page: [artifact](<{_RUN}#artifacts>) `out-a100`, `report.html`" in comment(named, View(run_url=_RUN))
+    foreign = comment(named, View(run_url=_RUN, foreign=True))  # nobody is led to a page that a fork may have put there
+    assert f"[artifact](<{_RUN}#artifacts>) `out-a100`; `repro-gate show report.json --html page.html`" in foreign
+    assert "report.html" not in foreign
+    assert "report.html" not in comment(named) and "#artifacts" not in comment(named)
 
 
 def test_our_link_is_a_link_and_cannot_be_ended_early() -> None:
@@ -160,13 +251,13 @@ def test_the_baseline_the_ref_and_the_base_stand_in_the_table() -> None:
         "⚠️ **changed**: inputs changed and so did the results (recorded `2026-11-01T09:00:00Z`)<br>differs in"
     )
     assert rows["Against"].startswith("`origin/main` at `89abcdef0123`, ⚠️ **changed**:")
-    assert rows["Base"] == "`origin/main` at `89abcdef0123`: no weakened checks; the spec of the base judged"
+    assert "base `origin/main` at `89abcdef0123`: no weakened checks; the verdict is by the spec of the base" in comment(reports.CHANGED)
 
 
 def test_what_a_change_weakens_is_seen_without_a_click() -> None:
     text = _unfolded(comment(reports.WEAKENED))
     assert "### ⚠️ Weakened checks" in text and "- `repro.yml:12` `determinism.allow`: `cudnn.benchmark` is left on now" in text
-    assert "- `repro.baseline.yml`: the entry of platform" in text and "the spec of this change judged." in text
+    assert "- `repro.baseline.yml`: the entry of platform" in text and "the verdict is by the spec of this change itself." in text
     assert "Weakened checks" not in comment(reports.LOCKED)
 
 
@@ -174,13 +265,14 @@ def test_of_many_weakened_checks_the_first_are_seen_and_the_rest_is_folded() -> 
     assert reports.WEAKENED.base is not None
     many = tuple(WeakenedCheck(f"key.{index}", "less now") for index in range(40))
     text = comment(replace(reports.WEAKENED, base=replace(reports.WEAKENED.base, weakened=many)))
-    assert _unfolded(text).count("less now") == 5 and text.count("less now") == 25 and "and 15 more, all in the JSON report" in text
+    assert _unfolded(text).count("less now") == 5 and text.count("less now") == 10 and "and 30 more, all in the JSON report" in text
 
 
-def test_seeds_and_losses_that_are_no_numbers_are_rows() -> None:
+def test_seeds_and_losses_that_are_no_numbers_are_seen() -> None:
     pair = (SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT))
     rows = _rows(comment(replace(reports.FAIL, comparisons=pair, non_finite=((7, "nan"),))))
-    assert rows["Seeds"] == "1 same, 2 **differs**" and rows["Losses that are not finite"] == "⚠️ nan at step 7"
+    assert rows["First to differ"].endswith(" · seeds: 1 same, 2 **differs**")
+    assert rows["Losses that are not finite"] == "⚠️ nan at step 7"
 
 
 @pytest.mark.parametrize("report", [*reports.ALL.values(), reports.hostile(), reports.enormous(tensors=50)])

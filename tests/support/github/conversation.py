@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import requests
 
 from repro_gate.github.client import Api
-from repro_gate.github.comment import Marker, Posted, marker_line, post
+from repro_gate.github.comment import Posted, post
+from repro_gate.github.marker import Marker, marker_line
 from repro_gate.github.settings import Secret
 from tests.support.github.server import BOT, GitHub
 
@@ -51,5 +52,5 @@ def say(github: GitHub, marker: Marker, said: str = "", *, when: str = "always",
     """One run's whole `post`."""
     with client(github, login) as api:
         return post(
-            api, PULL, marker, lambda room: text_of(marker, said).partition("\n")[2][:room], when=when, verdict=verdict, sleep=no_sleep
+            api, PULL, marker, lambda room, _: text_of(marker, said).partition("\n")[2][:room], when=when, verdict=verdict, sleep=no_sleep
         )

@@ -69,7 +69,7 @@ class Stage:
 
 @contextmanager
 def staged(tmp_path: Path) -> Iterator[Stage]:
-    """A pull request of the repository itself, with a token that may write."""
+    """A pull request of the repository itself, with a token that may write, and each run commented."""
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     for name in ("output", "summary"):
@@ -93,7 +93,7 @@ def staged(tmp_path: Path) -> Iterator[Stage]:
             summary_file=tmp_path / "summary",
             event=event,
         )
-        yield Stage(github, job, Inputs(token=Secret(github.token())))
+        yield Stage(github, job, Inputs(token=Secret(github.token()), comment="always"))
         assert github.faults == []
 
 

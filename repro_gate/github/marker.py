@@ -1,0 +1,70 @@
+"""The hidden first line of the sticky comment: whose it is, of which run, and what that run found, so that a later one sees what is new."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import posixpath
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, field
+
+from repro_gate.errors import UsageError
+from repro_gate.escape import for_terminal
+from repro_gate.github.event import Commit, Malformed, Number
+from repro_gate.github.event import decode as decode_json
+
+MARKER_LIMIT = 500  # characters of the marker's line; the longest that is written has 357
+_OPEN, _CLOSE = "<!-- repro-gate ", " -->"
+
+Tenths = Annotated[int, Meta(ge=-(10**9), le=10**9)]
+
+
+class Marker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="v", tag=1):
+    """What the hidden first line says: whose comment it is and of which run. Hex digits and numbers cannot end an HTML comment."""
+
+    key: Annotated[str, Meta(pattern=r"^[0-9a-z]{1,64}\Z")]  # one for each spec and report folder
+    head_sha: Commit = field(name="head")
+    run_id: Number = field(name="run")
+    run_attempt: Number = field(name="attempt")
+    state: Annotated[str, Meta(pattern=r"^[0-9a-f]{0,64}\Z")]  # digest of what `on-change` compares
+    verdict: Annotated[str, Meta(pattern=r"^(pass|fail|inconclusive)?\Z")] = ""
+    cost: tuple[Tenths, Tenths] | None = None  # interval of the determinism cost, in tenths of a percent
+
+
+def key_for(spec_path: str, *extra: str) -> str:
+    """The marker's key: 32 hex digits, one for each spec (its path in the repository, however it is spelled) and `extra`."""
+    parts = [posixpath.normpath(spec_path), *extra]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def marker_line(marker: Marker) -> str:
+    """The line itself, without its end. Raises UsageError for a marker that could not be read back."""
+    line = f"{_OPEN}{msgspec.json.encode(marker).decode()}{_CLOSE}"
+    if read_marker(line) != marker:
+        raise UsageError(
+            f"no comment can be marked for {for_terminal(str(marker), MARKER_LIMIT)}",
+            remedy="a marker holds a commit of 40 or 64 hex digits and the numbers of a workflow run: post a report that the action made",
+        )
+    return line
+
+
+def read_marker(body: str) -> Marker | None:
+    """The marker in a comment's first line; None where there is none or it is not exactly of the form that `marker_line` writes."""
+    line = body[: MARKER_LIMIT + 2].partition("\n")[0].removesuffix("\r")
+    if len(line) > MARKER_LIMIT or not line.isascii() or not line.startswith(_OPEN) or not line.endswith(_CLOSE):
+        return None
+    data = line[len(_OPEN) : -len(_CLOSE)].encode()
+    try:
+        marker = decode_json(data, Marker)
+    except Malformed:
+        return None
+    return marker if msgspec.json.encode(marker) == data else None  # another order, a field twice
+
+
+def apart(one: Marker, other: Marker) -> bool:
+    """Whether both runs measured the cost, and their intervals do not overlap."""
+    if one.cost is None or other.cost is None:
+        return False
+    return one.cost[1] < other.cost[0] or other.cost[1] < one.cost[0]
