@@ -60,13 +60,15 @@ browser: $(FULL) $(NODE) ## the comment as a reviewer sees it, in headless Chrom
 	.ci/system browser
 	REPRO_GATE_BROWSER_TESTS=1 $(PY) -m pytest tests/browser $(PYTEST)
 
-lint: $(FULL) $(NODE) ## ruff and mypy --strict; the actions, workflows, Dockerfile and shell scripts
+lint: $(FULL) $(NODE) ## ruff and mypy --strict; the actions, workflows, GitLab and pre-commit files, Dockerfile and shell scripts
 	$(PY) -m ruff check repro_gate benchmarks tests examples .github
 	$(PY) -m ruff format --check repro_gate benchmarks tests .github
 	$(PY) -m mypy --strict
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions action.yml native/action.yml docker-run/action.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml examples/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.gitlab-ci --data-transform gitlab-ci examples/gitlab/.gitlab-ci.yml
+	$(BIN)/pre-commit validate-manifest .pre-commit-hooks.yaml
 	$(BIN)/zizmor --offline --quiet --config .github/zizmor.yml . examples/workflows/*.yml
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/shellcheck entrypoint .ci/run .ci/system

@@ -79,9 +79,7 @@ def run_probed(place: Place, command: str, condition: Arm, name: str, *, keep_fi
     """Run the same command under the probe; `name` is the folder of its traces. Raises RunFailed."""
     spec = Spec(path=place.root / "repro.yml", train=Train(run=command))
     site = Site(run_folder=place.root, workspace=place.workspace, cwd=place.workspace, traces=place.root / "runs", outer=OUTER)
-    run = launch(
-        spec, Plan(name=name, arm=condition, keep_final=keep_final, keep_step=None, reference=tuple(reference)), site, lambda _: None
-    )
+    run = launch(spec, Plan(name=name, arm=condition, keep_final=keep_final, reference=tuple(reference)), site, lambda _: None)
     if not run.good:
         raise RunFailed(f"{command}: {run.outcome}: {run.problem}\n" + "\n".join(run.ended.tail[-40:]))
     return run

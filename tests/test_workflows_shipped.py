@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
+import subprocess
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from repro_gate.commands.arguments import parser
 from tests.support.composite import ROOT, load
 from tests.support.shell import script, shellcheck
 
@@ -26,7 +30,7 @@ WRITES = {
     ("release.yml", "draft"): {"contents"},
     ("move-major.yml", "move"): {"contents"},
     ("pull-request.yml", "repro-gate"): {"pull-requests"},
-    ("gpu-matrix.yml", "gate"): {"pull-requests"},
+    ("gpu-matrix.yml", "comment"): {"pull-requests"},
     ("fork-safe-comment.yml", "comment"): {"pull-requests"},
     ("nightly-baseline.yml", "propose"): {"contents", "pull-requests"},
 }
@@ -185,12 +189,35 @@ def test_the_pair_listens_to_each_other_and_the_half_that_writes_runs_nothing_of
     assert not any("run" in step or "checkout" in step["uses"] for step in job["steps"])
 
 
-def test_each_cell_of_the_matrix_has_its_own_comment_and_artifact() -> None:
-    steps = example("gpu-matrix.yml")["jobs"]["gate"]["steps"]
+def test_each_cell_of_the_matrix_has_its_own_artifact_and_all_have_one_comment() -> None:
+    jobs = example("gpu-matrix.yml")["jobs"]
+    steps = jobs["gate"]["steps"]
     (gate,) = [step for step in steps if step["uses"].partition("@")[0] in ACTIONS]
     (upload,) = [step for step in steps if "upload-artifact" in step["uses"]]
-    assert "${{ matrix.model }}" in gate["with"]["report"]
+    assert "${{ matrix.model }}" in gate["with"]["report"] and gate["with"]["comment"] == "never"
     assert upload["with"]["name"] == upload["with"]["path"] == gate["with"]["report"]
+    download, _ = jobs["comment"]["steps"]
+    assert fnmatchcase(gate["with"]["report"], download["with"]["pattern"]) and jobs["comment"]["needs"] == "gate"
+    assert "checkout" not in json.dumps(jobs["comment"])  # what holds the token runs nothing of the pull request
+
+
+def test_the_matrix_hands_every_report_to_one_command(tmp_path: Path) -> None:
+    """The script as bash runs it, with stand-ins for Python, pip and the command: what it is given is written down."""
+    post = example("gpu-matrix.yml")["jobs"]["comment"]["steps"][1]["run"]
+    for name in ("a/report.json", "b/report.json", "b/report.md"):
+        (tmp_path / "reports" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "reports" / name).write_text("")
+    made = tmp_path / "repro-gate-cli/bin"
+    made.mkdir(parents=True)
+    for path in (tmp_path / "python3", made / "pip", made / "repro-gate"):
+        path.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >"$0.given"\n')
+        path.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RUNNER_TEMP": str(tmp_path), "NUMBER": "7"}
+    subprocess.run(["bash", "-eo", "pipefail", "-c", post], cwd=tmp_path, env=environment, check=True, timeout=60)
+    given = (made / "repro-gate.given").read_text().split()
+    options = parser().parse_args(given)
+    assert (options.command, options.pull_request, options.matrix) == ("comment", 7, "gpus")
+    assert [str(path) for path in options.report] == ["reports/a/report.json", "reports/b/report.json"]
 
 
 def test_the_nightly_job_that_writes_runs_no_training_and_the_other_cannot_write() -> None:

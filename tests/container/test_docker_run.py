@@ -53,7 +53,8 @@ class Stage:
 
     def step(self, name: str) -> tuple[int, str]:
         """Exit code and log of one of the action's steps."""
-        done = self.job.run("docker-run", name, {"token": TOKEN, "gpus": "none", "shm_size": "128m", "image": self.image})
+        inputs = {"token": TOKEN, "comment": "always", "gpus": "none", "shm_size": "128m", "image": self.image}
+        done = self.job.run("docker-run", name, inputs)
         return done.returncode, done.stdout + done.stderr
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from repro_gate._version import SCHEMAS_URL
+from repro_gate.checks import ALL as CHECKS
 from repro_gate.spec import model
-from repro_gate.spec.loader import load_spec
+from repro_gate.spec.loader import FILE_NAME, load_spec
 from repro_gate.spec.schema import every_key, property_at, schema, schema_text
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +69,7 @@ def subschemas(part: Any) -> list[dict[str, Any]]:
 
 def test_the_schema_is_a_valid_schema() -> None:
     Draft202012Validator.check_schema(dict(schema()))
-    assert schema()["$id"] == "https://repro-gate.dev/schema/repro.v1.json"
+    assert schema()["$schema"] == "https://json-schema.org/draft/2020-12/schema" and schema()["title"]
     assert json.loads(schema_text()) == schema()
 
 
@@ -95,6 +98,57 @@ def test_every_key_has_a_title_a_description_and_good_examples(path: tuple[str, 
     validator = Draft202012Validator({**said, "$defs": schema()["$defs"]})
     assert examples and all(validator.is_valid(example) for example in examples)
     assert "default" not in said or validator.is_valid(said["default"])
+
+
+def keys_and_entries(part: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every key of every mapping and the entry of every list, wherever it stands; not what `if`, `then` and `not` say of keys again."""
+    if isinstance(part, list):
+        for number, item in enumerate(part):
+            yield from keys_and_entries(item, f"{path}/{number}")
+    elif isinstance(part, dict):
+        found = {**part.get("properties", {}), **part.get("patternProperties", {}), **({"[]": part["items"]} if "items" in part else {})}
+        yield from ((f"{path}/{name}", child) for name, child in found.items())
+        for name in part.keys() - {"examples", "default", "enum", "const", "if", "then", "not"}:
+            yield from keys_and_entries(part[name], f"{path}/{name}")
+
+
+EXPLAINED = dict(sorted(keys_and_entries(schema())))
+
+
+@pytest.mark.parametrize("path", EXPLAINED)
+def test_every_key_and_entry_of_the_whole_schema_is_explained_where_it_stands_with_examples_that_it_takes(path: str) -> None:
+    said = EXPLAINED[path]
+    assert isinstance(said["description"], str) and said["description"].endswith("."), said
+    validator = Draft202012Validator({**said, "$defs": schema()["$defs"]})
+    assert said["examples"] and [list(validator.iter_errors(example)) for example in said["examples"]] == [[]] * len(said["examples"])
+
+
+def test_the_walk_sees_every_key() -> None:
+    assert len(EXPLAINED) > len(KEYS) + len(CHECKS)
+    assert {"/properties/train/properties/env/^[A-Za-z_][A-Za-z0-9_]*$", "/properties/data/[]"} <= EXPLAINED.keys()
+
+
+def test_a_severity_says_what_its_check_is_about() -> None:
+    severities = schema()["properties"]["checklist"]["properties"]["severity"]["properties"]
+    assert list(severities) == [check.id for check in CHECKS]
+    for check in CHECKS:
+        assert severities[check.id]["description"].endswith(check.title), check.id
+
+
+def test_the_catalog_entry_and_the_first_line_of_the_page_name_the_schema_by_its_id() -> None:
+    text = (ROOT / "docs/repro-yml.md").read_text(encoding="utf-8")
+    (entry,) = (json.loads(block) for block in re.findall(r"^```json\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    assert list(entry) == ["name", "description", "fileMatch", "url"]  # as SchemaStore's catalog has them, which refuses the word `schema`
+    assert entry["url"] == schema()["$id"] and entry["fileMatch"] == [FILE_NAME]
+    assert "schema" not in (entry["name"] + entry["description"]).lower()
+    assert f"# yaml-language-server: $schema={schema()['$id']}\n" in text
+
+
+def test_the_address_of_the_schema_is_where_the_file_lies() -> None:
+    assert schema()["$id"] == f"{SCHEMAS_URL}/spec/schema.json"
+    below = SCHEMAS_URL.removeprefix("https://raw.githubusercontent.com/repro-gate/repro-gate/v1/")
+    assert (ROOT / below / "spec/schema.json").read_text(encoding="utf-8") == schema_text()
+    assert (ROOT / below / "report/schema.json").is_file()
 
 
 def test_every_pattern_says_in_words_what_is_wanted() -> None:

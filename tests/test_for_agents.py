@@ -1,0 +1,134 @@
+"""The page for coding agents is true: its commands are ours, its jq lines run on reports and name fields that the schema has."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from repro_gate.commands.arguments import parser
+from repro_gate.diagnosis.model import Rate
+from repro_gate.factors import Cause
+from repro_gate.report.document import to_json
+from repro_gate.report.model import EXIT_CODES
+from repro_gate.report.schema import PATH
+from tests.support import reports
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs/for-agents.md").read_text(encoding="utf-8")
+SCHEMA: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
+LINES = [line.strip() for block in re.findall(r"^ *```sh\n(.*?)^ *```", PAGE, re.MULTILINE | re.DOTALL) for line in block.splitlines()]
+COMMANDS = [shlex.split(line, comments=True) for line in LINES if line.startswith("repro-gate ")]
+QUERIES = [shlex.split(line, comments=True) for line in LINES if line.startswith("jq ")]
+NEEDS_JQ = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+PROGRAMS = [query[-2] for query in QUERIES]
+
+
+def fields(program: str) -> Iterator[tuple[str, ...]]:
+    """The paths of the report that a jq program asks for. A stage that is one path is where the next stages stand."""
+    here: tuple[str, ...] = ()
+    for stage in map(str.strip, re.sub(r'"([^"\\]|\\[^(])*"', '""', program.replace("\\n", "")).split("|")):
+        found = [
+            tuple(path.strip(".").split("."))
+            for path in re.findall(r"(?<![\w)])\.[A-Za-z_][\w.]*(?=\W|$)", stage.replace("[]", "").replace("?", ""))
+        ]
+        yield from (here + path for path in found)
+        if constructed := re.fullmatch(r"\{([\w, ]+)\}", stage):
+            yield from ((*here, name.strip()) for name in constructed[1].split(","))
+        if len(found) == 1 and re.fullmatch(r"[.\w\[\]?]+", stage):
+            here += found[0]
+
+
+def has(part: dict[str, Any], path: tuple[str, ...]) -> bool:
+    """Whether the schema has a field at `path`: through references, choices and lists."""
+    if "$ref" in part:
+        part = SCHEMA["$defs"][part["$ref"].removeprefix("#/$defs/")]
+    if not path:
+        return True
+    inner = [*part.get("anyOf", ()), *([part["items"]] if isinstance(part.get("items"), dict) else [])]
+    if any(has(branch, path) for branch in inner):
+        return True
+    return path[0] in part.get("properties", {}) and has(part["properties"][path[0]], path[1:])
+
+
+def test_the_page_asks_for_the_fields_in_the_order_that_it_promises() -> None:
+    asked = list(dict.fromkeys(path[0] for program in PROGRAMS for path in fields(program)))
+    assert asked[:6] == ["verdict", "reasons", "diagnosis", "determinism", "checklist", "baseline"]
+    assert {("diagnosis", "file"), ("reasons", "remedy"), ("determinism", "first_divergence", "max_ulp"), ("checklist", "status")} <= {
+        path for program in PROGRAMS for path in fields(program)
+    }
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_field_that_is_asked_for_is_in_the_schema(program: str) -> None:
+    assert list(fields(program)) and all(has(SCHEMA, path) for path in fields(program)), list(fields(program))
+
+
+def test_a_field_that_the_schema_lacks_is_seen() -> None:
+    assert not has(SCHEMA, ("diagnosis", "remedies")) and not has(SCHEMA, ("verdict", "x")) and has(SCHEMA, ("checklist", "id"))
+
+
+def test_every_path_in_the_text_is_in_the_schema() -> None:
+    for path in re.findall(r"`\.?((?:diagnosis|determinism|config_hash|base|reproduce)(?:\.\w+)+|\.reproduce)`", PAGE):
+        if not path.startswith(("determinism.allow", "determinism.compare")):  # keys of the spec
+            assert has(SCHEMA, tuple(path.strip(".").split("."))), path
+
+
+@NEEDS_JQ
+@pytest.mark.parametrize("name", ["explained", "fail", "pass", "inconclusive", "nothing", "drift", "weakened"])
+def test_every_query_runs_on_a_report_of_each_kind(name: str, tmp_path: Path) -> None:
+    for query in QUERIES:
+        (tmp_path / query[-1]).write_text(json.dumps(to_json(reports.ALL[name])))
+        done = subprocess.run(query, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and done.stderr == "", (query, done.stderr)
+
+
+@NEEDS_JQ
+def test_the_queries_print_the_cause_the_line_and_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(json.dumps(to_json(reports.EXPLAINED)))
+    said = "".join(
+        subprocess.run(query, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for query in QUERIES
+        if query[-1] == "report.json"
+    )
+    for text in (
+        '"cause": "unseeded-rng"',
+        '"file": "src/train.py"',
+        '"line": 41',
+        "determinism/diverged: ",
+        '"step": 3',
+        "data/checksums",
+    ):
+        assert text in said, text
+    assert said.count(f"remedy: {reports.EXPLAINED.reasons[0].remedy}") == 1 and reports.EXPLAINED.reproduce in said
+
+
+@NEEDS_JQ
+@pytest.mark.parametrize(("rate", "runs"), [(None, 2), (Rate(4, 4), 2), (Rate(1, 4), 11), (Rate(3, 8), 7), (Rate(1, 8), 23)])
+def test_as_many_runs_are_asked_for_as_exclude_the_rate(rate: Rate | None, runs: int, tmp_path: Path) -> None:
+    assert rate is None or rate.diverged == rate.pairs or runs == math.ceil(math.log(0.05) / math.log(1 - rate.diverged / rate.pairs))
+    (query,) = [query for query in QUERIES if "diagnosis.rate" in query[-2]]
+    (tmp_path / "report.json").write_text(json.dumps(to_json(replace(reports.EXPLAINED, diagnosis=replace(reports.WHY, rate=rate)))))
+    assert subprocess.run(query, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == f"{runs}\n"
+
+
+def test_every_command_is_one_of_ours() -> None:
+    assert {command[1] for command in COMMANDS} == {"check", "run", "explain"}
+    for command in COMMANDS:
+        parser().parse_args(command[1:])
+
+
+def test_the_exit_codes_and_the_causes_are_all_there() -> None:
+    table = re.findall(r"^\| (\d) \| `?(\w+)", PAGE, re.MULTILINE)
+    assert {int(code): verdict for code, verdict in table} == {**{code: verdict for verdict, code in EXIT_CODES.items()}, 2: "none"}
+    causes = re.findall(r"^\| \[`([\w-]+)`\]\(causes/([\w-]+)\.md\) \| ", PAGE, re.MULTILINE)
+    assert {name for name, _ in causes} == set(get_args(Cause)) and all(name == page for name, page in causes)
