@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from repro_gate.trace.model import Measured, Row, Trace
 
 LEVELS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-"  # one for each power of two of a 64-bit ULP
 ABSENT, SAME, UNKNOWN = " ", ".", "?"
+_ORDER = ABSENT + SAME + UNKNOWN + LEVELS  # of cells, the farthest apart last
 COLUMNS, ROWS = 100, 200  # at most, beside the column of the initial state
 PARTS = 16  # of a module's path: names are untrusted
 KINDS = ("rng", "batch", "loss", "gradient", "parameter", "optimizer", "buffer")  # in the order in which a step records them
@@ -77,6 +78,18 @@ def column_of(step: int, steps: int, width: int) -> int:
     return 0 if step < 0 else 1 + min(step, max(steps - 1, 0)) // width
 
 
+def worst(cells: str) -> str:
+    """The cell that stands for several: the farthest apart, then what differs, then what is identical."""
+    return max(cells, key=_ORDER.index)
+
+
+def deepest_fitting(modules: Collection[tuple[str, ...]], most: int) -> int | None:
+    """To how many parts the paths of modules, each behind its process and kind, are cut so that at most so many are left; None where even
+    without them there are more."""
+    deepest = max(map(len, modules), default=2) - 2
+    return next((parts for parts in range(deepest, -1, -1) if len({module[: parts + 2] for module in modules}) <= most), None)
+
+
 def heat_map(marks: Marks) -> HeatMap:
     """The map: rows in order of execution, module names cut to as many parts as give at most ROWS rows."""
     seen: dict[Key, int] = {}
@@ -86,8 +99,7 @@ def heat_map(marks: Marks) -> HeatMap:
     for key, columns in marks.differing.items():  # recorded in the second run only
         seen[key] = seen.get(key, 0) | columns
     modules = {(label, kind, *_module(kind, name)) for label, kind, name in seen}
-    deepest = max(map(len, modules), default=2) - 2
-    depth = next((parts for parts in range(deepest, 0, -1) if len({module[: parts + 2] for module in modules}) <= ROWS), 0)
+    depth = deepest_fitting(modules, ROWS) or 0
     count = column_of(marks.steps, marks.steps, marks.width) + 1 if marks.steps else 1
     found: dict[Place, tuple[int, int, int]] = {}
     for key, columns in seen.items():

@@ -35,18 +35,18 @@ def chart(comparison: Comparison) -> str | None:
     parameters = tuple((step, gap) for step, gap in found if gap is not None and math.isfinite(gap))
     if found and len(parameters) == len(found):
         return _drawn(parameters, "Parameters of the two runs, L2 distance")
-    return _drawn(_gaps(comparison.losses), "Loss gap")
+    gaps = loss_gaps(comparison.losses)
+    largest = max((gap for _, gap in gaps if math.isfinite(gap)), default=0.0)
+    return _drawn(tuple((step, gap if math.isfinite(gap) else largest) for step, gap in gaps), "Loss gap")
 
 
-def _gaps(losses: Sequence[tuple[int, float, float]]) -> Series:
-    """(step, |difference|) of the losses, the last of several of one step counting; a gap that is not a number is as large as the
-    largest."""
+def loss_gaps(losses: Sequence[tuple[int, float, float]]) -> Series:
+    """(step, |difference|) of the losses, the largest of several of one step; infinite where only one of two is a number."""
     by_step: dict[int, float] = {}
     for step, one, other in losses:
         same = one == other or (math.isnan(one) and math.isnan(other))
         by_step[step] = max(by_step.get(step, 0.0), 0.0 if same else _magnitude(one - other))
-    largest = max((gap for gap in by_step.values() if math.isfinite(gap)), default=0.0)
-    return tuple((step, gap if math.isfinite(gap) else largest) for step, gap in sorted(by_step.items()))
+    return tuple(sorted(by_step.items()))
 
 
 def _magnitude(value: float) -> float:

@@ -4,9 +4,10 @@ Phrases as in `wording`: the terminal and the Markdown share them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, SelfCheck
+from repro_gate.baseline.changes import input_text
+from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ChangedInput, ConfigHash, SelfCheck
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.compare.model import SpeedChange
 from repro_gate.escape import and_more
@@ -28,6 +29,22 @@ def config_hash(found: ConfigHash) -> Phrase:
     """The config hash and its two roots, shortened: 63 characters."""
     recipe, platform = (short(root).removeprefix("sha256:") for root in (found.recipe, found.platform))
     return (("name", short(found.config_hash)), ("say", "  recipe "), ("name", recipe), ("say", "  platform "), ("name", platform))
+
+
+def roots(found: ConfigHash) -> tuple[tuple[str, str], ...]:
+    """The config hash and its two roots, by name."""
+    return ("config hash", found.config_hash), (RECIPE, found.recipe), (PLATFORM, found.platform)
+
+
+def inputs(found: ConfigHash) -> Iterator[tuple[str, str, str]]:
+    """Root, name and value of each input, a value that no person can read said to be one."""
+    for root, given in ((RECIPE, found.recipe_inputs), (PLATFORM, found.platform_inputs)):
+        for name, value in sorted(given.items()):
+            try:
+                said = input_text(value)
+            except (ValueError, TypeError, RecursionError):  # an integer of thousands of digits, a bottomless list
+                said = "too large to show"
+            yield root, name, said
 
 
 def self_check(found: SelfCheck | None) -> str:

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from markupsafe import Markup
 
-from repro_gate.compare.heat_map import ABSENT, LEVELS, SAME, UNKNOWN, column_of, place_of
+from repro_gate.compare.heat_map import ABSENT, LEVELS, SAME, UNKNOWN, column_of, place_of, worst
 from repro_gate.compare.model import Divergence, HeatMap, HeatRow
 from repro_gate.escape import clip
 from repro_gate.report.drawing import drawing, shown, swatch, tag, words
@@ -39,11 +39,6 @@ def far(cell: str) -> str:
         return "bitwise identical" if cell == SAME else "differs, distance not measured"
     power = LEVELS.index(cell)
     return f"about {2**power:,} ULP apart" if power < 20 else f"about 2^{power} ULP apart"
-
-
-def worst(cells: str) -> str:
-    """The cell that stands for several: the farthest apart, then what differs, then what is identical."""
-    return max(cells, key=lambda cell: (ABSENT, SAME, UNKNOWN).index(cell) if cell in (ABSENT, SAME, UNKNOWN) else 3 + LEVELS.index(cell))
 
 
 def steps_of(drawn: HeatMap, first: int, last: int) -> str:

@@ -9,12 +9,13 @@ import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from repro_gate.checks.interface import CheckResult
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more, clip, for_terminal
 from repro_gate.report.causes import place, why
-from repro_gate.report.model import Reason, Report, WeakenedCheck
+from repro_gate.report.model import Reason, Report, View, WeakenedCheck
 from repro_gate.report.wording import worst_first
 
 WEAKENED_ID = "base/weakened"  # the id of every weakened check
@@ -99,6 +100,14 @@ def inside(path: str, folder: str = "") -> str | None:
     if path.startswith("/") or ".." in path.split("/") or joined.startswith(("/", "..")) or joined == ".":
         return None
     return joined
+
+
+def address(report: Report, view: View, found: Diagnosis) -> str:
+    """The address of the cause's line at the commit that was tested; empty where that commit does not have the line, or is not known."""
+    path, origin, commit = inside(found.file), report.origin, report.subject.commit
+    if path is None or origin is None or commit is None or found.line < 1 or path in report.subject.uncommitted:
+        return ""
+    return f"{view.server_url}/{origin.repository}/blob/{commit}/{quote(path, safe='/')}#L{found.line}"
 
 
 def location_in(evidence: str, folder: str = "") -> Location | None:

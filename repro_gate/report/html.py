@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from itertools import chain, islice
+from itertools import islice
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from repro_gate.baseline.changes import input_text
-from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ConfigHash, InputValue
+from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.checks.pages import url
 from repro_gate.compare.model import Divergence
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.report import causes, comparisons, costs, drawing, drawn_map, html_figures, numbers, wording
 from repro_gate.report.drawing import shown
-from repro_gate.report.findings import inside
+from repro_gate.report.findings import address
 from repro_gate.report.model import PLAIN, Report, Subject, View
 from repro_gate.report.wording import Phrase
 
@@ -154,19 +153,10 @@ def _excerpts(report: Report, view: View) -> list[dict[str, object]]:
     found = report.diagnosis
     causes_shown: Sequence[Diagnosis] = () if found is None else (found, *found.also)
     return [
-        {"place": causes.place(item), "link": line_link(report, view, item), "lines": item.excerpt, "line": item.line}
+        {"place": causes.place(item), "link": address(report, view, item), "lines": item.excerpt, "line": item.line}
         for item in causes_shown[:4]
         if item.file
     ]
-
-
-def line_link(report: Report, view: View, item: Diagnosis) -> str:
-    """The address of a cause's line at the commit that was tested; empty where the workflow's repository or the path is not known."""
-    path, origin = inside(item.file), report.origin
-    commit = report.subject.commit or (origin.head_sha if origin is not None else None)
-    if path is None or origin is None or commit is None or item.line < 1 or not view.server_url.startswith("https://"):
-        return ""
-    return f"{view.server_url}/{origin.repository}/blob/{commit}/{quote(path)}#L{item.line}"
 
 
 def _checklist(report: Report, rows: int, text: int) -> list[dict[str, object]]:
@@ -189,25 +179,12 @@ def _checklist(report: Report, rows: int, text: int) -> list[dict[str, object]]:
 def _config_hash(found: ConfigHash | None, rows: int, text: int) -> dict[str, object] | None:
     if found is None:
         return None
-    inputs = chain.from_iterable(
-        ((root, name, shown(_value(value), text)) for name, value in sorted(given.items()))
-        for root, given in ((RECIPE, found.recipe_inputs), (PLATFORM, found.platform_inputs))
-    )
-    left = len(found.recipe_inputs) + len(found.platform_inputs) - 2 * rows
-    roots = (("config hash", found.config_hash), (RECIPE, found.recipe), (PLATFORM, found.platform))
     return {
-        "roots": roots,
-        "inputs": list(islice(inputs, 2 * rows)),
-        "more": max(left, 0),
+        "roots": comparisons.roots(found),
+        "inputs": [(root, name, shown(value, text)) for root, name, value in islice(comparisons.inputs(found), 2 * rows)],
+        "more": max(len(found.recipe_inputs) + len(found.platform_inputs) - 2 * rows, 0),
         "check": comparisons.self_check(found.self_check),
     }
-
-
-def _value(value: InputValue) -> str:
-    try:
-        return input_text(value)
-    except (ValueError, TypeError, RecursionError):  # an integer of thousands of digits, a bottomless list
-        return "too large to show"
 
 
 def _compared(report: Report, rows: int, said: object) -> list[dict[str, object]]:

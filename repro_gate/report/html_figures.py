@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from markupsafe import Markup
 
-from repro_gate.compare.heat_map import ABSENT, LEVELS, SAME, UNKNOWN
+from repro_gate.compare.heat_map import ABSENT, LEVELS, SAME, UNKNOWN, worst
 from repro_gate.compare.model import Comparison, Cost, Divergence, HeatMap, NoiseFloor
 from repro_gate.report import costs, drawing, drawn_map, numbers
+from repro_gate.report.chart import loss_gaps
 from repro_gate.report.model import Report
 
 _ROUNDING = 8  # powers of two: two orders of one sum are a few hundred ULP apart at most, other data many thousands
@@ -40,10 +41,10 @@ def _map(
     svg, drawn = drawn_map.heat_map(replace(given, rows=given.rows[: 3 * rows]), first, label, room, measured=measured)
     table = []
     for row in drawn.rows:
-        apart = [at for at, cell in enumerate(row.cells) if cell not in (" ", SAME)]
+        apart = [at for at, cell in enumerate(row.cells) if cell not in (ABSENT, SAME)]
         begin = drawn_map.steps_of(drawn, apart[0], apart[0]) if apart else ""
-        recorded = sum(cell != " " for cell in row.cells)
-        far = drawn_map.far(drawn_map.worst(row.cells)) if recorded else "not recorded"
+        recorded = sum(cell != ABSENT for cell in row.cells)
+        far = drawn_map.far(worst(row.cells)) if recorded else "not recorded"
         table.append((row.process, row.kind, row.module, row.tensors, begin, f"{len(apart):,} of {recorded:,}", far))
     notes = [note] if note else []
     if drawn.width > 1:
@@ -89,9 +90,7 @@ def growth(report: Report) -> dict[str, object] | None:
 def _said(pair: Comparison | None) -> str:
     """Whether two runs begin a rounding apart, or are another training at once; empty where the map does not show it."""
     drawn = pair.heat_map if pair is not None else None
-    columns = (
-        [drawn_map.worst("".join(cells)) for cells in zip(*(row.cells for row in drawn.rows), strict=False)] if drawn is not None else []
-    )
+    columns = [worst("".join(cells)) for cells in zip(*(row.cells for row in drawn.rows), strict=False)] if drawn is not None else []
     apart = [cell for cell in columns if cell not in (ABSENT, SAME)]
     if not apart or apart[0] == UNKNOWN:
         return ""
@@ -108,13 +107,8 @@ def _band(floor: NoiseFloor | None, last: int) -> list[tuple[int, float]]:
 
 
 def _gaps(losses: Sequence[tuple[int, float, float]]) -> list[tuple[int, float]]:
-    """|difference| of the losses by step, the largest of several; what is no number is left out."""
-    by_step: dict[int, float] = {}
-    for step, one, other in losses:
-        gap = 0.0 if one == other else abs(one - other)
-        if math.isfinite(gap):
-            by_step[step] = max(by_step.get(step, 0.0), gap)
-    return sorted(by_step.items())
+    """The gaps of the losses by step; what is no number is left out."""
+    return [(step, gap) for step, gap in loss_gaps(losses) if math.isfinite(gap)]
 
 
 def cost(report: Report) -> dict[str, object]:

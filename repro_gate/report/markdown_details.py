@@ -7,14 +7,13 @@ Whatever is Markup here has been made safe or is our own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, islice
+from itertools import islice
 from textwrap import dedent
 
 from markupsafe import Markup
 
 from repro_gate import escape
-from repro_gate.baseline.changes import input_text
-from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ConfigHash, InputValue
+from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.checks.pages import url
 from repro_gate.compare.model import Comparison
 from repro_gate.diagnosis.model import Diagnosis
@@ -147,24 +146,13 @@ def _compared(report: Report, form: Form) -> list[tuple[str, list[Markup], Marku
 
 
 def _config_hash(found: ConfigHash, form: Form) -> dict[str, object]:
-    roots = (("config hash", found.config_hash), (RECIPE, found.recipe), (PLATFORM, found.platform))
-    halves = ((RECIPE, found.recipe_inputs), (PLATFORM, found.platform_inputs))
-    inputs = chain.from_iterable(((root, name, value) for name, value in sorted(inputs.items())) for root, inputs in halves)
-    rows = islice(inputs, _INPUTS)
     return {
-        "roots": [(name, code(root, form)) for name, root in roots],
+        "roots": [(name, code(root, form)) for name, root in comparisons.roots(found)],
         "self_check": comparisons.self_check(found.self_check),
         "complete": found.self_check is None or found.self_check.complete,
-        "inputs": [(root, code(name, form), code(_value(value), form)) for root, name, value in rows],
+        "inputs": [(root, code(name, form), code(value, form)) for root, name, value in islice(comparisons.inputs(found), _INPUTS)],
         "more": len(found.recipe_inputs) + len(found.platform_inputs) - _INPUTS,
     }
-
-
-def _value(value: InputValue) -> str:
-    try:
-        return input_text(value)
-    except (ValueError, TypeError, RecursionError):  # an integer of thousands of digits, a bottomless list
-        return "too large to show"
 
 
 def _cost_details(report: Report, form: Form) -> list[Markup]:

@@ -12,7 +12,7 @@ from repro_gate.compare.model import Distance
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more
 from repro_gate.report import causes, comparisons, costs, numbers, wording
-from repro_gate.report.findings import GENERAL, inside, points_at
+from repro_gate.report.findings import GENERAL, address, points_at
 from repro_gate.report.markdown_text import GLANCE, MARKS, Form, Links, code, message, prose, status
 from repro_gate.report.model import Reason, Report, View
 
@@ -105,16 +105,10 @@ def _link(text: Markup, address: str) -> Markup:
 
 
 def _links(report: Report, view: View) -> Links:
-    """The address of each line that the diagnosis names, at the commit that was tested: where it has that line, and its path is tidy."""
-    commit, cause, origin = report.subject.commit, report.diagnosis, report.origin
-    if commit is None or cause is None or origin is None:
-        return {}
-    root = f"{view.server_url}/{origin.repository}/blob/{commit}"
-    return {
-        causes.place(item): (causes.place(item), f"{root}/{quote(path, safe='/')}#L{item.line}")
-        for item in (cause, *cause.also)
-        if item.line > 0 and (path := inside(item.file)) is not None and path not in report.subject.uncommitted
-    }
+    """The address of each line that the diagnosis names, where it has one."""
+    cause = report.diagnosis
+    named = () if cause is None else (cause, *cause.also)
+    return {causes.place(item): (causes.place(item), at) for item in named if (at := address(report, view, item))}
 
 
 def _short(links: Links) -> Links:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import groupby
 
-from repro_gate.compare.heat_map import ABSENT, LEVELS, PARTS, SAME, UNKNOWN, column_of, place_of
+from repro_gate.compare.heat_map import ABSENT, LEVELS, PARTS, SAME, UNKNOWN, column_of, deepest_fitting, place_of, worst
 from repro_gate.compare.model import Divergence, HeatMap, HeatRow
 from repro_gate.escape import and_more, for_terminal
 
@@ -18,7 +18,6 @@ _LABEL = 30  # characters of a row's name
 _QUIET = "·"
 _SHADES = ((6, "░"), (14, "▒"), (20, "▓"), (len(LEVELS), "█"))  # below two to the power of that many ULP
 _LEGEND = "· identical   ░ below 64 ULP   ▒ below 16,384   ▓ below 1,048,576   █ more   ? by an unknown distance"
-_ORDER = ABSENT + SAME + UNKNOWN + LEVELS  # a cell that stands for several shows the last of them in this order
 
 _Grouped = list[list[HeatRow]]
 
@@ -55,16 +54,13 @@ def _grouped(rows: tuple[HeatRow, ...], most: int) -> tuple[_Grouped, int]:
 
     Paths are cut as little as gives `most` groups. Where no cut does, those that differ first stay.
     """
-    paths = [row.module.split(".", PARTS)[:PARTS] if row.module else [] for row in rows]
-    groups: _Grouped = []
-    for depth in range(max(map(len, paths), default=0), -1, -1):
-        found: dict[tuple[str, str, str], list[HeatRow]] = {}
-        for row, path in zip(rows, paths, strict=True):
-            module = ".".join(path[:depth])
-            found.setdefault((row.process, row.kind, module), []).append(replace(row, module=module))
-        groups = list(found.values())
-        if len(groups) <= most:
-            return groups, 0
+    places = [(row.process, row.kind, *(row.module.split(".", PARTS)[:PARTS] if row.module else ())) for row in rows]
+    depth = deepest_fitting(places, most) or 0
+    found: dict[tuple[str, ...], list[HeatRow]] = {}
+    for row, place in zip(rows, places, strict=True):
+        cut = place[: 2 + depth]
+        found.setdefault(cut, []).append(replace(row, module=".".join(cut[2:])))
+    groups = list(found.values())
     shown = sorted(sorted(groups, key=_starts)[:most], key=groups.index)
     return shown, len(groups) - len(shown)
 
@@ -81,8 +77,8 @@ def _label(row: HeatRow, processes: int) -> str:
 
 def _cells(group: list[HeatRow], steps: int, width: int) -> str:
     """The cells of several rows as those of one, `width` columns in each but the first."""
-    worst = [max((row.cells[at : at + 1] or ABSENT for row in group), key=_ORDER.index) for at in range(steps + 1)]
-    columns = [*worst[:1], *(max(worst[at : at + width], key=_ORDER.index) for at in range(1, steps + 1, width))]
+    each = [worst("".join(row.cells[at : at + 1] or ABSENT for row in group)) for at in range(steps + 1)]
+    columns = [*each[:1], *(worst("".join(each[at : at + width])) for at in range(1, steps + 1, width))]
     return "".join(_shade(cell) * len(list(run)) for cell, run in groupby(columns)).rstrip()
 
 

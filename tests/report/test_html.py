@@ -133,6 +133,8 @@ def test_the_cause_is_marked_in_its_lines_and_linked_at_its_commit() -> None:
     assert "/blob/" not in html.render(FAIL, VIEW).replace(DOCS_URL, "")  # no workflow, no repository
     outside = replace(FAIL, origin=ORIGIN, diagnosis=replace(CAUSE, file="../train.py", also=()))
     assert "/blob/" not in html.render(outside, VIEW).replace(DOCS_URL, "")
+    changed = replace(FAIL, origin=ORIGIN, subject=replace(FAIL.subject, uncommitted=("src/train.py",)))  # the commit has another line
+    assert "/src/train.py#L" not in html.render(changed, VIEW)
 
 
 def test_the_map_says_each_cell_in_words_and_rings_the_first_divergence() -> None:
