@@ -25,7 +25,7 @@ from repro_gate.checks.opened import (
 )
 from repro_gate.files import Unreadable, is_inside, parse_toml, read_text
 from repro_gate.runs.launch import SNIPPET
-from repro_gate.trace.model import Opened
+from repro_gate.trace.fields import Opened
 
 _LICENCE = re.compile(r"(?:(?:un)?licen[cs]es?|copying)(?:[-._ ].*)?", re.IGNORECASE)
 _NO_LICENCE_SUFFIX = frozenset({".py", ".sh", ".js", ".json", ".yml", ".yaml", ".toml", ".cfg", ".ini", ".in", ".h", ".c", ".ipynb"})

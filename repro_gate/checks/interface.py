@@ -22,7 +22,7 @@ from repro_gate.escape import and_more
 from repro_gate.runs.launch import Run
 from repro_gate.runs.results import Varied
 from repro_gate.spec.model import Spec
-from repro_gate.trace.model import Trace
+from repro_gate.trace.model import Refused, Trace
 
 Seen = TypeVar("Seen")
 CATEGORIES = ("code", "data", "env", "random-state", "hardware")
@@ -70,6 +70,7 @@ class Evidence:
     varied: Mapping[int, Varied] = field(default_factory=dict)  # by seed
     not_robust: NotRobust | None = None
     control_comparison: Comparison | None = None
+    refused: tuple[Refused, ...] = ()  # every operator that torch refuses, of a run that goes on behind each
     data: tuple[DataFinding, ...] = ()
     changed_data: tuple[str, ...] = ()
     checkout: Checkout | None = None  # None: the evidence is about runs alone

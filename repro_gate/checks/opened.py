@@ -14,7 +14,7 @@ from repro_gate.checks.interface import Evidence
 from repro_gate.data.declared import data_path
 from repro_gate.runs.launch import Run
 from repro_gate.runs.variation import FIRST, SECOND
-from repro_gate.trace.model import Imported, Opened
+from repro_gate.trace.fields import Imported, Opened
 
 # Outside the checkout these are source or settings, which `code/opened-files` judges; any other file is data, for `data/undeclared-reads`.
 SOURCE = frozenset({".py", ".pyi", ".so", ".pyd", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh"})

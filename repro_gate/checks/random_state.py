@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from repro_gate.checks.interface import Evidence, Finding, by_loader, check, diverged_before, failed, missing, noticed, passed, skipped
-from repro_gate.checks.opened import in_workspace
+from repro_gate.checks.refused import lines_of
 from repro_gate.compare.distances import Key, key_of
 from repro_gate.compare.model import Divergence
 from repro_gate.compare.traces import first_difference, processes
@@ -19,7 +18,6 @@ from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import LoaderSeen, Trace
 
 ALGORITHMS = "torch.use_deterministic_algorithms"
-_FRAME = re.compile(r'File "([^"<>]{1,1000})", line (\d{1,9})')
 
 
 @check("random-state/flags", "Every flag, read back at every step of every deterministic run, had the value that the gate set.")
@@ -248,10 +246,12 @@ def no_os_entropy(evidence: Evidence) -> Finding:
 )
 def operators_deterministic(evidence: Evidence) -> Finding:
     """With `torch.use_deterministic_algorithms` on, and not to warn alone, torch raises at such an operator; readings say if it was."""
-    refused = [run for run in evidence.runs if run.reason_id == NO_DETERMINISTIC]
-    if refused:
+    ended = [run for run in evidence.runs if run.reason_id == NO_DETERMINISTIC]
+    if ended:
         remedy = "replace the operator, or name torch.use_deterministic_algorithms under determinism.allow with a reason"
-        return failed(refused[0].problem, list(dict.fromkeys(_refusal(run) for run in refused)), remedy)
+        lines = lines_of(evidence.refused, ended)
+        message = f"torch refuses {len(lines)} operators: no deterministic form on this device" if len(lines) > 1 else ended[0].problem
+        return failed(message, lines, remedy)
     runs = _deterministic(evidence)
     readings = [trace.settings[mark.flags] for run in runs for trace in run.traces for mark in trace.steps]
     if not readings:
@@ -265,13 +265,6 @@ def operators_deterministic(evidence: Evidence) -> Finding:
         message = f"torch refused no operator at {off} of {len(readings)} steps, so none was checked"
         return missing(message, (f"{ALGORITHMS} was off ({reason})",), "leave the flag on, and give what it refuses a deterministic form")
     return passed(f"torch ran {len(readings)} steps and refused no operator")
-
-
-def _refusal(run: Run) -> str:
-    """`run: path:line` of the last line outside installed packages in the traceback at the log's end, else the problem."""
-    frames = [found for line in run.ended.tail for found in _FRAME.finditer(line)]
-    own = [found for found in frames if not re.search(r"/(?:site|dist)-packages/|/lib/python", found[1])]
-    return f"{in_workspace(own[-1][1])}:{own[-1][2]}" if own else f"{run.plan.name}: {run.problem}"
 
 
 @check("random-state/robust", "The second deterministic run differed in everything that must not matter, and gave the same bits.")

@@ -10,7 +10,8 @@ from typing import Any
 
 from repro_gate.compare.model import Distance, Divergence
 from repro_gate.trace.blocks import Block
-from repro_gate.trace.model import Measured, Trace
+from repro_gate.trace.fields import Measured
+from repro_gate.trace.model import Trace
 
 Key = tuple[int, str, int]
 

@@ -16,7 +16,8 @@ from typing import Any
 from repro_gate.compare.distances import differs, distance_of, finite, with_distance
 from repro_gate.compare.model import Comparison, Distance, Divergence, GrowthPoint, HeatMap, HeatRow
 from repro_gate.trace.blocks import Block
-from repro_gate.trace.model import Measured, Row, Trace
+from repro_gate.trace.fields import Measured, Row
+from repro_gate.trace.model import Trace
 
 LEVELS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-"  # one for each power of two of a 64-bit ULP
 ABSENT, SAME, UNKNOWN = " ", ".", "?"

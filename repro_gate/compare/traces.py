@@ -14,8 +14,9 @@ from repro_gate.compare.heat_map import Marks, heat_map, measured_over_steps
 from repro_gate.compare.model import STEPS, Comparison, Divergence, Tally
 from repro_gate.errors import Inconclusive
 from repro_gate.trace.blocks import Block
+from repro_gate.trace.fields import Measured, Row
 from repro_gate.trace.format import DIGEST_BYTES, DIGESTS
-from repro_gate.trace.model import Measured, Row, Trace
+from repro_gate.trace.model import Trace
 
 WITHIN_A_STEP = ("rng", "batch", "loss", "gradient")  # recorded before the optimizer's step; the rest may be the state at the end
 ONLY_FIRST, ONLY_SECOND = "recorded in the first run only", "recorded in the second run only"

@@ -26,6 +26,7 @@ from repro_gate.gate.diagnose import Seen, diagnosis_of
 from repro_gate.gate.evidence import config_hash_of_runs, data_is_sound, entry_of_runs, gather, gathering, with_runs
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import Facts, Problem, explains, look, notes, preflight, require
+from repro_gate.gate.refused import refused_operators
 from repro_gate.gate.reporting import findings_of, make_report
 from repro_gate.gate.robustness import robustness_of, told
 from repro_gate.install.install import environments_root, installed
@@ -85,7 +86,8 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
             results = replace(results, said=(*results.said, *unkept))
         fragile, results = robustness_of(spec, folder, results, watch)
         diagnosis = diagnosis_of(spec, folder, results, watch) or fragile
-        evidence = replace(with_runs(evidence, results), not_robust=told(fragile))
+        refused = refused_operators(spec, folder, results, watch)
+        evidence = replace(with_runs(evidence, results), not_robust=told(fragile), refused=refused)
         hashed = config_hash_of_runs(evidence, results)
         # Else nobody asks for the entry, and artifacts need not be read.
         recorded = hashed is not None and (options.locking or policy.baseline is not None) and not unsound(evidence, results.runs)

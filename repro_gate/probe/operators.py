@@ -28,51 +28,86 @@ _ASIDE = (
 )
 
 
-class Operators:
-    """What `torch_hooks` asks to begin and end a record. `step` is the last step that is recorded (-1: all before the first); where it is
-    early, so are all before it, for a divergence may come sooner this time.
+class Watching:
+    """Sees every operator that torch dispatches from `begin` to `end`, and whose it is. `step` is the last step that is watched.
+
+    `eager`: no compiled graph runs meanwhile, for it dispatches nothing.
+    """
+
+    eager = True
+
+    def __init__(self, torch: Any, step: int) -> None:
+        self.torch, self.step = torch, step
+        self._lines: Dict[int, Tuple[str, int]] = {}  # sequence number of a backward node -> the line of its forward
+        self._mode: Any = None
+
+    def at(self, step: int) -> None:
+        """Told of the step in progress, -1 before the first: watch it or not."""
+        raise NotImplementedError
+
+    def dispatched(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        """Told of an operator, which it calls: what that gives."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Watch from here on."""
+        if self._mode is None:
+            stance = getattr(getattr(self.torch, "compiler", None), "set_stance", None)
+            if stance is not None and self.eager:
+                stance("force_eager")
+            self._mode = _mode(self.dispatched)
+            self._mode.__enter__()
+
+    def end(self) -> None:
+        """Watch no more."""
+        if self._mode is not None:
+            mode, self._mode = self._mode, None
+            mode.__exit__(None, None, None)
+
+    def whose(self) -> Tuple[str, str, Tuple[str, int]]:
+        """(phase, backward node, line) of the operator being dispatched: one of the backward pass belongs to the line of its forward."""
+        node = self.torch._C._current_autograd_node()
+        if node is not None:
+            return "backward", node.name(), self._lines.get(node._sequence_nr(), ("", 0))
+        frame: Any = sys._getframe(3)
+        site, phase = source_line.nearest(frame), "forward"
+        while frame is not None and phase == "forward":
+            if frame.f_code.co_name in ("step", "_optimizer_step_code") and "/optim/" in frame.f_code.co_filename:
+                phase = "optimizer"
+            frame = frame.f_back
+        number = getattr(self.torch._C._autograd, "_get_sequence_nr", lambda: 0)() - 1
+        if phase == "forward" and len(self._lines) < _MOST:
+            self._lines.setdefault(number, site)
+        return phase, "", site
+
+
+class Operators(Watching):
+    """Records the operators of `step` (-1: all before the first); where it is early, those of all before it too, for a divergence may come
+    sooner this time.
 
     `again` names the one to replay: (operator, which time it was dispatched in the step, how often to replay it); None for none.
     """
 
     def __init__(self, torch: Any, config: Dict[str, Any]) -> None:
-        self.torch = torch
-        self.step = int(config["step"])
+        super().__init__(torch, int(config["step"]))
         again = config.get("replay")
         self.again: Optional[Tuple[str, int, int]] = None if again is None else (str(again[0]), int(again[1]), int(again[2]))
-        self._lines: Dict[int, Tuple[str, int]] = {}  # sequence number of a backward node -> the line of its forward
         self._counts: Dict[str, int] = {}
         self._unwritten: Set[int] = set()  # addresses of storages that `empty` gave and that nothing has written yet
-        self._mode: Any = None
         self._number = 0
 
     def at(self, step: int) -> None:
-        """The step in progress: records of what leads to the first step count as its own."""
+        """Records of what leads to the first step count as its own."""
         if step == self.step or (step < self.step and self.step <= _EARLY):
             self.begin()
         elif step > self.step:
             self.end()
 
-    def begin(self) -> None:
-        """Record from here on."""
-        if self._mode is None:
-            stance = getattr(getattr(self.torch, "compiler", None), "set_stance", None)
-            if stance is not None:
-                stance("force_eager")  # a compiled graph dispatches nothing
-            self._mode = _mode(self._dispatched)
-            self._mode.__enter__()
-
-    def end(self) -> None:
-        """Record no more."""
-        if self._mode is not None:
-            mode, self._mode = self._mode, None
-            mode.__exit__(None, None, None)
-
-    def _dispatched(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    def dispatched(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         name, current = str(function), session.current()
         if name.startswith(_ASIDE) or current.step > self.step or not current.live:
             return function(*args, **kwargs)
-        phase, node, site = self._whose()
+        phase, node, site = self.whose()
         with current.own_time():
             inputs = self._digests((args[1:] if self._is_unwritten(function, args) else args, kwargs))
             state = self._generator(function, kwargs)
@@ -111,22 +146,6 @@ class Operators:
                 with contextlib.suppress(RuntimeError, NotImplementedError):
                     found.add(int(item.untyped_storage().data_ptr()))
         return found - {0}
-
-    def _whose(self) -> Tuple[str, str, Tuple[str, int]]:
-        """(phase, backward node, line): a backward operator belongs to the line of its forward."""
-        node = self.torch._C._current_autograd_node()
-        if node is not None:
-            return "backward", node.name(), self._lines.get(node._sequence_nr(), ("", 0))
-        frame: Any = sys._getframe(3)
-        site, phase = source_line.nearest(frame), "forward"
-        while frame is not None and phase == "forward":
-            if frame.f_code.co_name in ("step", "_optimizer_step_code") and "/optim/" in frame.f_code.co_filename:
-                phase = "optimizer"
-            frame = frame.f_back
-        number = getattr(self.torch._C._autograd, "_get_sequence_nr", lambda: 0)() - 1
-        if phase == "forward" and len(self._lines) < _MOST:
-            self._lines.setdefault(number, site)
-        return phase, "", site
 
     def _digests(self, value: Any) -> List[str]:
         from torch.utils._pytree import tree_leaves

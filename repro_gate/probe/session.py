@@ -48,7 +48,7 @@ class Session:
         self._writer: Optional[TraceWriter] = None
         self._facts: Dict[str, str] = {}  # those that are written
         self._held: Optional[List[_Block]] = []  # None once they are written
-        self._steps = self._stops = self._depth = self._peak = 0  # `_peak`: bytes, since the last step
+        self._steps = self._stops = self._peak = self.depth = 0  # `_peak`: bytes, since the last step; `depth`: above 0 in `own_time`
         self._mark = mark(self.torch)  # when the step in progress began
         self._own: List[Tuple[Mark, Mark]] = []  # since then, what the probe took
         self._recorded = False  # something is recorded that no step has closed yet
@@ -74,14 +74,14 @@ class Session:
     @contextlib.contextmanager
     def own_time(self) -> Iterator[None]:
         """Time spent in here is the probe's, not the training's; what goes wrong in here is the probe's fault, and said."""
-        if self._depth:
+        if self.depth:
             yield
             return
         began = self._mark
         with self._guard():
             began = mark(self.torch)  # behind the work that the training has queued
             self._peak = max(self._peak, facts.peak_bytes(self.torch))
-        self._depth += 1
+        self.depth += 1
         try:
             with self._guard():
                 yield
@@ -89,7 +89,7 @@ class Session:
             with self._guard():
                 facts.reset_peak(self.torch)  # what the digests held is not the training's
                 self._own.append((began, mark(self.torch)))
-            self._depth -= 1
+            self.depth -= 1
 
     def block(self, kind: str, rows: Sequence[Row], digests: Union[bytes, Later], values: Optional[List[str]] = None) -> None:
         """Write the digests of one kind at this moment, or hold them until the process is known to train. Called inside `own_time`."""

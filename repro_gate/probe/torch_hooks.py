@@ -17,10 +17,10 @@ from ..trace.writer import Row
 from . import distance, facts, flags, loss, names, sdk, untrained
 from .device_digest import WITHOUT_TRITON
 from .digest import UNREAD, Digests, Slots, bare, begin, describe
+from .dispatched import watching
 from .loaders import Loaders
 from .manual_steps import ManualSteps
 from .nonfinite import NonFinite
-from .operators import Operators
 from .patch import wrap
 from .session import Session
 
@@ -63,7 +63,7 @@ class Hooks:
         self.manual = ManualSteps(self.torch, self)
         self.loaders = Loaders(self.torch, session)
         self._nonfinite = NonFinite(self.torch)
-        self._operators = Operators(self.torch, session.config["operators"]) if session.config.get("operators") else None
+        self._operators = watching(self.torch, session.config)
         self._captured = False
         self._used: Dict[int, Tuple[Any, int]] = {}  # optimizers that stepped lately, held so that their state can be kept at the end
         self._pending: List[Tuple[Tuple[Row, ...], Digests]] = []  # batches handed out before training began

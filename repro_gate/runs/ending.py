@@ -23,7 +23,7 @@ _KILLED = {  # by what the kernel's own count of out-of-memory kills on this mac
     "some": "the kernel killed for want of memory on this machine meanwhile, whom is in `dmesg`: lower the batch size if it was this run",
     "unknown": "whether memory was short cannot be read here: see `dmesg` on the host, and who else ends processes there",
 }
-_REFUSED = re.compile(r"(\S+) does not have a deterministic implementation")
+_REFUSED = re.compile(fmt.REFUSAL)
 
 _START = "Traceback (most recent call last):"
 _RANK = re.compile(r"^(?:\[[\w.: -]{1,40}\]:? ?)+")  # `[rank0]: `, which torch puts before each line

@@ -239,7 +239,7 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
         "keep": {"final": plan.keep_final, "steps": plan.keep_steps, "reference": _reference(plan.reference) if keeps else None},
         **plan.probe,
     }
-    if plan.varied or plan.probe:
+    if plan.varied or "factors" in plan.probe:
         vary = [factor for name, factor in variation.PROBE.items() if name in plan.varied]
         config["folders"] = {"home": str(site.home), "tmpdir": str(site.tmp)}
         factors = plan.probe.get("factors")

@@ -35,7 +35,11 @@ def gate_runs(spec: Spec, control_steps: int, *, control_first: bool = False) ->
         for number in range(3, spec.cost.pairs + 1):
             timed = [again(first, number), replace(before, name=f"default-{number}", keep_final=False)]
             plans += timed if number % 2 else timed[::-1]
-    control = Plan(name="reseeded", arm=arms.reseeded(seed, arms.allowed(spec), min(control_steps, steps or control_steps)))
+    last = min(control_steps, steps or control_steps) - 1
+    noted: dict[str, object] = (
+        {"dispatched": last} if last else {}
+    )  # which operators it asks for: no other run's time or numbers are touched
+    control = Plan(name="reseeded", arm=arms.reseeded(seed, arms.allowed(spec), last + 1), probe=noted)
     plans.insert(0 if control_first else len(plans), control)
     for other in others:
         plans += pair(spec, other, f"seed{other}-", observe=False, varied=varied)

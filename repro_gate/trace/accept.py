@@ -86,15 +86,6 @@ def _add_seen(trace: Trace, event: Event) -> None:
         case on.Used():
             _at_most("uses", len(trace.uses) + 1, fmt.MAX_USES)
             trace.uses.append(event)
-        case on.OperatorLine():
-            _at_most("operators", len(trace.operators) + 1, fmt.MAX_OPERATORS)
-            trace.operators.append(event)
-        case on.LoaderSeen():
-            _in_order("loaders", event.number, len(trace.loaders), fmt.MAX_LOADERS)
-            _in_range(event.base_seed, -(1 << 63), (1 << 64) - 1)
-            trace.loaders.append(event)
-        case on.Records():
-            _add_records(trace, event)
         case on.Variables():
             trace.variables = event.values
         case on.Nonfinite():
@@ -102,6 +93,27 @@ def _add_seen(trace: Trace, event: Event) -> None:
             trace.nonfinite += event.rows
         case on.Unmoved():
             trace.unmoved = list(event.rows)
+        case _:
+            _add_used(trace, event)
+
+
+def _add_used(trace: Trace, event: Event) -> None:
+    """What the training asked of torch."""
+    match event:
+        case on.OperatorLine():
+            _at_most("operators", len(trace.operators) + 1, fmt.MAX_OPERATORS)
+            trace.operators.append(event)
+        case on.Dispatched():
+            trace.dispatched = list(event.rows)
+        case on.Refused():
+            _at_most("refused operators", len(trace.refused) + 1, fmt.MAX_REFUSED)
+            trace.refused.append(event)
+        case on.LoaderSeen():
+            _in_order("loaders", event.number, len(trace.loaders), fmt.MAX_LOADERS)
+            _in_range(event.base_seed, -(1 << 63), (1 << 64) - 1)
+            trace.loaders.append(event)
+        case on.Records():
+            _add_records(trace, event)
 
 
 def _add_block(trace: Trace, event: on.BlockLine) -> None:

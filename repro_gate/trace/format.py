@@ -20,6 +20,7 @@ ANY_ORDER = " (its lines in any order)"  # behind a command, as the source of a 
 FAILURE_FILE = "failure.json"  # beside the traces; its blocks are allocated before training, so that it can be written on a full disk
 FAILURE_BYTES = 4096
 
+REFUSAL = r"(?:^|: )([^:]{1,80}) does not have a deterministic implementation"  # what torch says of an operator that it refuses
 KINDS = ("rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer")
 LOOP = "loop"  # id of the note that names the loop in which a process that recorded nothing could have
 WHOLE_RUN = "whole-run"  # id of the note in the trace of a process that took no step and counts as one, for the artifacts' sake
@@ -42,6 +43,8 @@ MAX_DISTRIBUTIONS = 5_000
 MAX_DRAWN = 1_000
 MAX_USES = 20_000  # of factors, in one process: one for each step, factor and line
 MAX_OPERATORS = 200_000  # dispatched in the steps that are recorded
+MAX_DISPATCHED = 5_000  # operators of one step, by name, dtype and pass
+MAX_REFUSED = 1_000  # operators that torch refuses, by name and line
 MAX_SPAWNED = 1_000  # processes that lines of the workspace started
 MAX_VARIABLES = 1_000
 MAX_UNMOVED = 10_000  # modules and attributes that no optimizer updates

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, Union
@@ -12,61 +11,27 @@ from msgspec import Meta
 
 from . import format as fmt
 from .blocks import Block, Spool
-
-Name = Annotated[str, Meta(max_length=fmt.MAX_NAME)]
-Short = Annotated[str, Meta(max_length=200)]
-Step = Annotated[int, Meta(ge=-1, le=fmt.MAX_STEP)]
-Count = Annotated[int, Meta(ge=0, le=fmt.MAX_STEP)]
-Line = Annotated[int, Meta(ge=0, le=1 << 31)]
-Few = Annotated[int, Meta(ge=0, le=1 << 20)]
-Milliseconds = Annotated[float, Meta(ge=0, le=1e10)]
-Figure = Union[Annotated[float, Meta(ge=0, le=sys.float_info.max)], None]  # of a distance; None: it does not exist
-Size = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]  # of a dimension: what any reader of JSON can hold
-Shape = Annotated[tuple[Size, ...], Meta(max_length=64)]
-Dtype = Annotated[str, Meta(max_length=100)]
-Kind = Literal["rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer"]
-Row = tuple[Name, Dtype, Shape]
-UnmovedRow = tuple[
-    Literal["module", "attribute"], Annotated[str, Meta(max_length=fmt.MAX_UNMOVED_NAME)], Annotated[str, Meta(max_length=32)]
-]
-Setting = Union[Name, bool, int, float, None]  # the value of a flag
+from .fields import (
+    Count,
+    DispatchedRow,
+    Few,
+    Imported,
+    Kind,
+    Line,
+    Measured,
+    Milliseconds,
+    Name,
+    Opened,
+    Row,
+    Setting,
+    Short,
+    Step,
+    UnmovedRow,
+)
 
 
 class TraceError(Exception):
     """A trace that does not follow the format. The message names file, line and what is wrong."""
-
-
-class Measured(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
-    """The distance of one tensor to its counterpart in the reference run; figures that do not exist are None."""
-
-    kind: Kind
-    name: Name
-    dtype: Dtype
-    shape: Shape
-    max_abs: Figure
-    max_ulp: Union[Annotated[int, Meta(ge=0)], None]
-    l2: Figure
-    reference_l2: Figure
-    step: Step = -1  # that of its event
-
-
-class Opened(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A file that existed before the run and was opened for reading. `inside`: in the workspace, `path` relative to its root; else
-    absolute, neither declared data nor part of the interpreter or the system. `by` is the nearest line of the workspace on the stack
-    (`train.py:12`), or empty. `left`: it lies outside, holds something, and was made or changed after the gate run had begun."""
-
-    path: Name
-    inside: bool
-    by: Name = ""
-    left: bool = False
-
-
-class Imported(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A module of the checkout, not of the run's workspace: its `path` lies in the original, or in the installed copy `distribution`."""
-
-    module: Name
-    path: Name
-    distribution: Short = ""
 
 
 @dataclass(kw_only=True)
@@ -92,6 +57,8 @@ class Trace:
     spawned: list[Spawned] = field(default_factory=list)
     uses: list[Used] = field(default_factory=list)  # of factors, where the run was watched
     operators: list[OperatorLine] = field(default_factory=list)  # of one step, where the run was asked for them
+    dispatched: list[DispatchedRow] = field(default_factory=list)  # of one step of the control
+    refused: list[Refused] = field(default_factory=list)  # where the run was to name them
     loaders: list[LoaderSeen] = field(default_factory=list)
     records: list[Records] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)  # that torch or CUDA read, as they stood at the first step
@@ -235,6 +202,22 @@ class OperatorLine(Event, frozen=True, tag="operator"):
     outputs: Annotated[tuple[Annotated[str, Meta(max_length=32)], ...], Meta(max_length=100)]
     simple: bool
     distinct: Union[Annotated[dict[Short, Count], Meta(max_length=10)], None] = None
+
+
+class Dispatched(Event, frozen=True):
+    """The operators of one step: name, dtype of its first floating-point tensor, pass, how often."""
+
+    rows: Annotated[tuple[DispatchedRow, ...], Meta(max_length=fmt.MAX_DISPATCHED)]
+
+
+class Refused(Event, frozen=True):
+    """An operator that torch refuses under the flag, by the name that its refusal has, and the line of its forward."""
+
+    op: Short
+    phase: Literal["forward", "backward", "optimizer"]
+    file: Name
+    line: Line
+    step: Step
 
 
 class LoaderSeen(Event, frozen=True, tag="loader"):

@@ -26,7 +26,7 @@ from repro_gate.checks.interface import Evidence
 from repro_gate.checks.opened import ABSOLUTE, IGNORED, NOT_ALL, unsound
 from repro_gate.runs.launch import SNIPPET
 from repro_gate.spec.model import DataItem
-from repro_gate.trace.model import Imported, Opened
+from repro_gate.trace.fields import Imported, Opened
 from tests.support.built_traces import evidence, run, spec, training
 from tests.support.repositories import git, repository, write
 

@@ -18,7 +18,7 @@ from repro_gate.data.declared import DataFinding
 from repro_gate.data.formats import DataProblem
 from repro_gate.runs.launch import Run
 from repro_gate.spec.model import DataItem
-from repro_gate.trace.model import Opened
+from repro_gate.trace.fields import Opened
 from tests.support.built_traces import changed, evidence, flip, place_of, run, spec, training
 
 DECLARED = (DataItem("train.bin", "a" * 64),)

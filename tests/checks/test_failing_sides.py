@@ -18,7 +18,8 @@ from repro_gate.data.declared import DataFinding
 from repro_gate.data.formats import DataProblem
 from repro_gate.runs.results import Varied
 from repro_gate.spec.model import DataItem, Env, Hardware
-from repro_gate.trace.model import Drawn, Imported, LoaderSeen, Opened
+from repro_gate.trace.fields import Imported, Opened
+from repro_gate.trace.model import Drawn, LoaderSeen
 from tests.support.built_traces import FACTS, changed, evidence, flip, place_of, records, run, spec, training
 from tests.support.repositories import git, repository, write
 

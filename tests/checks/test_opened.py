@@ -10,7 +10,7 @@ import pytest
 from repro_gate.checkout.inspection import Checkout
 from repro_gate.checks.opened import NOT_ALL, declared_paths, folded, in_workspace, is_source, opened, unlisted, with_line
 from repro_gate.spec.model import DataItem
-from repro_gate.trace.model import Opened
+from repro_gate.trace.fields import Opened
 from tests.support.built_traces import evidence, run, spec, training
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from repro_gate.checks.interface import CheckResult, Evidence, NotRobust
 from repro_gate.checks.random_state import (
@@ -18,12 +20,15 @@ from repro_gate.checks.random_state import (
     seed_reaches_all,
     workers_seeded,
 )
+from repro_gate.checks.refused import INSTEAD, lines_of
 from repro_gate.compare.traces import compare_runs
 from repro_gate.runs.flags import CUDA_ONLY, ONLY_READ, WARN_ONLY
 from repro_gate.runs.results import Varied
 from repro_gate.spec.model import AllowedFlag, Determinism, Robustness
-from repro_gate.trace.model import Drawn, LoaderSeen, StepMark, Trace, Undone
+from repro_gate.trace.format import REFUSAL
+from repro_gate.trace.model import Drawn, LoaderSeen, Refused, StepMark, Trace, Undone
 from tests.support.built_traces import arm, block, changed, evidence, flip, place_of, run, spec, training
+from tests.support.gates import ROOT
 
 ON: dict[str, Any] = {**arm().flags, **arm().environment}
 ALGORITHMS = "torch.use_deterministic_algorithms"
@@ -307,6 +312,32 @@ def test_an_operator_that_torch_refused_is_named_with_its_line() -> None:
     assert found.message.startswith("`cumsum_cuda_kernel` has no deterministic implementation")
     assert "replace the operator" in found.remedy
     assert refused().evidence[0].startswith("deterministic-1: `cumsum_cuda_kernel`")
+
+
+def test_all_operators_that_torch_refuses_are_named_once_with_what_to_write_instead() -> None:
+    run_of = run("deterministic-1", outcome="crashed", problem="`put_` has no form", reason_id="run/no-deterministic-implementation")
+    first = Refused("put_", "forward", "train.py", 9, 1)
+    named = (first, structs.replace(first, phase="backward"), structs.replace(first, step=2), Refused("a_new_one", "forward", "", 0, 2))
+    found = operators_deterministic(evidence(runs=(run_of,), refused=named))
+    assert (found.status, found.message) == ("fail", "torch refuses 3 operators: no deterministic form on this device")
+    instead = "; instead: `index_put_` on the flattened tensor"
+    assert found.evidence == (f"train.py:9: put_{instead}", f"train.py:9: put_, in the backward pass{instead}", "a_new_one")
+    alone = operators_deterministic(evidence(runs=(run_of,), refused=(first,)))
+    assert (alone.message, alone.evidence) == ("`put_` has no form", (f"train.py:9: put_{instead}",))
+
+
+@pytest.mark.parametrize(
+    "name", ["median CUDA with indices output", "_bincount_cuda", "upsample_bilinear2d_backward_out_cuda", "nll_loss2d_forward_out_cuda"]
+)
+def test_names_as_torch_gives_them_have_something_to_write_instead(name: str) -> None:
+    refusal = re.search(REFUSAL, f"RuntimeError: {name} does not have a deterministic implementation, but you set")
+    assert refusal is not None and refusal[1] == name
+    assert "; instead: " in lines_of([Refused(refusal[1], "forward", "a.py", 1, 0)], [])[0]
+
+
+def test_the_page_of_the_check_says_what_to_write_instead() -> None:
+    page = (ROOT / "docs/checks/random-state/operators.md").read_text()
+    assert all(f"| `{name}` | {instead} |\n" in page for name, instead in INSTEAD)
 
 
 def test_torch_must_have_refused_at_every_step() -> None:

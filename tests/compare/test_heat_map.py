@@ -9,7 +9,8 @@ import pytest
 from repro_gate.compare.heat_map import COLUMNS, LEVELS, PARTS, ROWS, column_of, place_of, state_size, width_of
 from repro_gate.compare.model import HeatMap
 from repro_gate.compare.traces import compare_runs, with_replay
-from repro_gate.trace.model import Measured, Trace
+from repro_gate.trace.fields import Measured
+from repro_gate.trace.model import Trace
 from tests.support.built_traces import block, changed, flip, training, with_loss
 from tests.support.built_traces import place_of as block_at
 

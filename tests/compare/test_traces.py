@@ -13,7 +13,8 @@ from repro_gate.compare.model import KINDS, Distance, Divergence, Tally
 from repro_gate.compare.traces import ONLY_FIRST, ONLY_SECOND, compare_runs, first_difference, key_of, named_digest, processes
 from repro_gate.errors import Inconclusive
 from repro_gate.trace.blocks import Block
-from repro_gate.trace.model import Measured, Trace
+from repro_gate.trace.fields import Measured
+from repro_gate.trace.model import Trace
 from tests.support.built_traces import FACTS, ORDER, ROWS, apart, block, changed, flip, place_of, training, with_loss
 
 FAR = Distance(0.5, 7, 1.0, 0.5)

@@ -170,13 +170,18 @@ def test_a_generator_that_the_system_seeds_is_named(tmp_path: Path) -> None:
 
 
 def test_an_operator_without_a_deterministic_form_is_named_with_its_line(tmp_path: Path) -> None:
-    line = "if epoch == 1: torch.zeros(4).put_(torch.tensor([0]), torch.ones(1))"
+    line = "if epoch == 1: torch.zeros(4).put_(torch.tensor([0]), torch.ones(1))\nif epoch == 1: torch.nn.MaxUnpool1d(2)(ONE, ONE.long())"
+    line = line.replace("ONE", "torch.zeros(1, 1, 1)")
     code = project(tmp_path / "code", source({"step": line}), spec_text(""))
     gated = gate(code, out=tmp_path)
     check = gated.check("random-state/operators")
     assert gated.exit_code == 1 and gated.reason_ids[0] == "random-state/operators", gated.stdout
-    assert check["status"] == "fail" and check["message"].startswith("`put_` has no deterministic implementation")
-    assert evidence(gated, "random-state/operators") == line_of(code, "put_") and "determinism.allow" in check["remedy"]
+    assert check["status"] == "fail" and check["message"] == "torch refuses 2 operators: no deterministic form on this device"
+    first, second = check["evidence"]
+    assert (
+        first == f"{line_of(code, 'put_')}: put_; instead: `index_put_` on the flattened tensor" and "determinism.allow" in check["remedy"]
+    )
+    assert second.startswith(f"{line_of(code, 'MaxUnpool1d')}: max_unpooling2d_forward_out; instead: ")
 
 
 def test_a_training_that_needs_an_ignored_file_does_not_run_from_a_fresh_copy(tmp_path: Path) -> None:

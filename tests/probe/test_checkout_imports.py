@@ -15,7 +15,7 @@ from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.runs.gate_folder import original_of
 from repro_gate.runs.launch import Original, Run
 from repro_gate.spec.model import Spec, Train
-from repro_gate.trace.model import Imported
+from repro_gate.trace.fields import Imported
 from tests.support.installs import commit, environment_of_its_own, pip_install, project
 from tests.support.tracing import trace_script
 

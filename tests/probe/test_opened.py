@@ -14,7 +14,8 @@ import pytest
 
 from repro_gate.probe.opened import of_system
 from repro_gate.runs.launch import Run
-from repro_gate.trace.model import Opened, Trace
+from repro_gate.trace.fields import Opened
+from repro_gate.trace.model import Trace
 from tests.support.tracing import trace_script
 
 

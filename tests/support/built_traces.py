@@ -15,7 +15,8 @@ from repro_gate.runs.launch import Plan, Run
 from repro_gate.runs.process import Ended
 from repro_gate.spec.model import Checklist, Spec, Train
 from repro_gate.trace.blocks import Block
-from repro_gate.trace.model import Measured, Records, Row, StepMark, Trace
+from repro_gate.trace.fields import Measured, Row
+from repro_gate.trace.model import Records, StepMark, Trace
 
 ROWS: Mapping[str, tuple[Row, ...]] = {
     "batch": (("images", "float32", (4, 8)), ("labels", "int64", (4,))),

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro_gate.trace import format as fmt
-from repro_gate.trace.model import Kind, Trace, TraceError
+from repro_gate.trace.fields import Kind
+from repro_gate.trace.model import Trace, TraceError
 from repro_gate.trace.reader import TraceFollower, read_folder, trace_files
 from tests.trace.test_writer import NONCE, write_everything
 

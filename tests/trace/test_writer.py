@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from repro_gate.trace import format as fmt
-from repro_gate.trace.model import Drawn, Imported, LoaderSeen, Measured, Opened, Records, Spawned, StepMark, Trace, TraceError, Undone
+from repro_gate.trace.fields import Imported, Measured, Opened
+from repro_gate.trace.model import Drawn, LoaderSeen, Records, Spawned, StepMark, Trace, TraceError, Undone
 from repro_gate.trace.reader import TraceFollower, read_folder
 from repro_gate.trace.writer import Later, TraceFailed, TraceWriter
 

@@ -1,0 +1,92 @@
+"""Claims about `probe.dispatched`: the operators of one step by name and dtype, and every operator that torch refuses. Two runs, shared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from repro_gate.runs.launch import Run
+from tests.support.tracing import trace_script, trained
+
+SCRIPT = """
+import torch
+torch.manual_seed(3)
+layer = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+index = torch.tensor([1, 2])
+for step in range(4):
+    y = layer(torch.rand(4, 8))
+    if {refused} and step >= 1:
+        y = y.put(index, torch.ones(2))
+    if {refused} and step >= 2:
+        pooled, where = torch.nn.functional.max_pool2d(y[None, None], 2, return_indices=True)
+        y = y + torch.nn.functional.max_unpool2d(pooled, where, 2)[0, 0]
+    loss = y.square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(loss.item(), torch.rand(1).item(), torch.are_deterministic_algorithms_enabled(), flush=True)
+"""
+CLEAN = SCRIPT.replace("{refused}", "False")
+FAULTY = SCRIPT.replace("{refused}", "True")
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trace_script(tmp_path_factory.mktemp("refused"), FAULTY, probe={"refused": 10})
+
+
+@pytest.fixture(scope="module")
+def noted(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trace_script(tmp_path_factory.mktemp("noted"), CLEAN, probe={"dispatched": 1})
+
+
+def test_every_refused_operator_is_named_once_with_the_line_of_its_forward(refusing: Run) -> None:
+    lines = FAULTY.splitlines()
+    found = [(item.op, item.phase, lines[item.line - 1].strip().partition(" ")[0], item.step) for item in trained(refusing).refused]
+    assert found == [
+        ("put_", "forward", "y", 1),
+        ("put_", "backward", "y", 1),
+        ("max_unpooling2d_forward_out", "forward", "y", 2),
+    ]
+    assert [lines[item.line - 1].strip() for item in trained(refusing).refused[:2]] == ["y = y.put(index, torch.ones(2))"] * 2
+
+
+def test_the_training_goes_on_behind_a_refusal_with_the_flag_as_it_was(refusing: Run) -> None:
+    assert refusing.good and len(refusing.ended.tail) == 4
+    assert all(line.endswith(" True") for line in refusing.ended.tail)
+    assert not trained(refusing).undone  # the probe's own switch is no line of the training
+
+
+def test_an_operator_that_torch_does_not_refuse_is_not_named(tmp_path: Path) -> None:
+    found = trained(trace_script(tmp_path, CLEAN, probe={"refused": 10}))
+    assert len(found.steps) == 4 and not found.refused
+
+
+def test_another_error_of_an_operator_ends_the_training_as_it_would(tmp_path: Path) -> None:
+    script = CLEAN.replace("y.square()", "y.view(7)")
+    run = trace_script(tmp_path, script, probe={"refused": 10})
+    assert not run.good and "shape '[7]' is invalid" in run.ended.tail[-1]
+
+
+def test_the_operators_of_the_step_that_is_asked_for_are_counted_by_name_dtype_and_pass(noted: Run) -> None:
+    rows = {(name, dtype, phase): count for name, dtype, phase, count in trained(noted).dispatched}
+    assert rows["aten.addmm.default", "float32", "forward"] == 1
+    assert rows["aten.mm.default", "float32", "backward"] == 1
+    assert ("aten.rand.default", "", "forward") in rows and not any("hash" in name for name, _, _ in rows)
+
+
+def test_a_note_changes_no_number_and_no_generator(noted: Run, tmp_path: Path) -> None:
+    plain = trace_script(tmp_path, CLEAN)
+    assert noted.ended.tail == plain.ended.tail and not trained(plain).dispatched
+    assert [(item.step, item.kind, item.digests) for item in trained(noted).blocks] == [
+        (item.step, item.kind, item.digests) for item in trained(plain).blocks
+    ]
+
+
+def test_where_something_was_compiled_nothing_is_noted(tmp_path: Path) -> None:
+    """A compiled graph dispatches nothing, and under the watch it would not run: other numbers."""
+    script = CLEAN.replace("optimizer =", "layer = torch.compile(layer, backend='eager')\noptimizer =")
+    found = trained(trace_script(tmp_path, script, probe={"dispatched": 1}))
+    assert len(found.steps) == 4 and not found.dispatched
