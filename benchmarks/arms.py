@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,11 +75,21 @@ def run_bare(place: Place, command: str, condition: Arm) -> None:
             raise RunFailed(f"{command}: exit status {done.returncode}\n" + output.read()[-4000:].decode("utf-8", "replace"))
 
 
-def run_probed(place: Place, command: str, condition: Arm, name: str, *, keep_final: bool = False, reference: Sequence[Trace] = ()) -> Run:
-    """Run the same command under the probe; `name` is the folder of its traces. Raises RunFailed."""
+def run_probed(
+    place: Place,
+    command: str,
+    condition: Arm,
+    name: str,
+    *,
+    keep_final: bool = False,
+    reference: Sequence[Trace] = (),
+    probe: Mapping[str, object] | None = None,
+) -> Run:
+    """Run the same command under the probe; `name` is the folder of its traces, `probe` more of its configuration. Raises RunFailed."""
     spec = Spec(path=place.root / "repro.yml", train=Train(run=command))
     site = Site(run_folder=place.root, workspace=place.workspace, cwd=place.workspace, traces=place.root / "runs", outer=OUTER)
-    run = launch(spec, Plan(name=name, arm=condition, keep_final=keep_final, reference=tuple(reference)), site, lambda _: None)
+    plan = Plan(name=name, arm=condition, keep_final=keep_final, reference=tuple(reference), probe=probe or {})
+    run = launch(spec, plan, site, lambda _: None)
     if not run.good:
         raise RunFailed(f"{command}: {run.outcome}: {run.problem}\n" + "\n".join(run.ended.tail[-40:]))
     return run

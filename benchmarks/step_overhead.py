@@ -8,6 +8,8 @@ from.
 A peer is what people do by hand: hashes of every operator by torch's DebugMode, SHA-256 of weights, gradients and optimizer state,
 safetensors and SHA-256 of the file, `torch.hash_tensor`, and `clone`, the least that anything that looks at each tensor can do. Its figure
 is how many times the probe's own time a step its own is, in the same round; DebugMode's is its step's time over a bare step's.
+
+The note of the operators is taken in one step of the control, which no figure of a report counts: that step over the median of its run.
 """
 
 from __future__ import annotations
@@ -86,6 +88,8 @@ def measure(settings: Settings) -> list[Figure]:
                 Figure(f"step and probe, {label}", "ratio", tuple(1 + item.probe / item.reported for item in rounds), GOAL, beside),
                 Figure(f"training time as reported, {label}", "ratio", tuple(item.reported / item.bare for item in rounds), REPORTED_GOAL),
             ]
+            if model in settings.peers_of:
+                figures.append(_note(place, settings, model, label))
             for peer, taken in rounds[0].peers.items():
                 over, goal = (taken / rounds[0].probe,), FEWEST_OF_DEBUG_MODE if peer == "debug-mode" else None
                 figures.append(Figure(f"{peer} over the probe, {label}", "ratio", over, goal, {"ms": round(taken, 3)}, at_least=True))
@@ -115,6 +119,20 @@ def _round(place: Place, settings: Settings, model: str, number: int) -> Round:
     if "debug-mode" in peers:
         peers["debug-mode"] = steps["debug-mode"] - steps["bare"]
     return Round(steps["bare"], steps["probed"], reported, probe, told["bare"]["tensors"], device, peers)
+
+
+def _note(place: Place, settings: Settings, model: str, label: str) -> Figure:
+    """The step whose operators are noted over the median of the others of its run, in as many runs as there are rounds."""
+    ratios, kinds, noted = [], 0, settings.warmup + 1
+    for number in range(settings.rounds):
+        out = place.root / f"{model}-noted-{number}.json"
+        command = f"python3 train.py {MODELS[model]} {settings.arguments} --steps {settings.steps} --out {out}"
+        run = run_probed(place, command, arms.default(42, None), f"{model}-noted-{number}", probe={"dispatched": noted})
+        trace = next(trace for trace in run.traces if trace.trained)
+        others = statistics.median(mark.ms for mark in trace.steps[settings.warmup :] if mark.step != noted)
+        ratios.append(trace.steps[noted].ms / others)
+        kinds = len(trace.dispatched)
+    return Figure(f"step whose operators are noted, {label}", "ratio", tuple(ratios), None, {"operators by name, dtype and pass": kinds})
 
 
 def _rounded(values: Iterable[float]) -> list[float]:
