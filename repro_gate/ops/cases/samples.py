@@ -1,0 +1,176 @@
+"""PyTorch's own samples of its operators (OpInfo), made larger where their shapes allow it.
+
+The samples are a few elements each, which one thread or block does. Tensors of one shape are repeated together along a dimension until
+they have 2^17 elements; where the operator refuses that, the largest sample stands as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import sys
+import types
+import unittest
+import warnings
+import zlib
+from typing import Any, Callable, Iterator, List, Tuple
+
+from ..case import FLOATS, Case, Making, Sample
+
+_ENOUGH = 1 << 17  # elements: four times the share of one thread in torch's elementwise kernels
+_ENOUGH_SLOW = 1 << 12  # where an element takes long, or where a matrix is factorized
+_SLOW = ("linalg", "svd", "pinverse", "cholesky", "lu", "eig", "qr", "ormqr", "triangular", "matrix_exp", "special.zeta", "lobpcg", "geqrf")
+_LOOKED_AT = 12  # samples, of which the largest is measured
+_MOST = 1 << 22  # elements: a sample above it is left as it is
+_OTHERS = ("complex64", "int64", "bool")
+# Numbers that no operator computes: a Python object, or one that is the time or the memory's address.
+_LEFT_OUT = ("data_ptr", "to_sparse_semi_structured")
+
+
+def cases(torch: Any, device: str) -> Tuple[List[Case], List[str]]:
+    """(cases, notes): a note where this torch's samples cannot be imported."""
+    try:
+        listed = _operators(torch)
+    except Exception as error:  # NumPy is missing, or the module has moved
+        return [], ["PyTorch's operator samples cannot be imported: %s" % " ".join(str(error).split())[:200]]
+    found = [_OperatorCase(item, device) for item in listed if item.name not in _LEFT_OUT]
+    unique = {case.name: case for case in found if case.dtypes}
+    return list(unique.values()), []
+
+
+def _operators(torch: Any) -> List[Any]:
+    if "expecttest" not in sys.modules:
+        with contextlib.suppress(ImportError):
+            __import__("expecttest")
+    if "expecttest" not in sys.modules:  # torch's test classes derive from its own; the samples need none of it
+        stub: Any = types.ModuleType("expecttest")
+        stub.TestCase = unittest.TestCase
+        sys.modules["expecttest"] = stub
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        frozen = torch.backends.disable_global_flags
+        torch.backends.disable_global_flags = _as_it_is  # torch's tests forbid themselves to set flags; the measuring has to
+        try:
+            from torch.testing._internal.common_methods_invocations import op_db
+        finally:
+            torch.backends.disable_global_flags = frozen
+    return list(op_db)
+
+
+class _OperatorCase(Case):
+    """One OpInfo."""
+
+    def __init__(self, info: Any, device: str) -> None:
+        name = info.name + (" (%s)" % info.variant_test_name if info.variant_test_name else "")
+        known = {str(dtype).split(".")[-1] for dtype in info.supported_dtypes(device)}
+        floats = [dtype for dtype in FLOATS if dtype in known]
+        others = [dtype for dtype in _OTHERS if dtype in known]
+        dtypes = floats + [dtype for dtype in others if dtype == "complex64" and name.startswith(("fft", "linalg"))] or others[:1]
+        super().__init__(name, _no_build, source="opinfo", dtypes=dtypes, backward=bool(info.supports_autograd), sizes=1)
+        self._info = info
+        self._backward = {str(dtype).split(".")[-1] for dtype in info.supported_backward_dtypes(device)}
+
+    def directions(self, dtype: str) -> List[str]:
+        return [item for item in super().directions(dtype) if item == "forward" or dtype in self._backward]
+
+    def make(self, torch: Any, device: str, dtype: str, direction: str, size: int, seed: int) -> Sample:
+        number = seed + zlib.crc32(self.name.encode())
+        _seed(torch, number)
+        wanted = _ENOUGH_SLOW if any(word in self._info.name for word in _SLOW) else _ENOUGH
+        sample = _largest(torch, self._info, device, getattr(torch, dtype), direction == "backward")
+        chosen = sample
+        for larger in _larger(torch, sample, wanted):
+            if self._runs(torch, larger, number, wanted):
+                chosen = larger
+                break
+        return self._plain(torch, chosen, direction)
+
+    def _runs(self, torch: Any, sample: Any, number: int, wanted: int) -> bool:
+        """Whether the operator takes the larger sample, and its result stays of a size with it."""
+        _seed(torch, number)
+        try:
+            with torch.no_grad():
+                result = self._info(sample.input, *sample.args, **sample.kwargs)
+        except Exception:
+            return False
+        return _elements(torch, result) <= 32 * wanted
+
+    def _plain(self, torch: Any, sample: Any, direction: str) -> Sample:
+        """The sample's tensors as inputs, each its own; the rest is the function's."""
+        from torch.utils._pytree import tree_flatten, tree_unflatten
+
+        found, shape = tree_flatten((sample.input, tuple(sample.args), dict(sample.kwargs)))
+        at = [index for index, leaf in enumerate(found) if isinstance(leaf, torch.Tensor)]
+        finish = sample.output_process_fn_grad if direction == "backward" else _as_it_is
+
+        def function(*tensors: Any) -> Any:
+            filled = list(found)
+            for index, tensor in zip(at, tensors):
+                filled[index] = tensor
+            first, args, kwargs = tree_unflatten(filled, shape)
+            return finish(self._info(first, *args, **kwargs))
+
+        constants = [place for place, index in enumerate(at) if not found[index].requires_grad]
+        return Sample(function, [found[index].detach() for index in at], [], constants)
+
+
+def _as_it_is(result: Any = None) -> Any:
+    return result
+
+
+def _no_build(make: Making) -> Any:
+    raise NotImplementedError("a sample is made by its OpInfo")
+
+
+def _seed(torch: Any, number: int) -> None:
+    torch.manual_seed(number)
+    random.seed(number)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(number % (1 << 32))
+
+
+def _largest(torch: Any, info: Any, device: str, dtype: Any, gradients: bool) -> Any:
+    """The sample with the most elements among the first."""
+    samples = list(itertools.islice(info.sample_inputs(device, dtype, requires_grad=gradients), _LOOKED_AT))
+    if not samples:
+        raise NotImplementedError("PyTorch has no sample of it for this device and dtype")
+    return max(samples, key=lambda sample: _elements(torch, sample.input))
+
+
+def _elements(torch: Any, value: Any) -> int:
+    from torch.utils._pytree import tree_leaves
+
+    return sum(leaf.numel() for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
+
+
+def _larger(torch: Any, sample: Any, wanted: int) -> Iterator[Any]:
+    """Larger forms of one sample, the likeliest first: repeated along the first dimension, along the last."""
+    first = sample.input[0] if isinstance(sample.input, (list, tuple)) and sample.input else sample.input
+    plain = isinstance(first, torch.Tensor) and first.layout == torch.strided and not first.is_nested and first.ndim > 0
+    if not plain or not 0 < first.numel() < wanted or first.numel() > _MOST:
+        return
+    times = -(-wanted // first.numel())
+    for dimension in (0, -1) if first.ndim > 1 else (0,):
+        with contextlib.suppress(Exception):  # a sample that cannot be rewritten
+            yield sample.transform(_repeating(torch, first.shape, dimension, times))
+
+
+def _repeating(torch: Any, shape: Any, dimension: int, times: int) -> Callable[[Any], Any]:
+    """Repeats tensors that have the length of `shape` in one dimension, or its shape but for lengths of one."""
+
+    def repeat(value: Any) -> Any:
+        if not _alike(torch, value, shape, dimension):
+            return value
+        counts = [1] * value.ndim
+        counts[dimension] = times
+        return value.detach().repeat(counts).requires_grad_(value.requires_grad)
+
+    return repeat
+
+
+def _alike(torch: Any, value: Any, shape: Any, dimension: int) -> bool:
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_nested or not value.ndim:
+        return False
+    return bool(value.ndim == len(shape) and value.shape[dimension] == shape[dimension])

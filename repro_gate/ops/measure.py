@@ -1,0 +1,265 @@
+"""Measures one row of the catalog: one case in one dtype and direction, flags off and on, alone and beside other work.
+
+The two arms alternate, so that the machine's moods reach both alike. The first execution of each is compared with every later one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Set
+
+from . import bits, dispatch, flags
+from .case import Case
+from .contention import Contention
+from .runner import Runner, tensors
+
+_LONGEST_MESSAGE = 300
+_CULPRIT_RUNS = 8  # recorded executions in which the operator that differs is looked for
+_CHEAPEST, _DEAREST = 0.87, 1.15  # ratios of time between which the flag is taken to change nothing
+ARMS = ("off", "on")
+
+
+class Settings(NamedTuple):
+    """How often and how long. `repeats` counts the executions alone after the first; `price` asks for more timed pairs where the flag
+    changes something."""
+
+    repeats: int = 4
+    contended: int = 3
+    seconds: float = 0.6  # of one row's repeats, for each size; two executions are made in any case
+    price: int = 6
+    seed: int = 0
+    flags: str = "both"  # or "off", "on"
+    sizes: int = 2
+    record: bool = True
+
+
+class Arm:
+    """What one arm gave, over all sizes of one row."""
+
+    def __init__(self) -> None:
+        self.outcome = "repeats"
+        self.message = self.raised = self.phase = ""  # `raised`: the operator that did; `phase`: where, forward or backward
+        self.runs = {"alone": 0, "contended": 0}
+        self.distinct: Dict[str, Set[str]] = {"alone": set(), "contended": set()}
+        self.digests: List[str] = []
+        self.max_ulp: Optional[int] = None
+        self.times: List[float] = []
+        self.first: Any = None
+
+    def fail(self, error: BaseException) -> None:
+        self.outcome = "raises" if flags.refused(error) else "no-kernel"
+        text = " ".join(str(error).split()) or type(error).__name__
+        self.message = text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
+
+    def done(self) -> bool:
+        """Nothing more to be learned from this arm."""
+        return self.outcome != "repeats"
+
+    def line(self) -> Dict[str, Any]:
+        every = self.distinct["alone"] | self.distinct["contended"]
+        return {
+            "outcome": self.outcome,
+            "runs": sum(self.runs.values()),
+            "distinct": len(every),
+            "max_ulp": self.max_ulp,
+            "digest": self.digests[0] if self.digests else "",
+            "digests": self.digests,
+            "message": self.message,
+            "raised_in": self.phase if self.outcome == "raises" else "",
+            "alone": {"runs": self.runs["alone"], "distinct": len(self.distinct["alone"])},
+            "contended": {"runs": self.runs["contended"], "distinct": len(self.distinct["contended"])},
+        }
+
+
+def measure(torch: Any, case: Case, device: str, dtype: str, direction: str, settings: Settings, load: Contention) -> Dict[str, Any]:
+    """One row, as `worker` writes it. Torch's flags are off afterwards."""
+    arms = {name: Arm() for name in ARMS}
+    row: Dict[str, Any] = {"size": "", "inputs": "", "kernel": "", "dispatched": [], "random": case.random}
+    begun = time.monotonic()
+    try:
+        for size in range(min(case.sizes, settings.sizes)):
+            if size and all(arm.done() for arm in arms.values()):
+                break
+            _one_size(_Bench(torch, case, device, dtype, direction, settings, load), size, arms, row)
+    except Exception as error:  # a sample that cannot be made, or an operator that this device, dtype or torch does not have
+        if not arms["off"].done():
+            arms["off"].fail(error)
+    finally:
+        flags.switch(torch, False)
+    if arms["off"].outcome == "no-kernel" and not arms["on"].runs["alone"]:
+        arms["on"].outcome, arms["on"].message = "no-kernel", arms["off"].message
+    row.update({name: arms[name].line() for name in ARMS})
+    row.update({"times_%s_ms" % name: [round(value, 4) for value in arms[name].times] for name in ARMS})
+    row["seconds"] = round(time.monotonic() - begun, 3)
+    return row
+
+
+class _Bench(NamedTuple):
+    torch: Any
+    case: Case
+    device: str
+    dtype: str
+    direction: str
+    settings: Settings
+    load: Contention
+
+
+def _one_size(bench: _Bench, size: int, arms: Dict[str, Arm], row: Dict[str, Any]) -> None:
+    torch, settings = bench.torch, bench.settings
+    flags.switch(torch, False)
+    runners: Dict[str, Runner] = {}
+    for name in ARMS:
+        if settings.flags not in ("both", name) or arms[name].done():
+            continue
+        arms[name].times = []  # prices are those of the largest size
+        sample = bench.case.make(torch, bench.device, bench.dtype, bench.direction, size, settings.seed)
+        row["inputs"] = row["inputs"] or bits.digest(torch, bits.leaves(torch, sample.inputs))
+        runner = Runner(torch, sample, bench.direction, settings.seed + 1)
+        if not _first(bench, name, runner, arms[name]):
+            if name == "off":
+                return
+            continue
+        runners[name] = runner
+        if name == "off" or settings.flags == name or not size:
+            row["size"] = sizes_of(torch, sample.inputs)
+    if settings.record and not bench.case.compiled and "off" in runners and not size:
+        _describe(torch, runners["off"], arms["off"], row)
+    _repeat(bench, runners, arms)
+    if "off" in runners and arms["off"].outcome == "differs" and not bench.case.compiled and settings.record:
+        _blame(torch, runners["off"], row)
+    if arms["on"].outcome == "raises":
+        row["kernel"] = arms["on"].raised or row["kernel"]
+    if settings.price and len(runners) == 2 and (bench.case.documented or _changed(arms)):
+        _repeat(bench, runners, arms, price=True)
+
+
+def _first(bench: _Bench, name: str, runner: Runner, arm: Arm) -> bool:
+    """The execution that the later ones are compared with; it warms up, too. False where there is none: the arm says why, or had a smaller
+    size."""
+    torch = bench.torch
+    flags.switch(torch, name == "on")
+    kept = _versions(torch, runner.sample.inputs)
+    try:
+        runner.prepare()
+        runner.settle()
+        result = runner.run()
+        if kept != _versions(torch, runner.sample.inputs):  # it writes to its inputs: each execution is given copies
+            size = len(arm.digests)
+            runner.sample = bench.case.make(torch, bench.device, bench.dtype, bench.direction, size, bench.settings.seed)
+            runner.copies = True
+            runner.prepare()
+            result = runner.run()
+        arm.first = _copied(torch, bits.leaves(torch, result))
+    except Exception as error:
+        if not arm.digests:
+            arm.fail(error)
+            arm.phase = runner.phase
+            arm.raised = _raised(torch, runner) if arm.outcome == "raises" and not bench.case.compiled else ""
+        return False
+    arm.digests.append(bits.digest(torch, arm.first))
+    arm.runs, arm.distinct = {"alone": 0, "contended": 0}, {"alone": set(), "contended": set()}
+    _count(arm, "alone", arm.digests[-1])
+    return True
+
+
+def _versions(torch: Any, inputs: List[Any]) -> List[int]:
+    return [item._version for item in tensors(torch, inputs) if not item.is_inference()]
+
+
+def _raised(torch: Any, runner: Runner) -> str:
+    """The operator that the flag refuses."""
+    try:
+        return dispatch.record(torch, runner.anew)[0].raised
+    except Exception:  # refused before anything was dispatched
+        return ""
+
+
+def _describe(torch: Any, runner: Runner, arm: Arm, row: Dict[str, Any]) -> None:
+    flags.switch(torch, False)
+    try:
+        found, _ = dispatch.record(torch, runner.run)
+        row["kernel"] = found.kernel()
+        row["dispatched"] = list(dict.fromkeys(found.names))[: dispatch.MOST]
+        row["random"] = row["random"] or found.random
+        if found.has_empty() and dispatch.uninitialised(torch, runner.run):
+            arm.outcome = "uninitialised"
+    except Exception:  # it runs, but not under a dispatch mode: its names stay unknown
+        row["dispatched"] = row["dispatched"] or []
+
+
+def _repeat(bench: _Bench, runners: Dict[str, Runner], arms: Dict[str, Arm], price: bool = False) -> None:
+    """Execute the arms in turn: alone, then beside other work; `price`: only to time them."""
+    torch, settings = bench.torch, bench.settings
+    for place in ("alone",) if price else ("alone", "contended"):
+        wanted = settings.price if price else settings.repeats if place == "alone" else settings.contended
+        with bench.load.busy() if place == "contended" and wanted else contextlib.nullcontext():
+            ends = time.monotonic() + settings.seconds / 2
+            for done in range(wanted):
+                if done and time.monotonic() > ends:
+                    break
+                for name, runner in runners.items():
+                    flags.switch(torch, name == "on")
+                    _again(bench, runner, arms[name], place)
+
+
+def _again(bench: _Bench, runner: Runner, arm: Arm, place: str) -> None:
+    torch = bench.torch
+    flags.seed(torch, runner.number)
+    if bench.device == "cuda":
+        torch.cuda.synchronize()
+    started = time.perf_counter()
+    try:
+        result = runner.execute()
+        if bench.device == "cuda":
+            torch.cuda.synchronize()
+        if place == "alone":
+            arm.times.append((time.perf_counter() - started) * 1000)
+        found = bits.leaves(torch, result)
+    except Exception as error:  # it ran the first time
+        arm.fail(error)
+        arm.message = "the first execution ran, a later one did not: " + arm.message
+        return
+    if bits.equal(torch, arm.first, found):
+        _count(arm, place, arm.digests[-1])
+        return
+    arm.outcome = "uninitialised" if arm.outcome == "uninitialised" else "differs"
+    _count(arm, place, bits.digest(torch, found))
+    distance = bits.largest_ulp(torch, arm.first, found)
+    arm.max_ulp = distance if arm.max_ulp is None else max(arm.max_ulp, distance or 0)
+
+
+def _count(arm: Arm, place: str, digest: str) -> None:
+    arm.runs[place] += 1
+    arm.distinct[place].add(digest)
+
+
+def _blame(torch: Any, runner: Runner, row: Dict[str, Any]) -> None:
+    """Name the operator of a row that differs. One that differs too seldom for a few recorded executions keeps the row's kernel."""
+    flags.switch(torch, False)
+    with contextlib.suppress(Exception):
+        first, _ = dispatch.record(torch, runner.run, digests=True)
+        row["kernel"] = dispatch.first_differing(torch, runner.run, first.calls, _CULPRIT_RUNS) or row["kernel"]
+
+
+def _changed(arms: Dict[str, Arm]) -> bool:
+    off, on = arms["off"], arms["on"]
+    if off.outcome != on.outcome or off.digests != on.digests:
+        return True
+    if not (off.times and on.times):
+        return False
+    return not _CHEAPEST < statistics.median(on.times) / max(statistics.median(off.times), 1e-9) < _DEAREST
+
+
+def _copied(torch: Any, found: List[Any]) -> List[Any]:
+    return [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in found]
+
+
+def sizes_of(torch: Any, inputs: List[Any]) -> str:
+    """The shapes of the first inputs: `1024x1024, 1024 int64`."""
+    texts = []
+    for item in tensors(torch, inputs)[:4]:
+        shape = "x".join(map(str, item.shape)) or "scalar"
+        texts.append(shape if item.is_floating_point() or item.is_complex() else "%s %s" % (shape, str(item.dtype).split(".")[-1]))
+    return ", ".join(texts)[:200]
