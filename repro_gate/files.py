@@ -13,7 +13,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,30 @@ def read_text(path: Path, within: Path, most: int) -> str:
         raise Unreadable(f"is not UTF-8 text (byte {error.start})") from None
     except ValueError as error:  # a path that can be none
         raise Unreadable(f"cannot be read: {error}") from None
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path | None:
+    """The gate's own `$XDG_CACHE_HOME/repro-gate`, or the same below `~/.cache`; None where there is no home."""
+    base = environment.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
+        home = environment.get("HOME", "")
+        if not os.path.isabs(home):
+            return None
+        base = os.path.join(home, ".cache")
+    return Path(base, "repro-gate")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put a file of mode 0600 in the place of whatever is at `path`, whole or not at all. Raises OSError."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
 
 
 def parse_toml(text: str) -> dict[str, Any]:

@@ -12,12 +12,11 @@ import hashlib
 import json
 import os
 import stat
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from repro_gate.files import NotRegular, read_start
+from repro_gate.files import NotRegular, cache_folder, read_start, replace_file
 
 MAX_ENTRIES = 50_000  # the ones used longest ago go first
 MAX_BYTES = 32 << 20  # of the file; a larger one is not ours
@@ -27,13 +26,8 @@ _HEADER = b"repro-gate data digests 1 sha256:"
 
 def default_cache_path(environment: Mapping[str, str]) -> Path | None:
     """`$XDG_CACHE_HOME/repro-gate/data.json`, or the same below `~/.cache`; None where there is no home."""
-    base = environment.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):
-        home = environment.get("HOME", "")
-        if not os.path.isabs(home):
-            return None
-        base = os.path.join(home, ".cache")
-    return Path(base, "repro-gate", "data.json")
+    folder = cache_folder(environment)
+    return None if folder is None else folder / "data.json"
 
 
 class DataCache:
@@ -76,15 +70,7 @@ class DataCache:
             return
         body = json.dumps(dict(list(self._entries.items())[-MAX_ENTRIES:])).encode()
         try:
-            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".data-")  # of mode 0600
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(_HEADER + hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-                os.replace(name, self.path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(name)
-                raise
+            replace_file(self.path, _HEADER + hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
         except OSError as refused:
             self._give_up(refused)
 
