@@ -70,6 +70,7 @@ class Evidence:
     varied: Mapping[int, Varied] = field(default_factory=dict)  # by seed
     not_robust: NotRobust | None = None
     control_comparison: Comparison | None = None
+    operators: tuple[str, ...] = ()  # what this machine's catalog says of the operators that the training asks for
     refused: tuple[Refused, ...] = ()  # every operator that torch refuses, of a run that goes on behind each
     data: tuple[DataFinding, ...] = ()
     changed_data: tuple[str, ...] = ()

@@ -264,7 +264,7 @@ def operators_deterministic(evidence: Evidence) -> Finding:
         reason = f"the spec leaves it off: {allowed.reason}" if allowed else "training code switched it off"
         message = f"torch refused no operator at {off} of {len(readings)} steps, so none was checked"
         return missing(message, (f"{ALGORITHMS} was off ({reason})",), "leave the flag on, and give what it refuses a deterministic form")
-    return passed(f"torch ran {len(readings)} steps and refused no operator")
+    return passed(f"torch ran {len(readings)} steps and refused no operator", evidence.operators)
 
 
 @check("random-state/robust", "The second deterministic run differed in everything that must not matter, and gave the same bits.")

@@ -24,6 +24,7 @@ from repro_gate.gate.against import Other, compare_with_ref, other_ref
 from repro_gate.gate.base_policy import effective_policy
 from repro_gate.gate.diagnose import Seen, diagnosis_of
 from repro_gate.gate.evidence import config_hash_of_runs, data_is_sound, entry_of_runs, gather, gathering, with_runs
+from repro_gate.gate.known_operators import cited, known_operators, lines_of
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import Facts, Problem, explains, look, notes, preflight, require
 from repro_gate.gate.refused import refused_operators
@@ -85,9 +86,10 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
             unkept = keep_traces(results.runs, options.keep_traces, readable=folder.sandbox.own_user)
             results = replace(results, said=(*results.said, *unkept))
         fragile, results = robustness_of(spec, folder, results, watch)
-        diagnosis = diagnosis_of(spec, folder, results, watch) or fragile
+        known, said = known_operators(results.control, evidence.machine, options.environment)
+        diagnosis = cited(diagnosis_of(spec, folder, results, watch) or fragile, known)
         refused = refused_operators(spec, folder, results, watch)
-        evidence = replace(with_runs(evidence, results), not_robust=told(fragile), refused=refused)
+        evidence = replace(with_runs(evidence, results), not_robust=told(fragile), refused=refused, operators=lines_of(known))
         hashed = config_hash_of_runs(evidence, results)
         # Else nobody asks for the entry, and artifacts need not be read.
         recorded = hashed is not None and (options.locking or policy.baseline is not None) and not unsound(evidence, results.runs)
@@ -101,7 +103,7 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
             findings,
             hashed=hashed,
             base=policy.base,
-            before=_worth_knowing(found_before, facts, results.runs),
+            before=(*_worth_knowing(found_before, facts, results.runs), *said),
             started=started,
             seconds=monotonic() - clock,
         )

@@ -1,0 +1,120 @@
+"""What the catalog of this machine (`repro-gate ops`) says of the operators that a training asks for: evidence for the noise floor, for the
+cost and for the checklist. The control noted them; the catalog is a file of this machine's user, and is read as untrusted all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from repro_gate.diagnosis.model import Diagnosis
+from repro_gate.errors import UsageError
+from repro_gate.escape import and_more
+from repro_gate.ops.catalog import Arm, Catalog, Row, cached, platform_of, read, rows_of
+from repro_gate.report import numbers
+from repro_gate.report.model import Reason
+from repro_gate.runs.launch import Run
+
+_DEAR = 1.1  # from this ratio on, its whole interval above it, a deterministic form is worth a word
+_FEW = 5  # operators that a note names
+_WORST = ("differs", "raises")  # outcomes without the flags, and with them, that count before all others
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """The catalog's rows of what the training asks for, one for each operator, dtype and pass: the most telling. `asked` counts all of
+    these, those that the catalog has no row of as well."""
+
+    catalog: Catalog
+    asked: int
+    rows: tuple[Row, ...]
+
+    @property
+    def differing(self) -> tuple[Row, ...]:
+        """What differs without the flags."""
+        return tuple(row for row in self.rows if row.off.outcome == "differs")
+
+    @property
+    def refused(self) -> tuple[Row, ...]:
+        """What has no deterministic form."""
+        return tuple(row for row in self.rows if row.on.outcome == "raises" and row.off.outcome != "raises")
+
+    @property
+    def dear(self) -> tuple[Row, ...]:
+        """What is slower with the flags, the dearest first."""
+        found = [(row.price.ratio, row) for row in self.rows if row.price is not None and row.price.low > _DEAR]
+        return tuple(row for _, row in sorted(found, key=lambda item: -item[0]))
+
+
+def known_operators(
+    control: Run | None, machine: Mapping[str, str], environment: Mapping[str, str]
+) -> tuple[Known | None, tuple[Reason, ...]]:
+    """What is known, and notes for the report. None where the control noted no operator, or no catalog of this platform is there."""
+    noted = () if control is None else control.traces
+    asked = dict.fromkeys((name, dtype, phase) for trace in noted for name, dtype, phase, _ in trace.dispatched)
+    facts = next((trace.facts for trace in noted if trace.dispatched), None)
+    path = None if facts is None else cached(environment, platform_of(facts, machine))
+    if path is None:
+        return None, ()
+    try:
+        catalog = read(path)
+    except UsageError as error:
+        return None, (Reason("ops/unreadable", str(error), error.remedy),)
+    found = [max(rows, key=_telling) for name, dtype, phase in asked if (rows := rows_of(catalog, name, dtype, phase))]
+    known = Known(catalog=catalog, asked=len(asked), rows=tuple(found))
+    return known, tuple(_notes(known))
+
+
+def lines_of(known: Known | None) -> tuple[str, ...]:
+    """For the check of the operators: a line for each that differs, has no deterministic form or is dear, and how many were looked up."""
+    if known is None:
+        return ()
+    rows = dict.fromkeys((*known.differing, *known.refused, *known.dear))
+    looked_up = f"{len(known.rows)} of {known.asked} operators by dtype and pass are in this machine's catalog of {known.catalog.date[:10]}"
+    return (*map(said, rows), looked_up)
+
+
+def cited(diagnosis: Diagnosis | None, known: Known | None) -> Diagnosis | None:
+    """The diagnosis with the catalog's row of the operator that it names."""
+    rows = [] if diagnosis is None or known is None or not diagnosis.op else rows_of(known.catalog, diagnosis.op)
+    if diagnosis is None or not rows:
+        return diagnosis
+    return replace(diagnosis, evidence=(*diagnosis.evidence, f"this machine's catalog: {said(max(rows, key=_telling))}"))
+
+
+def said(row: Row) -> str:
+    """`index_put_ (accumulate) (float32, backward): without the flags it differs: 7 results of 20, up to 3 ULP; with them it repeats`."""
+    price = row.price
+    cost = "" if price is None else f", {price.ratio:.2f} times the time [{price.low:.2f}, {price.high:.2f}]"
+    return f"{row.operator} ({row.dtype}, {row.direction}): without the flags it {_came_to(row.off)}; with them it {_came_to(row.on)}{cost}"
+
+
+def _came_to(arm: Arm) -> str:
+    if arm.outcome == "differs":
+        far = "" if arm.max_ulp is None else f", up to {arm.max_ulp:,} ULP"
+        return f"differs: {arm.distinct:,} results of {arm.runs:,}{far}"
+    words = {"repeats": f"repeats in {arm.runs:,} of {arm.runs:,}", "raises": "has no form", "uninitialised": "reads unwritten memory"}
+    return words.get(arm.outcome, f"came to `{arm.outcome}`")
+
+
+def _telling(row: Row) -> tuple[bool, bool, float]:
+    return row.off.outcome in _WORST, row.on.outcome in _WORST, row.price.ratio if row.price is not None else 0.0
+
+
+def _notes(known: Known) -> Iterable[Reason]:
+    """What differs and what costs, in one note; none where there is neither."""
+    parts = []
+    if known.differing:
+        count = numbers.count(len(known.differing), "operator")
+        parts.append(f"{count} of this training differ on this machine without the flags: {_named(known.differing)}")
+    if known.refused:
+        parts.append(f"{len(known.refused)} without a deterministic form: {_named(known.refused)}")
+    if known.dear:
+        priced = [f"{row.operator} {row.price.ratio:.1f} times slower" for row in known.dear[:_FEW] if row.price is not None]
+        parts.append(f"deterministic forms that cost here: {', '.join(priced)}")
+    if parts:
+        yield Reason("ops/known", "; ".join(parts), "`random-state/operators` has a line for each; `repro-gate ops` measures them again")
+
+
+def _named(rows: Sequence[Row]) -> str:
+    names = list(dict.fromkeys(f"{row.operator} ({row.dtype}, {row.direction})" for row in rows))
+    return ", ".join(names[:_FEW]) + (f", {and_more(len(names) - _FEW)}" if len(names) > _FEW else "")
