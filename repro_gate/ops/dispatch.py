@@ -3,6 +3,7 @@ whether memory that nothing has written reaches the result."""
 
 from __future__ import annotations
 
+import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import bits
@@ -68,9 +69,10 @@ def record(torch: Any, run: Callable[[], Any], byte: Optional[int] = None, diges
     return found, result
 
 
-def first_differing(torch: Any, run: Callable[[], Any], first: List[Call], times: int) -> str:
-    """The name of the first operator that, in one of so many executions, gave other bits than in the first for equal ones; "" for none."""
-    for _ in range(times):
+def first_differing(torch: Any, run: Callable[[], Any], first: List[Call], seconds: float) -> str:
+    """The name of the first operator that, in one of many executions, gave other bits than in the first for equal ones; "" for none."""
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
         found, _ = record(torch, run, digests=True)
         for (name, given, got), (other, given_then, got_then) in zip(found.calls, first):
             if name != other or given != given_then:

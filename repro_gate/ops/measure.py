@@ -16,8 +16,9 @@ from .contention import Contention
 from .runner import Runner, tensors
 
 _LONGEST_MESSAGE = 300
-_CULPRIT_RUNS = 8  # recorded executions in which the operator that differs is looked for
+_CULPRIT_SECONDS = 1.0  # of recorded executions in which the operator that differs is looked for
 _CHEAPEST, _DEAREST = 0.87, 1.15  # ratios of time between which the flag is taken to change nothing
+_NOTICED = 0.1  # milliseconds of difference below which a ratio is noise
 ARMS = ("off", "on")
 
 
@@ -27,7 +28,7 @@ class Settings(NamedTuple):
 
     repeats: int = 4
     contended: int = 3
-    seconds: float = 0.6  # of one row's repeats, for each size; two executions are made in any case
+    seconds: float = 0.4  # of one row's repeats, for each size; two executions are made in any case
     price: int = 6
     seed: int = 0
     flags: str = "both"  # or "off", "on"
@@ -110,12 +111,12 @@ def _one_size(bench: _Bench, size: int, arms: Dict[str, Arm], row: Dict[str, Any
     torch, settings = bench.torch, bench.settings
     flags.switch(torch, False)
     runners: Dict[str, Runner] = {}
+    sample = bench.case.make(torch, bench.device, bench.dtype, bench.direction, size, settings.seed)
+    row["inputs"] = row["inputs"] or bits.digest(torch, bits.leaves(torch, sample.inputs))
     for name in ARMS:
         if settings.flags not in ("both", name) or arms[name].done():
             continue
         arms[name].times = []  # prices are those of the largest size
-        sample = bench.case.make(torch, bench.device, bench.dtype, bench.direction, size, settings.seed)
-        row["inputs"] = row["inputs"] or bits.digest(torch, bits.leaves(torch, sample.inputs))
         runner = Runner(torch, sample, bench.direction, settings.seed + 1)
         if not _first(bench, name, runner, arms[name]):
             if name == "off":
@@ -131,7 +132,8 @@ def _one_size(bench: _Bench, size: int, arms: Dict[str, Arm], row: Dict[str, Any
         _blame(torch, runners["off"], row)
     if arms["on"].outcome == "raises":
         row["kernel"] = arms["on"].raised or row["kernel"]
-    if settings.price and len(runners) == 2 and (bench.case.documented or _changed(arms)):
+    documented = bench.case.documented.get(bench.device, {}).get(bench.direction)
+    if settings.price and len(runners) == 2 and (documented or _changed(arms)):
         _repeat(bench, runners, arms, price=True)
 
 
@@ -145,10 +147,9 @@ def _first(bench: _Bench, name: str, runner: Runner, arm: Arm) -> bool:
         runner.prepare()
         runner.settle()
         result = runner.run()
-        if kept != _versions(torch, runner.sample.inputs):  # it writes to its inputs: each execution is given copies
-            size = len(arm.digests)
-            runner.sample = bench.case.make(torch, bench.device, bench.dtype, bench.direction, size, bench.settings.seed)
-            runner.copies = True
+        if kept != _versions(torch, runner.sample.inputs):  # it writes to its inputs: each execution is given copies of new ones
+            made = bench.case.make(torch, bench.device, bench.dtype, bench.direction, len(arm.digests), bench.settings.seed)
+            runner.sample.inputs, runner.sample.copies = made.inputs, True
             runner.prepare()
             result = runner.run()
         arm.first = _copied(torch, bits.leaves(torch, result))
@@ -194,6 +195,7 @@ def _repeat(bench: _Bench, runners: Dict[str, Runner], arms: Dict[str, Arm], pri
     torch, settings = bench.torch, bench.settings
     for place in ("alone",) if price else ("alone", "contended"):
         wanted = settings.price if price else settings.repeats if place == "alone" else settings.contended
+        wanted -= 1 if bench.case.source == "opinfo" and wanted > 1 else 0  # by far the most rows
         with bench.load.busy() if place == "contended" and wanted else contextlib.nullcontext():
             ends = time.monotonic() + settings.seconds / 2
             for done in range(wanted):
@@ -240,7 +242,7 @@ def _blame(torch: Any, runner: Runner, row: Dict[str, Any]) -> None:
     flags.switch(torch, False)
     with contextlib.suppress(Exception):
         first, _ = dispatch.record(torch, runner.run, digests=True)
-        row["kernel"] = dispatch.first_differing(torch, runner.run, first.calls, _CULPRIT_RUNS) or row["kernel"]
+        row["kernel"] = dispatch.first_differing(torch, runner.run, first.calls, _CULPRIT_SECONDS) or row["kernel"]
 
 
 def _changed(arms: Dict[str, Arm]) -> bool:
@@ -249,7 +251,8 @@ def _changed(arms: Dict[str, Arm]) -> bool:
         return True
     if not (off.times and on.times):
         return False
-    return not _CHEAPEST < statistics.median(on.times) / max(statistics.median(off.times), 1e-9) < _DEAREST
+    without, with_it = statistics.median(off.times), statistics.median(on.times)
+    return abs(with_it - without) > _NOTICED and not _CHEAPEST < with_it / max(without, 1e-9) < _DEAREST
 
 
 def _copied(torch: Any, found: List[Any]) -> List[Any]:

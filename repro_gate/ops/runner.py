@@ -15,7 +15,6 @@ class Runner:
         self.torch, self.sample, self.direction, self.number = torch, sample, direction, number
         self._graph: Any = None
         self._once_only = False
-        self.copies = False
         self.phase = "forward"  # the last one entered: where an exception came from
 
     def prepare(self) -> None:
@@ -60,7 +59,7 @@ class Runner:
         return outputs, [_weights(torch, item, generator) for item in outputs], wanted
 
     def _inputs(self) -> List[Any]:
-        if not self.copies:
+        if not self.sample.copies:
             return self.sample.inputs
         return [item.clone() if isinstance(item, self.torch.Tensor) else item for item in self.sample.inputs]
 

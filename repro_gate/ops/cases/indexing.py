@@ -6,7 +6,7 @@ from typing import Any, List
 
 from ..case import Built, Case, Making
 
-_N = 1 << 18
+_N = 1 << 17
 _PLACES = 1 << 10
 _WITH_INT = ("float32", "float64", "bfloat16", "float16", "complex64", "int64")
 

@@ -7,7 +7,7 @@ from typing import Any, List
 from ..case import Built, Case, Making
 
 _FLOATS = ("float32", "float64", "bfloat16")
-_SHAPES = {1: (64, 32, 1024), 2: (8, 32, 32, 32), 3: (4, 16, 8, 16, 16)}
+_SHAPES = {1: (16, 32, 512), 2: (8, 32, 32, 32), 3: (4, 16, 8, 16, 16)}
 
 
 def _convolution(dimensions: int, transposed: bool = False, **kwargs: Any) -> Any:

@@ -6,8 +6,8 @@ from typing import Any, List
 
 from ..case import FLOATS, WIDE, Built, Case, Making
 
-_N = 1 << 18
-_BIG = 1 << 20
+_N = 1 << 17
+_BIG = 1 << 19
 
 
 def _of(function: str, *args: Any, size: int = _BIG, **kwargs: Any) -> Any:

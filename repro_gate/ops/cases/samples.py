@@ -14,15 +14,15 @@ import types
 import unittest
 import warnings
 import zlib
-from typing import Any, Callable, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ..case import FLOATS, Case, Making, Sample
 
 _ENOUGH = 1 << 17  # elements: four times the share of one thread in torch's elementwise kernels
 _ENOUGH_SLOW = 1 << 12  # where an element takes long, or where a matrix is factorized
 _SLOW = ("linalg", "svd", "pinverse", "cholesky", "lu", "eig", "qr", "ormqr", "triangular", "matrix_exp", "special.zeta", "lobpcg", "geqrf")
-_LOOKED_AT = 12  # samples, of which the largest is measured
-_MOST = 1 << 22  # elements: a sample above it is left as it is
+_LOOKED_AT = 8  # samples, of which the largest is measured
+_MOST = 1 << 20  # elements of a result
 _OTHERS = ("complex64", "int64", "bool")
 # Numbers that no operator computes: a Python object, or one that is the time or the memory's address.
 _LEFT_OUT = ("data_ptr", "to_sparse_semi_structured")
@@ -69,6 +69,7 @@ class _OperatorCase(Case):
         dtypes = floats + [dtype for dtype in others if dtype == "complex64" and name.startswith(("fft", "linalg"))] or others[:1]
         super().__init__(name, _no_build, source="opinfo", dtypes=dtypes, backward=bool(info.supports_autograd), sizes=1)
         self._info = info
+        self._bearable: Dict[int, bool] = {}  # dimension -> whether the operator takes a sample repeated along it
         self._backward = {str(dtype).split(".")[-1] for dtype in info.supported_backward_dtypes(device)}
 
     def directions(self, dtype: str) -> List[str]:
@@ -79,22 +80,30 @@ class _OperatorCase(Case):
         _seed(torch, number)
         wanted = _ENOUGH_SLOW if any(word in self._info.name for word in _SLOW) else _ENOUGH
         sample = _largest(torch, self._info, device, getattr(torch, dtype), direction == "backward")
-        chosen = sample
-        for larger in _larger(torch, sample, wanted):
-            if self._runs(torch, larger, number, wanted):
-                chosen = larger
-                break
-        return self._plain(torch, chosen, direction)
+        return self._plain(torch, self._enlarged(torch, sample, wanted, number), direction)
 
-    def _runs(self, torch: Any, sample: Any, number: int, wanted: int) -> bool:
-        """Whether the operator takes the larger sample, and its result stays of a size with it."""
+    def _enlarged(self, torch: Any, sample: Any, wanted: int, number: int) -> Any:
+        """The first larger form that the operator takes; the sample itself where it takes none. A form that is three times as large is
+        tried first: where the result is nine times as large, what it would be of all elements does not fit the memory."""
+        for dimension, times in _ways(torch, sample, wanted):
+            if dimension not in self._bearable:
+                small = self._result(torch, sample, number)
+                tripled = self._result(torch, _repeated(torch, sample, dimension, 3), number)
+                fits = small is not None and tripled is not None and tripled <= 4 * max(small, 1) and small * times <= _MOST
+                larger = _repeated(torch, sample, dimension, times) if fits else None
+                self._bearable[dimension] = fits and self._result(torch, larger, number) is not None
+            if self._bearable[dimension]:
+                return _repeated(torch, sample, dimension, times)
+        return sample
+
+    def _result(self, torch: Any, sample: Any, number: int) -> Optional[int]:
+        """How many elements the result has; None where there is none."""
         _seed(torch, number)
         try:
             with torch.no_grad():
-                result = self._info(sample.input, *sample.args, **sample.kwargs)
+                return _elements(torch, self._info(sample.input, *sample.args, **sample.kwargs))
         except Exception:
-            return False
-        return _elements(torch, result) <= 32 * wanted
+            return None
 
     def _plain(self, torch: Any, sample: Any, direction: str) -> Sample:
         """The sample's tensors as inputs, each its own; the rest is the function's."""
@@ -124,7 +133,9 @@ def _no_build(make: Making) -> Any:
 
 
 def _seed(torch: Any, number: int) -> None:
-    torch.manual_seed(number)
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(number)
     random.seed(number)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -133,7 +144,12 @@ def _seed(torch: Any, number: int) -> None:
 
 def _largest(torch: Any, info: Any, device: str, dtype: Any, gradients: bool) -> Any:
     """The sample with the most elements among the first."""
-    samples = list(itertools.islice(info.sample_inputs(device, dtype, requires_grad=gradients), _LOOKED_AT))
+    seeding = torch.manual_seed
+    torch.manual_seed = lambda number: _seed(torch, int(number))  # the samples seed once for each; torch's own takes a millisecond
+    try:
+        samples = list(itertools.islice(info.sample_inputs(device, dtype, requires_grad=gradients), _LOOKED_AT))
+    finally:
+        torch.manual_seed = seeding
     if not samples:
         raise NotImplementedError("PyTorch has no sample of it for this device and dtype")
     return max(samples, key=lambda sample: _elements(torch, sample.input))
@@ -145,16 +161,21 @@ def _elements(torch: Any, value: Any) -> int:
     return sum(leaf.numel() for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
 
 
-def _larger(torch: Any, sample: Any, wanted: int) -> Iterator[Any]:
-    """Larger forms of one sample, the likeliest first: repeated along the first dimension, along the last."""
-    first = sample.input[0] if isinstance(sample.input, (list, tuple)) and sample.input else sample.input
+def _ways(torch: Any, sample: Any, wanted: int) -> Iterator[Tuple[int, int]]:
+    """(dimension, times) to repeat a sample, the likeliest first: along the first dimension, along the last."""
+    first = _first(sample)
     plain = isinstance(first, torch.Tensor) and first.layout == torch.strided and not first.is_nested and first.ndim > 0
-    if not plain or not 0 < first.numel() < wanted or first.numel() > _MOST:
-        return
-    times = -(-wanted // first.numel())
-    for dimension in (0, -1) if first.ndim > 1 else (0,):
-        with contextlib.suppress(Exception):  # a sample that cannot be rewritten
-            yield sample.transform(_repeating(torch, first.shape, dimension, times))
+    if plain and 0 < first.numel() < wanted:
+        for dimension in (0, -1) if first.ndim > 1 else (0,):
+            yield dimension, -(-wanted // first.numel())
+
+
+def _first(sample: Any) -> Any:
+    return sample.input[0] if isinstance(sample.input, (list, tuple)) and sample.input else sample.input
+
+
+def _repeated(torch: Any, sample: Any, dimension: int, times: int) -> Any:
+    return sample.transform(_repeating(torch, _first(sample).shape, dimension, times))
 
 
 def _repeating(torch: Any, shape: Any, dimension: int, times: int) -> Callable[[Any], Any]:

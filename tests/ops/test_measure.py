@@ -1,0 +1,120 @@
+"""A row tells what repeats from what differs, what draws, what is uninitialised, what the flag refuses, and what does not run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from repro_gate.ops.case import Case
+from repro_gate.ops.contention import Contention
+from repro_gate.ops.measure import Settings, measure
+
+Row = dict[str, Any]
+Measured = Callable[..., Row]
+
+
+@pytest.fixture
+def row(torch: Any) -> Iterator[Measured]:
+    """Measure a function of one vector of 1,000 numbers."""
+    load = Contention(torch, "cpu")
+
+    def made(function: Any, direction: str = "forward", settings: Settings | None = None, **kwargs: Any) -> Row:
+        case = Case("tried", lambda make: (function, [make.normal(1000)]), **kwargs)
+        return measure(torch, case, "cpu", "float32", direction, settings or Settings(price=0), load)
+
+    yield made
+    load.stop()
+
+
+def test_a_function_that_repeats(row: Measured) -> None:
+    found = row(lambda x: x.sin(), sizes=1)
+    for arm in ("off", "on"):
+        assert found[arm]["outcome"] == "repeats" and found[arm]["runs"] == 8 and found[arm]["distinct"] == 1
+    assert found["kernel"] == "aten.sin.default" and found["size"] == "1000" and len(found["times_off_ms"]) == 4
+    assert found["off"]["digest"] == found["on"]["digest"] and len(found["off"]["digests"]) == 1
+
+
+def test_a_function_that_differs_by_one_bit_in_one_execution(row: Measured, torch: Any) -> None:
+    count = itertools.count()
+
+    def late(x: Any) -> Any:
+        y = x.exp()
+        if next(count) == 5:
+            y.view(torch.int32)[7] += 1
+        return y
+
+    found = row(late)
+    assert found["off"]["outcome"] == "differs" and found["off"]["distinct"] == 2 and found["off"]["max_ulp"] == 1
+    assert found["on"]["outcome"] == "repeats"
+
+
+def test_a_random_operator_repeats_with_its_seed_and_is_marked(row: Measured, torch: Any) -> None:
+    seeded = row(torch.rand_like)
+    assert seeded["off"]["outcome"] == "repeats" and seeded["random"]
+    own = row(lambda x: torch.rand(8, generator=_fresh(torch)))
+    assert own["off"]["outcome"] == "differs" and own["random"]
+
+
+def _fresh(torch: Any) -> Any:
+    generator = torch.Generator()
+    generator.seed()
+    return generator
+
+
+def test_uninitialised_memory_is_told_from_memory_that_is_written(row: Measured) -> None:
+    found = row(lambda x: x.new_empty(500))
+    assert found["off"]["outcome"] == "uninitialised" and found["on"]["outcome"] == "repeats"
+    assert row(lambda x: x.new_empty(500).fill_(3))["off"]["outcome"] == "repeats"
+    assert row(lambda x: x.clone().resize_(2000))["off"]["outcome"] == "uninitialised"
+    assert row(lambda x: x.clone().resize_(200))["off"]["outcome"] == "repeats"
+
+
+def test_what_the_flag_refuses_raises_and_names_the_operator_and_the_direction(row: Measured, torch: Any) -> None:
+    index = torch.arange(1000)
+    found = row(lambda x: x.put(index, x))
+    assert found["on"]["outcome"] == "raises" and "deterministic implementation" in found["on"]["message"]
+    assert found["kernel"] == "aten.put.default" and found["on"]["raised_in"] == "forward" and found["off"]["outcome"] == "repeats"
+
+
+def test_what_does_not_run_has_no_kernel_and_says_why(row: Measured) -> None:
+    def refuse(x: Any) -> Any:
+        raise NotImplementedError("not for " + "this " * 100)
+
+    found = row(refuse)
+    assert found["off"]["outcome"] == found["on"]["outcome"] == "no-kernel"
+    assert found["on"]["message"].startswith("not for this") and len(found["on"]["message"]) == 300
+
+
+def test_a_backward_is_measured_by_itself(row: Measured, torch: Any) -> None:
+    found = row(lambda x: x.sin(), "backward")
+    assert found["off"]["outcome"] == "repeats" and found["kernel"] == "aten.cos.default"
+    count = itertools.count()
+
+    class Racing(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(context: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(context: Any, gradient: Any) -> Any:
+            return gradient * (2 + next(count) % 2)
+
+    assert row(Racing.apply, "backward")["off"]["outcome"] == "differs"
+    assert row(Racing.apply, "forward")["off"]["outcome"] == "repeats"
+
+
+def test_the_first_operator_that_differs_is_named(row: Measured, torch: Any) -> None:
+    index = torch.randint(0, 4, (1 << 18,), generator=torch.Generator().manual_seed(0))
+    source = torch.randn(1 << 18, generator=torch.Generator().manual_seed(0))
+    if torch.get_num_threads() < 2:
+        pytest.skip("one thread adds in one order")
+    found = row(lambda x: (x.exp().index_put((index,), source, accumulate=True) * 2).cos(), settings=Settings(repeats=20, price=0))
+    assert found["off"]["outcome"] == "differs" and found["on"]["outcome"] == "repeats"
+    assert found["kernel"] in ("aten.index_put.default", "aten.index_put_.default")
+
+
+def test_an_operator_that_writes_to_its_input_is_given_copies(row: Measured) -> None:
+    assert row(lambda x: x.add_(1))["off"]["outcome"] == "repeats"
