@@ -75,10 +75,12 @@ class Case:
         sizes: int = SIZES,
         slow: bool = False,
         compiled: bool = False,
+        risky: bool = False,
     ) -> None:
         self.operator, self.build, self.source, self.entry = operator, build, source, entry
         self.dtypes, self.backward, self.random, self.sizes = tuple(dtypes), backward, random, sizes
         self.slow = slow  # left out by --quick
+        self.risky = risky  # adds or writes several sources to one place: executed more often
         self.compiled = compiled  # no dispatch to watch: torch.compile refuses it
         self.documented: Dict[str, Dict[str, str]] = {}  # device -> direction -> "deterministic" or "raises"
 

@@ -49,8 +49,9 @@ class Record:
         backward = [name for name in own if "backward" in name]
         return (backward or own or working or self.names or [""])[0]
 
-    def has_empty(self) -> bool:
-        return any(_base(name) in EMPTY for name in self.names)
+    def empty(self) -> str:
+        """The first operator that gives memory as it is; "" for none."""
+        return next((name for name in self.names if _base(name) in EMPTY), "")
 
 
 def record(torch: Any, run: Callable[[], Any], byte: Optional[int] = None, digests: bool = False) -> Tuple[Record, Any]:

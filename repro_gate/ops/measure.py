@@ -18,6 +18,7 @@ from .runner import Runner, tensors
 _LONGEST_MESSAGE = 300
 _CULPRIT_SECONDS = 1.0  # of recorded executions in which the operator that differs is looked for
 _CHEAPEST, _DEAREST = 0.87, 1.15  # ratios of time between which the flag is taken to change nothing
+_MORE = 4  # times as many executions of what is known to race
 _NOTICED = 0.1  # milliseconds of difference below which a ratio is noise
 ARMS = ("off", "on")
 
@@ -28,7 +29,7 @@ class Settings(NamedTuple):
 
     repeats: int = 4
     contended: int = 3
-    seconds: float = 0.4  # of one row's repeats, for each size; two executions are made in any case
+    seconds: float = 0.25  # of one row's repeats, for each size; two executions are made in any case
     price: int = 6
     seed: int = 0
     flags: str = "both"  # or "off", "on"
@@ -106,6 +107,13 @@ class _Bench(NamedTuple):
     settings: Settings
     load: Contention
 
+    def documented(self) -> str:
+        return self.case.documented.get(self.device, {}).get(self.direction, "")
+
+    def risky(self) -> bool:
+        """Whether it is known to race somewhere: a race that shows in few executions needs more of them."""
+        return self.case.risky or bool(self.documented())
+
 
 def _one_size(bench: _Bench, size: int, arms: Dict[str, Arm], row: Dict[str, Any]) -> None:
     torch, settings = bench.torch, bench.settings
@@ -132,8 +140,7 @@ def _one_size(bench: _Bench, size: int, arms: Dict[str, Arm], row: Dict[str, Any
         _blame(torch, runners["off"], row)
     if arms["on"].outcome == "raises":
         row["kernel"] = arms["on"].raised or row["kernel"]
-    documented = bench.case.documented.get(bench.device, {}).get(bench.direction)
-    if settings.price and len(runners) == 2 and (documented or _changed(arms)):
+    if settings.price and len(runners) == 2 and (bench.documented() or _changed(arms)):
         _repeat(bench, runners, arms, price=True)
 
 
@@ -145,7 +152,6 @@ def _first(bench: _Bench, name: str, runner: Runner, arm: Arm) -> bool:
     kept = _versions(torch, runner.sample.inputs)
     try:
         runner.prepare()
-        runner.settle()
         result = runner.run()
         if kept != _versions(torch, runner.sample.inputs):  # it writes to its inputs: each execution is given copies of new ones
             made = bench.case.make(torch, bench.device, bench.dtype, bench.direction, len(arm.digests), bench.settings.seed)
@@ -184,8 +190,8 @@ def _describe(torch: Any, runner: Runner, arm: Arm, row: Dict[str, Any]) -> None
         row["kernel"] = found.kernel()
         row["dispatched"] = list(dict.fromkeys(found.names))[: dispatch.MOST]
         row["random"] = row["random"] or found.random
-        if found.has_empty() and dispatch.uninitialised(torch, runner.run):
-            arm.outcome = "uninitialised"
+        if found.empty() and dispatch.uninitialised(torch, runner.run):
+            arm.outcome, row["kernel"] = "uninitialised", found.empty()
     except Exception:  # it runs, but not under a dispatch mode: its names stay unknown
         row["dispatched"] = row["dispatched"] or []
 
@@ -195,11 +201,16 @@ def _repeat(bench: _Bench, runners: Dict[str, Runner], arms: Dict[str, Arm], pri
     torch, settings = bench.torch, bench.settings
     for place in ("alone",) if price else ("alone", "contended"):
         wanted = settings.price if price else settings.repeats if place == "alone" else settings.contended
-        wanted -= 1 if bench.case.source == "opinfo" and wanted > 1 else 0  # by far the most rows
+        if bench.case.source == "opinfo" and wanted > 1:
+            wanted //= 2  # by far the most rows
+        elif bench.risky() and not price:
+            wanted *= _MORE
+        elif len(arms["off"].digests) > 1:
+            wanted = -(-wanted // 2)  # the larger of two sizes
         with bench.load.busy() if place == "contended" and wanted else contextlib.nullcontext():
-            ends = time.monotonic() + settings.seconds / 2
+            ends = time.monotonic() + settings.seconds / 2 * (_MORE if bench.risky() else 1)
             for done in range(wanted):
-                if done and time.monotonic() > ends:
+                if done and (time.monotonic() > ends or (arms["off"].outcome == "differs" and done > settings.repeats)):
                     break
                 for name, runner in runners.items():
                     flags.switch(torch, name == "on")

@@ -40,6 +40,13 @@ class Runner:
                 return self.sample.function(*self._inputs())
         if self._graph is None or self._once_only:
             self._graph = self._forward()
+        try:
+            return self._backward()
+        except RuntimeError as error:
+            if self._once_only or flags.refused(error):
+                raise
+            self._once_only = True  # this graph bears no second backward, or its layer's buffers have moved on
+        self._graph = self._forward()
         return self._backward()
 
     def _forward(self) -> Any:
@@ -68,18 +75,6 @@ class Runner:
         outputs, weights, wanted = self._graph
         found = self.torch.autograd.grad(outputs, wanted, weights, retain_graph=not self._once_only, allow_unused=True)
         return [item for item in found if item is not None]
-
-    def settle(self) -> None:
-        """Find out whether one graph bears two backwards; where not, each execution makes its own."""
-        if self.direction == "backward":
-            self.run()
-            try:
-                self.run()
-            except RuntimeError as error:
-                if flags.refused(error):
-                    raise
-                self._once_only = True
-                self.run()
 
 
 def tensors(torch: Any, value: Any) -> List[Any]:

@@ -6,7 +6,7 @@ from typing import Any, List
 
 from ..case import Built, Case, Making
 
-_N = 1 << 17
+_N = 1 << 18
 _PLACES = 1 << 10
 _WITH_INT = ("float32", "float64", "bfloat16", "float16", "complex64", "int64")
 
@@ -81,7 +81,7 @@ def cases() -> List[Case]:
             entry=r"\.put_.*accumulate=False",
             backward=False,
         ),
-        Case("take", lambda make: _from(make, lambda x, index: x.take(index))),
+        Case("take", lambda make: _from(make, lambda x, index: x.take(index)), risky=True),
         Case(
             "__getitem__ (list of tensors)",
             lambda make: (lambda x, i, j: x[i, j], [make.normal(64, 64), make.index(64, make.n(_N)), make.index(64, make.n(_N))]),

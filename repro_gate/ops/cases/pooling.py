@@ -30,7 +30,7 @@ def _fractional(dimensions: int) -> Any:
         function = getattr(make.torch.nn.functional, "fractional_max_pool%dd" % dimensions)
         image = _image(make, dimensions)
         samples = make.uniform(image.shape[0], image.shape[1], dimensions)
-        return lambda x: function(x, 3, output_ratio=0.7, _random_samples=samples), [image]
+        return lambda x: function(x, 3, output_ratio=[0.7] * dimensions, _random_samples=samples), [image]
 
     return build
 

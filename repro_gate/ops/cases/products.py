@@ -22,7 +22,7 @@ def _pair(name: str, left: Any, right: Any) -> Any:
 
 def _linear(make: Making) -> Built:
     layer = make.of(make.torch.nn.Linear, 256, 256)
-    return layer, [make.normal(make.n(512), 256)]
+    return layer, [make.normal(make.n(128), 256)]
 
 
 def _streams(make: Making) -> Built:
@@ -42,7 +42,7 @@ def _streams(make: Making) -> Built:
             torch.cuda.current_stream().wait_stream(stream)
         return found
 
-    return multiply, [make.normal(128, make.n(2048)), make.normal(make.n(2048), 128)]
+    return multiply, [make.normal(64, make.n(1024)), make.normal(make.n(1024), 64)]
 
 
 def _sparse(make: Making) -> Any:
@@ -98,7 +98,7 @@ def _fft(make: Making) -> Built:
 def cases() -> List[Case]:
     """Dense, then sparse, then linear algebra."""
     return [
-        Case("mm", _pair("mm", (256, "k"), ("k", 256)), dtypes=_MATRIX),
+        Case("mm", _pair("mm", (128, "k"), ("k", 128)), dtypes=_MATRIX),
         Case("mm (long inner dimension)", _pair("mm", (16, "k"), ("k", 16)), dtypes=FLOATS),
         Case("mm (integers)", _pair("mm", (64, "k"), ("k", 64)), dtypes=("int64",), backward=False),
         Case("bmm", _pair("bmm", (8, 64, "k"), (8, "k", 64)), dtypes=_MATRIX),

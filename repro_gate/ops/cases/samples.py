@@ -20,7 +20,23 @@ from ..case import FLOATS, Case, Making, Sample
 
 _ENOUGH = 1 << 17  # elements: four times the share of one thread in torch's elementwise kernels
 _ENOUGH_SLOW = 1 << 12  # where an element takes long, or where a matrix is factorized
-_SLOW = ("linalg", "svd", "pinverse", "cholesky", "lu", "eig", "qr", "ormqr", "triangular", "matrix_exp", "special.zeta", "lobpcg", "geqrf")
+_SLOW = (
+    "linalg",
+    "svd",
+    "pinverse",
+    "cholesky",
+    "lu",
+    "eig",
+    "qr",
+    "ormqr",
+    "triangular",
+    "matrix_exp",
+    "special.zeta",
+    "lobpcg",
+    "geqrf",
+    "polygamma",
+    "split",
+)
 _LOOKED_AT = 8  # samples, of which the largest is measured
 _MOST = 1 << 20  # elements of a result
 _OTHERS = ("complex64", "int64", "bool")

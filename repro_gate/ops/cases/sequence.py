@@ -56,7 +56,7 @@ def _along(name: str, dimension: int, spread: float = 1.0) -> Any:
     """A cumulative operator along one dimension, long in it."""
 
     def build(make: Making) -> Built:
-        x = make.normal(8, make.n(1 << 15)) if dimension else make.normal(make.n(1 << 18))
+        x = make.normal(8, make.n(1 << 13)) if dimension else make.normal(make.n(1 << 16))
         if spread != 1.0:
             x = x.abs() * spread + 1 - spread  # a product of a million normal numbers is zero
         function = getattr(make.torch, name)
