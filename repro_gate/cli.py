@@ -27,6 +27,7 @@ _UNTRUSTED = (
     "baseline",
     "hash",
     "compare",
+    "ops",
 )  # they start what the checkout names, and hold no secret while they do
 
 
@@ -213,6 +214,12 @@ def _compare(options: argparse.Namespace) -> int:
     return compare_paths(options.a, options.b, options.python, options.json)
 
 
+def _ops(options: argparse.Namespace) -> int:
+    from repro_gate.commands.ops import ops
+
+    return ops(options)
+
+
 def _comment(options: argparse.Namespace) -> int:
     from repro_gate.commands.comment import Wanted, comment_command
 
@@ -238,7 +245,12 @@ def _init(options: argparse.Namespace) -> int:
 def _schema(options: argparse.Namespace) -> int:
     from importlib.resources import files
 
-    print((files("repro_gate") / ("report" if options.report else "spec") / "schema.json").read_text(encoding="utf-8"), end="")
+    print(
+        (files("repro_gate") / ("report" if options.report else "ops" if options.ops else "spec") / "schema.json").read_text(
+            encoding="utf-8"
+        ),
+        end="",
+    )
     return 0
 
 
@@ -252,6 +264,7 @@ _COMMANDS = {
     "hash": _hash,
     "explain": _explain,
     "compare": _compare,
+    "ops": _ops,
     "comment": _comment,
     "init": _init,
     "schema": _schema,

@@ -45,6 +45,11 @@ _EPILOG_OF_SHOW = """exit codes:
   0  the report was shown, whatever its verdict is: nothing was gated
   2  usage: bad arguments, a file that is no report, or one that cannot be written"""
 
+_EPILOG_OF_OPS = """exit codes:
+  0  the catalog is whole, or was shown, or the two were compared
+  2  usage: bad arguments, or a file that is no catalog
+  3  inconclusive: no torch, a control came out wrong, or interrupted (the same command goes on where it stopped)"""
+
 
 def parser() -> argparse.ArgumentParser:
     """The whole parser; what it gives has the command's name in `command`."""
@@ -79,6 +84,7 @@ def parser() -> argparse.ArgumentParser:
     compare.add_argument("--json", metavar="FILE", type=Path, help="write the differences as JSON")
     measure = "interpreter with torch, to measure how far tensors of two checkpoints are apart"
     compare.add_argument("--python", metavar="PYTHON", default="python3", help=measure)
+    _add_ops(commands)
     _add_comment(commands)
     explain = commands.add_parser("explain", help="print what a check, a cause or a reason of a report is about, why, and how to mend it")
     explain.add_argument("id", metavar="ID", nargs="?", help="such as data/checksums or unseeded-rng; left out: list the checks")
@@ -90,6 +96,7 @@ def parser() -> argparse.ArgumentParser:
     init.add_argument("--force", action="store_true", help="write it anew where there is one")
     schema = commands.add_parser("schema", help="print the JSON Schema of repro.yml (or, with --report, of report.json)")
     schema.add_argument("--report", action="store_true", help="the schema of report.json")
+    schema.add_argument("--ops", action="store_true", help="the schema of the catalog that `repro-gate ops --json` writes")
     return top
 
 
@@ -136,6 +143,32 @@ def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     show.add_argument("b", metavar="OTHER", type=Path, nargs="?", help="another one: print only what is not the same in both")
     show.add_argument("-v", "--verbose", action="store_true", help="all of it: every check, figure and run")
     _add_formats(show, [form for form in FORMATS if form.option != "json"])
+
+
+def _add_ops(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    ops = commands.add_parser(
+        "ops",
+        help="measure which torch operators repeat their bits on this machine, or show and compare such catalogs",
+        description="Executes each operator again and again, flags off and on, alone and beside other work, in two processes of the "
+        "interpreter that you train in. With a CATALOG, shows that one instead.",
+        epilog=_EPILOG_OF_OPS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    ops.add_argument(
+        "catalog", metavar="CATALOG", type=Path, nargs="?", help="a file of --json: nothing is measured; nothing in it is believed"
+    )
+    ops.add_argument("--compare", metavar="OLD", type=Path, help="an older catalog: print what changed since; CATALOG or a new measurement")
+    ops.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is a GPU")
+    ops.add_argument("--only", metavar="PATTERN", help="cases with this in their name, or that fit it: `index`, `*pool*`, `opinfo/*`")
+    ops.add_argument("--quick", action="store_true", help="one size, three dtypes, fewer executions")
+    ops.add_argument("--op", metavar="MODULE:FUNCTION", action="append", default=[], help="your own operator instead; may be given often")
+    ops.add_argument("--python", metavar="PYTHON", help="the interpreter that you train in (default: `python` on PATH)")
+    ops.add_argument("--fresh", action="store_true", help="begin anew, even where an interrupted start of this command left rows")
+    ops.add_argument("--json", metavar="FILE", type=Path, help="write the catalog")
+    ops.add_argument("--markdown", metavar="FILE", type=Path, help="write what is printed as Markdown, every row of it")
+    ops.add_argument("--html", metavar="FILE", type=Path, help="write it as a page for a browser, in one file")
+    ops.add_argument("-v", "--verbose", action="store_true", help="every row of each table")
+    ops.add_argument("--quiet", action="store_true", help="no progress, only the answer")
 
 
 def _add_formats(command: argparse.ArgumentParser, formats: Sequence[Format]) -> None:

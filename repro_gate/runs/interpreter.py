@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +20,7 @@ from msgspec import Meta
 from repro_gate.errors import Inconclusive
 from repro_gate.files import scratch_folder
 from repro_gate.runs import arms
+from repro_gate.runs.arms import Arm
 from repro_gate.runs.environment import EXTENSION, INJECT, training_environment
 from repro_gate.runs.process import supervise
 from repro_gate.sandbox.identity import Sandbox
@@ -70,12 +71,20 @@ def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], sandbox:
 def prepared(spec: Spec, outer: Mapping[str, str], sandbox: Sandbox, folder: Path) -> dict[str, str]:
     """Folders for a process of the training's in `folder`, and its environment: a deterministic run's, but for the probe, which has nothing
     to record here."""
+    arm = arms.deterministic(spec.random_state.seeds[0], arms.allowed(spec), spec.train.steps)
+    return unprobed(arm, outer, sandbox, folder, spec.train.env, spec.hardware.device)
+
+
+def unprobed(
+    arm: Arm, outer: Mapping[str, str], sandbox: Sandbox, folder: Path, train_env: Mapping[str, str], device: str | None
+) -> dict[str, str]:
+    """Folders for a process of the training's in `folder` (`home`, `tmp` and the `empty` one to start in), and an arm's environment without
+    the probe."""
     for name in ("home", "tmp", "empty"):
         (folder / name).mkdir()
     let_group_pass(sandbox, folder)
     chown_to_training(sandbox, *(folder / name for name in ("home", "tmp", "empty")))
-    arm = arms.deterministic(spec.random_state.seeds[0], arms.allowed(spec), spec.train.steps)
-    environment = training_environment(outer, arm, spec.train.env, folder, spec.hardware.device)
+    environment = training_environment(outer, arm, train_env, folder, device)
     environment.pop(CONFIG_VARIABLE)
     kept = [entry for entry in environment.pop("PYTHONPATH").split(os.pathsep) if entry != str(INJECT)]
     return environment | ({"PYTHONPATH": os.pathsep.join(kept)} if kept else {})
@@ -83,8 +92,13 @@ def prepared(spec: Spec, outer: Mapping[str, str], sandbox: Sandbox, folder: Pat
 
 def training_interpreter(spec: Spec, environment: Mapping[str, str]) -> str:
     """The Python that the command names, where it begins with one; else `python` on the training's PATH."""
-    for name in dict.fromkeys([*_named(spec.train.run or ""), "python", "python3"]):
-        found = shutil.which(name, path=environment["PATH"])
+    return interpreter_on(environment["PATH"], _named(spec.train.run or ""))
+
+
+def interpreter_on(path: str, named: Sequence[str] = ()) -> str:
+    """The first of these, else `python` or `python3`, on a PATH. Raises Inconclusive where there is none."""
+    for name in dict.fromkeys([*named, "python", "python3"]):
+        found = shutil.which(name, path=path)
         if found is not None:
             return os.path.abspath(found)
     raise Inconclusive("the training's PATH has no `python`", remedy=_REMEDY, reason_id="config-hash/no-interpreter")

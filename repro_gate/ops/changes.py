@@ -1,0 +1,70 @@
+"""What is not the same in two catalogs: rows that repeat, differ or raise now and did not before, prices, operators that came and went.
+Pure, and stored with nothing: two files are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from repro_gate.ops.catalog import Arm, Catalog, Platform, Row
+
+Kind = Literal["differs", "repeats", "raises", "raises-no-more", "dearer", "cheaper", "outcome", "new", "gone"]
+KINDS: tuple[Kind, ...] = ("differs", "raises", "dearer", "repeats", "raises-no-more", "cheaper", "outcome", "new", "gone")
+_Flags = Literal["off", "on", ""]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One thing that changed. `flags` says in which arm; empty for prices and rows. `before` or `after` is None where a row is new or
+    gone."""
+
+    kind: Kind
+    flags: _Flags
+    before: Row | None
+    after: Row | None
+
+    @property
+    def row(self) -> Row:
+        """The row as it is now, or as it was last."""
+        found = self.after or self.before
+        assert found is not None
+        return found
+
+
+def changes(before: Catalog, after: Catalog) -> tuple[Change, ...]:
+    """Every change, by kind, those that matter most first. A row that only one side holds is new or gone where both catalogs are
+    complete and of one scope, so that an interrupted or shorter measurement takes nothing away."""
+    old, new = ({(row.case, row.dtype, row.direction): row for row in catalog.rows} for catalog in (before, after))
+    found = [change for key, row in new.items() if key in old for change in _changed(old[key], row)]
+    if before.complete and after.complete and before.scope == after.scope:
+        found += [Change(kind="new", flags="", before=None, after=row) for key, row in new.items() if key not in old]
+        found += [Change(kind="gone", flags="", before=row, after=None) for key, row in old.items() if key not in new]
+    return tuple(sorted(found, key=lambda change: KINDS.index(change.kind)))
+
+
+def platform_changes(before: Platform, after: Platform) -> tuple[tuple[str, str, str], ...]:
+    """(name, before, after) of each property of the platform that changed."""
+    names = Platform.__struct_fields__
+    pairs = ((name, str(getattr(before, name)), str(getattr(after, name))) for name in names)
+    return tuple(pair for pair in pairs if pair[1] != pair[2])
+
+
+def _changed(old: Row, new: Row) -> Iterator[Change]:
+    arms: tuple[tuple[_Flags, Arm, Arm], ...] = (("off", old.off, new.off), ("on", old.on, new.on))
+    for flags, was, now in arms:
+        if was.outcome != now.outcome:
+            yield Change(kind=_kind(was.outcome, now.outcome), flags=flags, before=old, after=new)
+    if old.price is not None and new.price is not None:
+        if new.price.low > old.price.high:
+            yield Change(kind="dearer", flags="", before=old, after=new)
+        elif new.price.high < old.price.low:
+            yield Change(kind="cheaper", flags="", before=old, after=new)
+
+
+def _kind(was: str, now: str) -> Kind:
+    if now in ("differs", "raises"):
+        return "differs" if now == "differs" else "raises"
+    if was == "raises":
+        return "raises-no-more"
+    return "repeats" if now == "repeats" and was == "differs" else "outcome"

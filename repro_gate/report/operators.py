@@ -1,0 +1,221 @@
+"""What a catalog of operators says, and what changed between two, as sections of plain cells. `operator_pages` shows them.
+
+The words here are ours; names, messages and sizes are the catalog's, untrusted, and are escaped where they are shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from repro_gate.ops.catalog import Arm, Catalog, Platform, Row
+from repro_gate.ops.changes import KINDS, Change, changes, platform_changes
+from repro_gate.report import numbers
+
+DEAR = 1.25  # a price is told from here on, with the whole interval above
+COLUMNS = ("case", "direction", "dtypes", "flags off", "flags on", "time on / off", "torch documents")
+_OUTCOMES = ("repeats", "differs", "raises", "uninitialised", "crash", "timeout", "no-kernel")
+_TITLES = {
+    "differs": "Newly differing",
+    "raises": "Newly raising",
+    "dearer": "Dearer",
+    "repeats": "Newly repeating",
+    "raises-no-more": "No longer raising",
+    "cheaper": "Cheaper",
+    "outcome": "Another outcome",
+    "new": "New rows",
+    "gone": "Rows that are gone",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """One table. `always`: shown without a row too, since that is an answer."""
+
+    title: str
+    about: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    always: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Everything that is shown: `facts` are (name, value), `summary` lines of our own words with the catalog's in them."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    summary: tuple[str, ...]
+    sections: tuple[Section, ...]
+    notes: tuple[str, ...] = ()
+
+
+def page(catalog: Catalog) -> Page:
+    """A catalog: what differs, raises or costs, and how that is not what torch documents."""
+    rows = catalog.rows
+    differ = [row for row in rows if row.off.outcome == "differs" and row.on.outcome != "differs"]
+    still = [row for row in rows if row.on.outcome == "differs"]
+    raising = [row for row in rows if row.on.outcome == "raises" and row.off.outcome != "differs"]
+    dear = [row for row in rows if row.price is not None and row.price.low > DEAR]
+    ended = [row for row in rows if {row.off.outcome, row.on.outcome} & {"crash", "timeout"}]
+    empty = [row for row in rows if "uninitialised" in (row.off.outcome, row.on.outcome)]
+    quiet = [row for row in rows if row.documented and {row.off.outcome, row.on.outcome} == {"repeats"}]
+    unlisted = [row for row in rows if not row.documented and "differs" in (row.off.outcome, row.on.outcome)]
+    refused = [row for row in rows if row.documented != "raises" and row.on.outcome == "raises"]
+    allowed = [row for row in rows if row.documented == "raises" and row.on.outcome not in ("raises", "no-kernel", "crash", "timeout")]
+    missing = [entry for entry in catalog.documented if entry.case is None and entry.here]
+    return Page(
+        title="Which torch operators repeat their bits",
+        facts=_facts(catalog),
+        summary=_summary(catalog),
+        sections=(
+            _table("Differ even with the flags", "No setting of torch makes these repeat.", still, always=True),
+            _table("Differ without the flags", "The flags make these repeat, or raise.", differ, always=True),
+            _table("Raise with the flags", "They repeated without them.", raising),
+            _table("Dearer with the flags", f"The whole 95 % interval of the price is above {DEAR:g} times.", dear),
+            _table("Read memory before it is written", "What they return is not theirs to repeat.", empty),
+            _table("Ended their process, or never ended", "Measured in a process of their own.", ended),
+            _table("Documented by torch, and repeats here", "On torch's list, with equal bits in every execution, off and on.", quiet),
+            _table("Differs here, and not documented", "Not on torch's list.", unlisted),
+            _table("Raises here, and not documented as raising", "The flags refuse it.", refused),
+            _table("Documented as raising, and does not raise here", "", allowed),
+            Section(
+                title="Documented by torch, and not measured",
+                about="Entries of torch's list for which there is no case.",
+                columns=("entry", "torch documents"),
+                rows=tuple((entry.entry, entry.says) for entry in missing),
+            ),
+        ),
+        notes=catalog.notes,
+    )
+
+
+def compared(before: Catalog, after: Catalog) -> Page:
+    """What changed from one catalog to another."""
+    found = changes(before, after)
+    moved = platform_changes(before.platform, after.platform)
+    counts = Counter(change.kind for change in found)
+    summary = [f"{numbers.count(counts[kind], _NOUN[kind][0], _NOUN[kind][1])}" for kind in KINDS if counts[kind]]
+    partial = [name for name, side in (("first", before), ("second", after)) if not side.complete]
+    return Page(
+        title="What changed between two catalogs of operators",
+        facts=tuple((name, f"{was or '(none)'} -> {now or '(none)'}") for name, was, now in moved) or (("platform", "the same"),),
+        summary=(
+            "; ".join(summary) or "nothing changed: no row has another outcome, no price's interval lies apart",
+            *([f"the {' and the '.join(partial)} catalog is of an interrupted measurement"] if partial else []),
+        ),
+        sections=tuple(_changed(kind, [change for change in found if change.kind == kind]) for kind in KINDS),
+    )
+
+
+_NOUN = {
+    "differs": ("newly differs", "newly differ"),
+    "raises": ("newly raises", "newly raise"),
+    "dearer": ("is dearer", "are dearer"),
+    "repeats": ("newly repeats", "newly repeat"),
+    "raises-no-more": ("no longer raises", "no longer raise"),
+    "cheaper": ("is cheaper", "are cheaper"),
+    "outcome": ("has another outcome", "have another outcome"),
+    "new": ("is new", "are new"),
+    "gone": ("is gone", "are gone"),
+}
+
+
+def _changed(kind: str, found: Sequence[Change]) -> Section:
+    def key(change: Change) -> tuple[str, ...]:
+        if kind in ("dearer", "cheaper"):
+            return (price(change.before), price(change.after))
+        return tuple(_both(side, change.flags) if side else "" for side in (change.before, change.after))
+
+    merged: dict[tuple[str, ...], list[str]] = {}
+    for change in found:
+        row = change.row
+        merged.setdefault((row.case, row.direction, f"flags {change.flags}" if change.flags else "", *key(change)), []).append(row.dtype)
+    rows = tuple((case, way, ", ".join(dtypes), *rest) for (case, way, *rest), dtypes in merged.items())
+    return Section(title=_TITLES[kind], about="", columns=("case", "direction", "dtypes", "arm", "before", "after"), rows=rows)
+
+
+def _both(row: Row, flags: str) -> str:
+    if flags:
+        return arm([row.off if flags == "off" else row.on])
+    return f"{row.off.outcome} off, {row.on.outcome} on"
+
+
+def _facts(catalog: Catalog) -> tuple[tuple[str, str], ...]:
+    given: Platform = catalog.platform
+    isa = f" ({given.isa})" if given.isa else ""
+    facts = {
+        "torch": given.torch,
+        "device": f"{given.device}: {given.device_name}{isa if given.device == 'cpu' else ''}",
+        "threads": str(given.threads or ""),
+        "driver": given.driver,
+        "CUDA": given.cuda,
+        "cuDNN": given.cudnn,
+        "Python": given.python,
+        "system": given.system,
+        "date": catalog.date,
+        "command": catalog.command,
+        "repro-gate": catalog.repro_gate,
+    }
+    return tuple((name, value) for name, value in facts.items() if value)
+
+
+def _summary(catalog: Catalog) -> tuple[str, ...]:
+    rows, evidence = catalog.rows, catalog.repeats
+    cases = len({row.case for row in rows})
+    fewest = min((row.off.runs for row in rows if row.off.outcome == "repeats"), default=0)
+    times = evidence.in_process + evidence.contended + evidence.processes - 1
+    lines = [
+        f"{numbers.count(len(rows), 'row')} of {numbers.count(cases, 'case')} in {numbers.duration(catalog.seconds)}"
+        + ("" if catalog.complete else "; INTERRUPTED: the same command goes on from there"),
+        f"flags off: {_counts([row.off for row in rows])}",
+        f"flags on: {_counts([row.on for row in rows])}",
+        f"each executed up to {times} times ({evidence.in_process} alone, {evidence.contended} beside other work, in {evidence.processes} "
+        f"processes): equal bits exclude, at 95 %, that more than {numbers.percent(100 * evidence.excludes_rate, signed=False)} of "
+        "executions differ" + (f"; slow rows fewer times, at least {fewest}" if 0 < fewest < times else ""),
+    ]
+    return tuple(lines)
+
+
+def _counts(arms: Iterable[Arm]) -> str:
+    found = Counter[str](arm.outcome for arm in arms)
+    return ", ".join(f"{found[name]:,} {name}" for name in _OUTCOMES if found[name]) or "none"
+
+
+def _table(title: str, about: str, rows: Sequence[Row], *, always: bool = False) -> Section:
+    return Section(title=title, about=about, columns=COLUMNS, rows=tuple(_line(group) for group in groups(rows)), always=always)
+
+
+def groups(rows: Iterable[Row]) -> list[list[Row]]:
+    """Rows of one case and direction with the same outcomes, in any dtype, in the order in which they come."""
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.case, row.direction, row.off.outcome, row.on.outcome), []).append(row)
+    return list(found.values())
+
+
+def _line(group: Sequence[Row]) -> tuple[str, ...]:
+    row = group[0]
+    dearest = max(group, key=lambda item: item.price.ratio if item.price is not None else 0.0)
+    dtypes = ", ".join(item.dtype for item in group)
+    return (row.case, row.direction, dtypes, arm([r.off for r in group]), arm([r.on for r in group]), price(dearest), row.documented)
+
+
+def arm(group: Sequence[Arm]) -> str:
+    """The outcome that these arms share, and how far it went at most: `differs (5 results in 9 runs, 3 ULP)`."""
+    worst = max(group, key=lambda item: (item.distinct, item.max_ulp or 0))
+    if worst.outcome == "differs":
+        far = max((item.max_ulp for item in group if item.max_ulp is not None), default=None)
+        return f"differs ({worst.distinct} results in {worst.runs} runs{'' if far is None else f', {numbers.ulps(far)}'})"
+    if worst.outcome in ("crash", "timeout"):
+        return f"{worst.outcome} ({worst.message})"
+    return worst.outcome
+
+
+def price(row: Row | None) -> str:
+    """`2.40 (1.90 to 3.00)` times; empty where it was not timed."""
+    if row is None or row.price is None:
+        return ""
+    given = row.price
+    return f"{given.ratio:.2f} ({given.low:.2f} to {given.high:.2f})"
