@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _UNTRUSTED = (
     "run",
     "diagnose",
+    "selftest",
     "baseline",
     "hash",
     "compare",
@@ -115,6 +116,21 @@ def _diagnose(options: argparse.Namespace) -> int:
         lines = None if options.json_lines is None else stack.enter_context(options.json_lines.open("w", encoding="utf-8"))
         watch = stack.enter_context(_watch(options))
         return diagnose(spec, chosen, watch, lambda line: print(_printable(line), flush=True), lines, view())
+
+
+def _selftest(options: argparse.Namespace) -> int:
+    from repro_gate.commands.output import writable
+    from repro_gate.commands.selftest import show_selftest
+    from repro_gate.gate.selftest import selftest
+
+    writable(options.json)
+    if options.short is not None and options.short < 1:
+        raise UsageError(f"--steps {options.short}: a run takes one step at least", remedy="leave it out for a few steps")
+    spec, chosen = _asked(options, policy="head")
+    with _watch(options) as watch:
+        found = selftest(spec, chosen, watch, options.only, options.short)
+    show_selftest(found, options.spec, options.json)
+    return found.exit_code
 
 
 def _asked(options: argparse.Namespace, **more: Any) -> tuple[Spec, Options]:
@@ -259,6 +275,7 @@ _COMMANDS = {
     "show": _show,
     "report": _show,
     "diagnose": _diagnose,
+    "selftest": _selftest,
     "check": _check,
     "baseline": _baseline,
     "hash": _hash,

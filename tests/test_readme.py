@@ -116,7 +116,20 @@ def test_it_is_short_and_shows_the_failing_comment_first() -> None:
 def test_every_command_and_option_it_names_exists(capsys: pytest.CaptureFixture[str]) -> None:
     table = README.split("## Commands")[1].split("## Exit codes")[0]
     commands = re.findall(r"^\| `repro-gate (\w+)", table, re.MULTILINE)
-    assert commands == ["run", "show", "diagnose", "check", "baseline", "hash", "explain", "comment", "compare", "init", "schema"]
+    assert commands == [
+        "run",
+        "show",
+        "diagnose",
+        "selftest",
+        "check",
+        "baseline",
+        "hash",
+        "explain",
+        "comment",
+        "compare",
+        "init",
+        "schema",
+    ]
     for name, rest in re.findall(r"^\| `repro-gate (\w+)(.*)$", table, re.MULTILINE):
         with pytest.raises(SystemExit) as left:
             main([name, "--help"])

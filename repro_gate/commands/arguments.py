@@ -29,6 +29,8 @@ FORMATS = (
     Format("sarif", "sarif", "write what is wrong as SARIF 2.1.0, for code scanning and editors"),
     Format("junit", "junit", "write the checklist and the verdict as JUnit XML, for CI servers"),
 )
+# What `selftest` puts in; `gate.faults` says what each is.
+FAULTS = ("weight", "optimizer", "batch", "buffer", "generator", "race", "flag", "checkpoint")
 EPILOG = """exit codes:
   0  pass: the runs are bitwise identical, every required check passed, the cost is in its budget
   1  fail: the runs diverged, a required check failed, the cost is over its budget, or drift from the baseline
@@ -40,6 +42,12 @@ _EPILOG_OF_DIAGNOSE = """exit codes:
   1  the runs diverged, whether or not a cause was found
   2  usage: bad arguments or a bad spec
   3  inconclusive: the training crashed or timed out, no trace arrived"""
+
+_EPILOG_OF_SELFTEST = """exit codes:
+  0  every fault that applies to the training was caught where it was put in
+  1  a fault was not caught
+  2  usage: bad arguments or a bad spec
+  3  inconclusive: the clean runs diverge or crash, or a fault could not be put in"""
 
 _EPILOG_OF_SHOW = """exit codes:
   0  the report was shown, whatever its verdict is: nothing was gated
@@ -63,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(metavar="COMMAND", required=True, dest="command")
     _add_run(commands)
     _add_diagnose(commands)
+    _add_selftest(commands)
     check = commands.add_parser("check", help="the checks that need no training, in a moment")
     _add_spec(check)
     check.add_argument("--json", metavar="FILE", type=Path, help="write the results as JSON")
@@ -128,6 +137,32 @@ def _add_diagnose(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     diagnose.add_argument("--json-lines", metavar="FILE", type=Path, help="write each pair of runs as a line of JSON, with what differed")
     _add_overrides(diagnose)
     diagnose.add_argument("--quiet", action="store_true", help="no progress, only the story and the answer")
+
+
+def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    about = "put faults into the training on purpose, and see whether the gate catches each"
+    selftest = commands.add_parser(
+        "selftest",
+        help=about,
+        description="Two clean runs, then one short run for each fault (a flipped bit, a racing operator …), compared as the gate does.",
+        epilog=_EPILOG_OF_SELFTEST,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_spec(selftest)
+    selftest.add_argument("--json", metavar="FILE", type=Path, help="write what was put in, and what was found, as JSON")
+    selftest.add_argument(
+        "--only", metavar="FAULT", choices=FAULTS, action="append", default=[], help=f"one of {', '.join(FAULTS)}; may be given often"
+    )
+    selftest.add_argument(
+        "--steps",
+        metavar="N",
+        type=int,
+        dest="short",
+        help="optimizer steps of each run (default: 6, or as the spec has it where that is fewer)",
+    )
+    _add_overrides(selftest, steps=False)
+    selftest.set_defaults(steps=None)
+    selftest.add_argument("--quiet", action="store_true", help="no progress, only the table")
 
 
 def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -199,9 +234,10 @@ def _add_spec(command: argparse.ArgumentParser) -> None:
     command.add_argument("spec", metavar="SPEC", nargs="?", default="repro.yml", help=where)
 
 
-def _add_overrides(command: argparse.ArgumentParser) -> None:
+def _add_overrides(command: argparse.ArgumentParser, *, steps: bool = True) -> None:
     command.add_argument("--seed", metavar="N", type=int, help="random-state.seed instead of the spec's")
-    command.add_argument("--steps", metavar="N", type=int, help="train.steps instead of the spec's")
+    if steps:
+        command.add_argument("--steps", metavar="N", type=int, help="train.steps instead of the spec's")
     any_key = "any key of the spec, the value as YAML; may be given often"
     command.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="overrides", help=any_key)
 

@@ -114,15 +114,22 @@ def diagnose_alone(
     given: Spec, options: Options, watch: Watch, compared: Callable[[Results], None], seen: Seen
 ) -> tuple[Results, Diagnosis | None]:
     """The deterministic runs alone, of which `compared` is told, and where they diverge, why. Data is not verified, nothing is judged."""
-    checkout = inspect_checkout(given.path.parent)
-    spec = replace(effective_policy(given, checkout, options).spec, cost=CostBudget(measure=False))
-    require(preflight(spec, options.environment, look(options.environment)))
-    with _gate_folder(spec, None, checkout, options, watch) as folder, obeyed():
+    with prepared(given, options, watch) as (spec, folder):
         plans = [plan for plan in gate_runs(spec, CONTROL_STEPS) if plan.arm.name == "deterministic"]
         results = run_series(spec, folder, watch, plans)
         compared(results)
         fragile, results = robustness_of(spec, folder, results, watch)
         return results, diagnosis_of(spec, folder, results, watch, seen) or fragile
+
+
+@contextlib.contextmanager
+def prepared(given: Spec, options: Options, watch: Watch) -> Iterator[tuple[Spec, GateFolder]]:
+    """The effective spec without its cost, and where its runs take place, for commands that do runs and gate nothing."""
+    checkout = inspect_checkout(given.path.parent)
+    spec = replace(effective_policy(given, checkout, options).spec, cost=CostBudget(measure=False))
+    require(preflight(spec, options.environment, look(options.environment)))
+    with _gate_folder(spec, None, checkout, options, watch) as folder, obeyed():
+        yield spec, folder
 
 
 @contextlib.contextmanager

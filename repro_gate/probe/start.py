@@ -41,6 +41,10 @@ def start(inject: str) -> None:
     session.OBSERVERS[:] = [files, draws, checkout, *([uses] if uses is not None else []), *lines]
     imports.after_import("numpy", lambda module: _numpy_arrived(module, draws))
     imports.after_import("torch", lambda module: _torch_arrived(module, draws))
+    if config.get("fault"):
+        from . import faults
+
+        faults.install(config["fault"])
     draws.install()
     imports.provide_sdk()
     children.pass_on(inject)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from repro_gate.compare.model import Comparison
 from repro_gate.compare.noise_floor import noise_floor, recorded
@@ -44,18 +45,22 @@ def run_series(
     fail_fast: bool = False,
     measure: bool = True,
     sound: Callable[[], bool] = lambda: True,
+    wrote: Callable[[Path], None] = lambda _: None,
 ) -> Results:
     """Do every run in order, until one ends badly. Ctrl-C ends the run in progress and the series. Raises Inconclusive or OSError where
     not even the first run could be done. `measure`: two more short runs may say how far apart a divergence is. Where what is trained on is
-    not `sound`, asked after the first run, there is no other and this one does not count."""
-    return _Series(spec, folder, watch, fail_fast, sound).run_all(plans, measure)
+    not `sound`, asked after the first run, there is no other and this one does not count. `wrote` gets the working directory of each run
+    that has ended, before its artifacts are taken out."""
+    return _Series(spec, folder, watch, fail_fast, sound, wrote).run_all(plans, measure)
 
 
 class _Series:
     """The executor: what has come in so far."""
 
-    def __init__(self, spec: Spec, folder: GateFolder, watch: Watch, fail_fast: bool, sound: Callable[[], bool]) -> None:
-        self.spec, self.folder, self.watch, self.fail_fast, self.sound = spec, folder, watch, fail_fast, sound
+    def __init__(
+        self, spec: Spec, folder: GateFolder, watch: Watch, fail_fast: bool, sound: Callable[[], bool], wrote: Callable[[Path], None]
+    ) -> None:
+        self.spec, self.folder, self.watch, self.fail_fast, self.sound, self.wrote = spec, folder, watch, fail_fast, sound, wrote
         self.runs: list[Run] = []
         self.comparisons: dict[int, Comparison] = {}
         self.second: dict[int, str] = {}  # seed -> the run that `comparisons` has beside the first
@@ -249,6 +254,7 @@ class _Series:
             self.runs.append(run)
             self.watch.run_ended(run)
             if plan.arm.name == "deterministic":
+                self.wrote(site.cwd)
                 self._collect(run, site)
         self.changed_data = self.changed_data or changed_data(self.data_before, read_data_state(self.spec.data, self.spec.path.parent))
         return run

@@ -1,0 +1,158 @@
+"""Puts one fault into the training, on purpose, for `repro-gate selftest` to find. Loaded only where the run's configuration names one.
+
+This is the one place where the probe changes a number: the live tensor, before it is digested, so that digest, trace and comparison are
+all shown to work. A note in the trace says what was done.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from typing import Any, Callable, Dict, List, Sequence, Tuple
+
+from . import imports, sdk, session
+from .digest import local
+from .patch import wrap
+from .process import process_key
+
+NOTE = "fault"
+_THREADS, _TURNS, _WIDTH = 4, 250, 64  # of the racing operator: threads, additions of each, elements that they add to
+
+
+def install(config: Dict[str, Any]) -> None:
+    """Put in the fault that `config` describes, once, in the process that it names.
+
+    `what` is `flip` (the last bit of one element of a tensor of this `kind` and `name`), `race` (scale that tensor by what threads add up
+    in the order in which they come), `draw` (a number more from the generator `name`) or `flag` (switch the deterministic algorithms off);
+    each in `step`, where the tensor, or else the generators, are recorded first.
+    """
+    fault = _Fault(config)
+    wrap(session.Session, "rng", fault.rng)
+    wrap(sdk, "digest_leaves", fault.leaves)
+    imports.after_import("torch", fault.torch_arrived)
+
+
+class _Fault:
+    """The fault of this process."""
+
+    def __init__(self, config: Dict[str, Any]) -> None:
+        self.what, self.kind, self.name = str(config["what"]), str(config["kind"]), str(config["name"])
+        self.step, self.process = int(config["step"]), str(config["process"])
+        self.done = False
+
+    def torch_arrived(self, torch: Any) -> None:
+        from . import torch_hooks
+
+        wrap(torch_hooks.Hooks, "tensors", self.tensors)
+
+    def rng(self, original: Callable[[Any], None], current: Any) -> None:
+        """Around the recording of the generators' states."""
+        if self.what in ("draw", "flag") and self._due():
+            if self.what == "draw":
+                draw(self.name)
+                self._did("one more number drawn from the %s generator" % self.name)
+            else:
+                sys.modules["torch"].use_deterministic_algorithms(False)
+                self._did("torch.use_deterministic_algorithms(False)")
+        original(current)
+
+    def tensors(self, original: Any, hooks: Any, kind: str, items: Sequence[Tuple[str, Any]], label: str = "") -> None:
+        """Around the recording of named tensors of one kind."""
+        if kind == self.kind and self._due():
+            self._change(items)
+        original(hooks, kind, items, label)
+
+    def leaves(self, original: Any, items: List[Tuple[str, Any]]) -> Any:
+        """Around the digests of a batch, and of what the training itself records."""
+        of_a_loader = sys._getframe(2).f_code.co_name == "batch"  # of `Hooks`
+        if self.what in ("flip", "race") and (self.kind == "batch" or not of_a_loader) and self._due():
+            self._change(items)
+        return original(items)
+
+    def _due(self) -> bool:
+        return not self.done and session.current().step == self.step and process_key() == self.process
+
+    def _change(self, items: Sequence[Tuple[str, Any]]) -> None:
+        torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+        value = next((value for name, value in items if name == self.name), None)
+        if torch is not None and isinstance(value, torch.Tensor):
+            with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+                self._did((race if self.what == "race" else flip)(torch, local(value).data))
+        elif numpy is not None and isinstance(value, numpy.ndarray) and self.what == "flip":
+            self._did(flip_array(numpy, value))
+
+    def _did(self, text: str) -> None:
+        self.done = True
+        session.current().note(NOTE, "step %d of %s, %s %s: %s" % (self.step, self.process, self.kind, self.name, text))
+
+
+def flip(torch: Any, tensor: Any) -> str:
+    """Flip the last bit of one element, in place: of a float that is finite and not 0, of an integer that is odd, where there is one, so
+    that it stays an index of whatever it indexes."""
+    own = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    if own.dtype is torch.bool:
+        good = own
+    elif own.is_floating_point():
+        good = torch.isfinite(own) & (own != 0)
+    else:
+        good = own % 2 == 1
+    places = good.nonzero()
+    place = tuple(places[0].tolist()) if len(places) else (0,) * own.dim()
+    element = own[place]
+    before = element.item()
+    if own.dtype is torch.bool:
+        element.logical_not_()
+    else:
+        element.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[own.element_size()]).bitwise_xor_(1)
+    return "element %s was %r and is %r" % (list(place), before, own[place].item())
+
+
+def flip_array(numpy: Any, array: Any) -> str:
+    """The same for an array of numbers, whose first element is taken."""
+    place = (0,) * array.ndim
+    before = array[place].item()
+    bits = array.view("bool" if array.dtype == bool else "u%d" % array.itemsize)
+    bits[place] = ~bits[place] if array.dtype == bool else bits[place] ^ 1
+    return "element %s was %r and is %r" % (list(place), before, array[place].item())
+
+
+def draw(name: str) -> None:
+    """Draw one number from a generator, by the name that it has in a trace."""
+    if name == "python":
+        random.random()  # noqa: S311  the generator that is in question
+    elif name == "numpy":
+        sys.modules["numpy"].random.random()
+    else:
+        sys.modules["torch"].rand(1, device="cpu" if name == "torch" else name)
+
+
+def race(torch: Any, tensor: Any) -> str:
+    """Let threads add to shared elements without waiting for one another, and scale the tensor, by 1 % at most, by what rounding and lost
+    additions made of it. The terms are the same in every run; their order is not."""
+    terms = torch.arange(1, _THREADS * _WIDTH + 1, dtype=torch.float32).sin().abs().add(1.0).reshape(_THREADS, _WIDTH)
+    alone, shared = torch.zeros(_WIDTH), torch.zeros(_WIDTH)
+    together = threading.Barrier(_THREADS)
+
+    def add(total: Any, row: Any) -> None:
+        for turn in range(_TURNS):
+            total.add_(row, alpha=1.0 / (turn + 1))
+
+    def contend(row: Any) -> None:
+        together.wait()
+        for turn in range(_TURNS):
+            shared.add_(row, alpha=1.0 / (turn + 1))
+            time.sleep(0)  # another thread's turn, or not
+
+    for row in terms:
+        add(alone, row)
+    threads = [threading.Thread(target=contend, args=(row,)) for row in terms]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    apart = float((shared.double() / alone.double() - 1.0).sum())
+    scale = 1.0 + 0.01 * ((apart * 1e7) % 1.0)  # so that the smallest difference shows in any dtype
+    tensor.mul_(scale)
+    return "scaled by %r, which %d threads made" % (scale, _THREADS)

@@ -1,0 +1,68 @@
+"""The self-test on a real training: every fault that applies is caught where it was put in, and a broken comparison is caught by it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro_gate.cli import main
+from repro_gate.compare import traces
+from tests.support.gates import ROOT, command, environment
+
+pytest.importorskip("torch")
+QUICKSTART = ROOT / "examples" / "quickstart"
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    out = tmp_path_factory.mktemp("selftest") / "selftest.json"
+    done = subprocess.run(
+        command("selftest", QUICKSTART, "--json", out),
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    return done, json.loads(out.read_text(encoding="ascii"))
+
+
+def test_every_fault_is_caught_in_the_quickstart(tested: tuple[subprocess.CompletedProcess[str], dict[str, Any]]) -> None:
+    done, document = tested
+    assert done.returncode == 0, done.stdout + done.stderr
+    outcomes = {item["fault"]: item["outcome"] for item in document["faults"]}
+    assert outcomes.pop("batch") == "not applicable"  # it has no DataLoader
+    assert outcomes == dict.fromkeys(("weight", "optimizer", "buffer", "generator", "race", "flag", "checkpoint"), "caught")
+    assert (document["schema"], document["outcome"], document["seed"]) == ("repro-gate/selftest/v1", "caught", 42)
+
+
+def test_it_is_found_where_it_was_put_in_and_both_are_printed(tested: tuple[subprocess.CompletedProcess[str], dict[str, Any]]) -> None:
+    done, document = tested
+    faults = {item["fault"]: item for item in document["faults"]}
+    for name in ("weight", "optimizer", "buffer", "race"):
+        put, found = faults[name]["put"], faults[name]["found"]
+        assert put == {key: found[key] for key in put} and put["step"] == 3
+        assert faults[name]["reasons"] == ["determinism/diverged"] and f"parameter {faults['weight']['put']['name']}" in done.stdout
+    assert faults["flag"]["reasons"] == ["random-state/flags"] and "train.py:" in faults["flag"]["why"]
+    assert faults["checkpoint"]["found"]["name"].startswith("out/losses.csv: ")
+    assert "all 7 faults that apply were caught where they were put in; not applicable: batch" in done.stdout
+
+
+def test_it_tells_how_it_goes(tested: tuple[subprocess.CompletedProcess[str], dict[str, Any]]) -> None:
+    lines = tested[0].stderr.splitlines()
+    assert lines[0] == "run 1 of 2: clean-1, 6 steps" and "weight: one flipped last bit in a weight" in lines
+
+
+def test_a_gate_whose_comparison_finds_nothing_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", environment()["PATH"])
+    monkeypatch.setattr(traces, "_divergences", lambda *_: [])
+    assert main(["selftest", str(QUICKSTART), "--quiet", "--only", "weight", "--json", str(tmp_path / "f.json")]) == 1
+    assert "not caught: weight" in capsys.readouterr().out
+    assert json.loads((tmp_path / "f.json").read_text())["outcome"] == "not caught"

@@ -1,0 +1,306 @@
+"""Claims about the self-test's judgement: a fault is caught at its step, in its kind, by its name and in its process, or it is not caught;
+and a gate whose comparison, checks or reading of files is broken does not pass it."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro_gate.cli import main
+from repro_gate.commands import arguments
+from repro_gate.compare.traces import compare_runs
+from repro_gate.gate.faults import FAULTS, Place, checkpoint_of, flip_in_file, place_of_fault
+from repro_gate.gate.selftest import Row, SelfTest, judge
+from repro_gate.runs.artifacts import Collected
+from repro_gate.runs.flags import IN_PROCESS
+from repro_gate.trace.model import StepMark, Trace
+from tests.support.built_traces import changed, flip, place_of, run, spec, training
+from tests.support.gates import environment
+from tests.support.gates import training as folder_of
+
+ALGORITHMS = "torch.use_deterministic_algorithms"
+CLEAN = training(6, settings=IN_PROCESS)
+WEIGHT = Place(step=3, kind="parameter", name="fc.weight")
+
+
+def faulty(step: int, kind: str, row: int = 0, trace: Trace = CLEAN) -> Trace:
+    return changed(trace, place_of(trace, step, kind), flip(row))
+
+
+def judged(put: Place, other: Trace, fault: str = "weight") -> Row:
+    clean, second = run("deterministic-1", CLEAN), run("deterministic-2", other)
+    return judge(fault, put, compare_runs(clean.traces, second.traces), clean, second, spec())
+
+
+def test_a_fault_is_caught_where_it_was_put_in() -> None:
+    row = judged(WEIGHT, faulty(3, "parameter"))
+    assert (row.outcome, row.reasons) == ("caught", ("determinism/diverged",)) and row.found is not None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        CLEAN,
+        faulty(4, "parameter"),
+        faulty(2, "parameter"),
+        faulty(3, "optimizer"),
+        faulty(3, "gradient"),
+        faulty(3, "parameter", row=1),
+        faulty(1, "loss", trace=faulty(3, "parameter")),
+    ],
+    ids=["nowhere", "later", "earlier", "state", "gradient", "another", "before"],
+)
+def test_a_fault_that_is_found_elsewhere_is_not_caught(other: Trace) -> None:
+    row = judged(WEIGHT, other)
+    assert row.outcome == "not caught" and row.why
+
+
+def test_a_fault_of_one_rank_is_not_that_of_another() -> None:
+    ranks = [training(6, key=f"rank{number}", settings=IN_PROCESS) for number in range(2)]
+    clean, second = run("deterministic-1", *ranks), run("deterministic-2", ranks[0], faulty(3, "parameter", trace=ranks[1]))
+    comparison = compare_runs(clean.traces, second.traces)
+    for rank, outcome in (("rank1", "caught"), ("rank0", "not caught")):
+        assert judge("weight", replace(WEIGHT, process=rank), comparison, clean, second, spec()).outcome == outcome
+
+
+def test_a_generator_that_nothing_depends_on_is_caught_as_a_warning_at_its_step() -> None:
+    put, other = Place(step=3, kind="rng", name="torch"), faulty(3, "rng", row=1)
+    row = judged(put, other, "generator")
+    assert (row.outcome, row.reasons) == ("caught", ("random-state/generators",)) and "a warning" in row.why
+    assert judged(replace(put, step=2), other, "generator").outcome == "not caught"
+    assert judged(replace(put, name="python"), other, "generator").outcome == "not caught"
+    assert judged(put, CLEAN, "generator").outcome == "not caught"
+
+
+def test_a_generator_that_numbers_depend_on_is_caught_as_the_first_divergence() -> None:
+    put, other = Place(step=3, kind="rng", name="torch"), faulty(4, "loss", trace=faulty(3, "rng", row=1))
+    assert judged(put, other, "generator").reasons[0] == "determinism/diverged"
+    assert judged(put, faulty(2, "loss", trace=other), "generator").outcome == "not caught"
+
+
+def off_from(step: int) -> Trace:
+    """The flag is read as off from this step on."""
+    marks = [StepMark(item.step, item.ms, item.probe_ms, item.peak_bytes, int(item.step >= step)) for item in CLEAN.steps]
+    return replace(CLEAN, steps=marks, settings=[dict(IN_PROCESS), {**IN_PROCESS, ALGORITHMS: False}])
+
+
+def test_a_flag_is_caught_in_the_step_in_which_it_was_switched_off() -> None:
+    put = Place(step=3, kind="flag", name=ALGORITHMS)
+    row = judged(put, off_from(3), "flag")
+    assert (row.outcome, row.reasons) == ("caught", ("random-state/flags",)) and "from step 3 on" in row.why
+    assert judged(put, off_from(2), "flag").outcome == "not caught"
+    assert judged(put, CLEAN, "flag").outcome == "not caught"
+
+
+def test_a_file_is_caught_by_its_name() -> None:
+    clean, put = run("deterministic-1", CLEAN), Place(step=5, kind="artifact", name="out/m.pt")
+    for name, outcome in (("out/m.pt: fc.weight", "caught"), ("out/m.pt", "caught"), ("out/n.pt: fc.weight", "not caught")):
+        first = compare_runs([CLEAN], [faulty(5, "loss")]).first_divergence
+        assert first is not None
+        comparison = compare_runs([CLEAN], [CLEAN], (replace(first, kind="artifact", name=name, step=5),), 3)
+        assert judge("checkpoint", put, comparison, clean, clean, spec()).outcome == outcome
+
+
+def test_each_fault_has_a_place_in_the_middle_of_what_a_clean_run_recorded() -> None:
+    places = {fault: place_of_fault(fault, run("deterministic-1", CLEAN)) for fault in FAULTS if fault != "checkpoint"}
+    found = {fault: (put.step, put.kind, put.name) for fault, put in places.items() if isinstance(put, Place)}
+    assert found == {
+        "weight": (3, "parameter", "fc.bias"),
+        "optimizer": (3, "optimizer", "fc.weight.exp_avg"),
+        "batch": (3, "batch", "images"),
+        "buffer": (3, "buffer", "norm.running_mean"),
+        "generator": (3, "rng", "torch"),
+        "race": (3, "parameter", "fc.weight"),
+        "flag": (3, "flag", ALGORITHMS),
+    }
+    assert tuple(FAULTS) == arguments.FAULTS
+
+
+def test_what_a_training_does_not_have_is_said() -> None:
+    bare = replace(CLEAN, blocks=[block for block in CLEAN.blocks if block.kind in ("loss", "parameter")], facts={}, settings=[{}])
+    for fault, why in {"optimizer": "no tensor", "batch": "DataLoader", "buffer": "no buffer", "race": "torch", "flag": "torch"}.items():
+        put = place_of_fault(fault, run("deterministic-1", bare))
+        assert isinstance(put, str) and why in put
+
+
+def test_of_the_artifacts_a_checkpoint_is_damaged_first_and_an_empty_or_unread_one_never() -> None:
+    def item(name: str, size: int = 9, note: str = "") -> Collected:
+        return Collected(name, Path(name), "x", note, (("(file)", "x", size),))
+
+    assert checkpoint_of([item("a.json"), item("m.pt")]) == "m.pt"
+    assert checkpoint_of([item("a.json"), item("m.pt", note="a link")]) == "a.json"
+    assert checkpoint_of([item("m.pt", size=0)]) is None
+
+
+def test_one_bit_of_a_number_is_flipped_in_files_of_all_kinds(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.arange(1.0, 65.0)
+    torch.save({"name": "x" * 200, "weight": tensor}, tmp_path / "m.pt")
+    flip_in_file(tmp_path, "m.pt")
+    apart = torch.load(tmp_path / "m.pt", weights_only=True)["weight"] != tensor
+    assert apart.sum() == 1
+    (tmp_path / "m.json").write_text('{"loss": 0.25, "note": "end"}\n')
+    flip_in_file(tmp_path, "m.json")
+    assert json.loads((tmp_path / "m.json").read_text()) == {"loss": 0.24, "note": "end"}
+    (tmp_path / "raw").write_bytes(bytes(20))
+    flip_in_file(tmp_path, "raw")
+    assert (tmp_path / "raw").read_bytes() == bytes(12) + b"\1" + bytes(7)
+
+
+def test_a_file_that_is_empty_lies_or_leads_elsewhere_is_an_error_and_nothing_else(tmp_path: Path) -> None:
+    inside = tmp_path / "in"
+    inside.mkdir()
+    (tmp_path / "out.bin").write_bytes(b"outside!")
+    (inside / "link.bin").symlink_to(tmp_path / "out.bin")
+    (inside / "empty.pt").touch()
+    for name in ("link.bin", "empty.pt", "none.pt"):
+        with pytest.raises(OSError, match=name.partition(".")[0]):
+            flip_in_file(inside, name)
+    assert (tmp_path / "out.bin").read_bytes() == b"outside!"
+    with zipfile.ZipFile(inside / "bad.pt", "w") as archive:
+        archive.writestr("a/data/0", bytes(64))
+    data = bytearray((inside / "bad.pt").read_bytes())
+    data[-40:-30] = b"\xff" * 10  # in the directory of the archive
+    (inside / "bad.pt").write_bytes(data)
+    flip_in_file(inside, "bad.pt")
+    assert len((inside / "bad.pt").read_bytes()) == len(data)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "exit_code"),
+    [
+        ({"weight": "caught", "batch": "not applicable"}, 0),
+        ({"weight": "caught", "batch": "not caught", "race": "inconclusive"}, 1),
+        ({"weight": "caught", "race": "inconclusive"}, 3),
+        ({"weight": "not applicable", "batch": "caught"}, 3),
+        ({"buffer": "not applicable"}, 3),
+        ({"buffer": "caught"}, 0),
+    ],
+)
+def test_the_exit_code_says_whether_all_were_caught(outcomes: dict[str, Any], exit_code: int) -> None:
+    rows = tuple(Row(fault=fault, outcome=outcome) for fault, outcome in outcomes.items())
+    assert SelfTest(seed=1, steps=6, rows=rows, seconds=0.0).exit_code == exit_code
+
+
+# ---- whole self-tests, of a training that needs no torch and takes a moment
+
+SOURCE = """
+import numpy, os, random
+from repro_gate import record, step
+weight, momentum = numpy.ones(3), numpy.zeros(3)
+for number in range(8):
+    # here
+    momentum = 0.9 * momentum + random.random()
+    weight -= 0.1 * momentum
+    record("weight", weight, "parameter")
+    record("momentum", momentum, "optimizer")
+    step()
+os.makedirs("out")
+numpy.save("out/weight.npy", weight)
+"""
+SPEC = "version: 1\ntrain: {run: python train.py, timeout: 1m}\ncapture: {artifacts: [out/*]}\n"
+
+
+@pytest.fixture
+def tested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, Any, str]]:
+    """Runs `repro-gate selftest` in this process: exit code, outcome by fault, what was printed."""
+    pytest.importorskip("numpy")
+    monkeypatch.setenv("PATH", environment()["PATH"])
+
+    def run_it(*options: str, line: str = "pass", source: str = SOURCE) -> tuple[int, Any, str]:
+        folder, out = folder_of(tmp_path / "code", source.replace("# here", line), SPEC), tmp_path / "selftest.json"
+        out.unlink(missing_ok=True)
+        code = main(["selftest", str(folder), "--quiet", "--json", str(out), *options])
+        document = json.loads(out.read_text()) if out.exists() else {"faults": []}
+        said = capsys.readouterr()
+        return code, {item["fault"]: item["outcome"] for item in document["faults"]}, said.out + said.err
+
+    return run_it
+
+
+CAUGHT = {"weight": "caught", "optimizer": "caught", "generator": "caught", "checkpoint": "caught"}
+ABSENT = dict.fromkeys(("batch", "buffer", "race", "flag"), "not applicable")
+
+
+def test_all_that_applies_is_caught_and_the_checkpoint_that_only_a_whole_run_writes(tested: Callable[..., Any]) -> None:
+    code, outcomes, said = tested()
+    assert (code, outcomes) == (0, CAUGHT | ABSENT), said
+    assert "put in: step 3, parameter weight" in said and "all 4 faults that apply were caught" in said
+    assert "step 7, artifact out/weight.npy" in said
+
+
+ONLY = ("--only", "weight", "--only", "optimizer", "--only", "checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("broken", "spared"),
+    [
+        ("repro_gate.compare.traces._divergences", ()),
+        ("repro_gate.compare.traces._differences", ("checkpoint",)),
+        ("repro_gate.runs.reading.compare_artifacts", ("weight", "optimizer")),
+    ],
+)
+def test_a_comparison_that_finds_nothing_fails_the_self_test(
+    broken: str, spared: tuple[str, ...], tested: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broken, lambda *_: [])
+    code, outcomes, said = tested(*ONLY)
+    wanted = {name: "caught" if name in spared else "not caught" for name in ("weight", "optimizer", "checkpoint")}
+    if broken.endswith("_divergences"):
+        wanted["checkpoint"] = "caught"  # artifacts are compared elsewhere
+    assert (code, outcomes) == (1, wanted), said
+    assert "do not trust a pass" in said
+
+
+def test_a_comparison_that_is_off_by_one_step_fails_the_self_test(tested: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from repro_gate.compare import traces
+
+    honest = traces._divergences
+    late = lambda *given: [(step + 1, place, replace(item, step=item.step + 1)) for step, place, item in honest(*given)]  # noqa: E731
+    monkeypatch.setattr(traces, "_divergences", late)
+    code, outcomes, said = tested("--only", "weight")
+    assert (code, outcomes) == (1, {"weight": "not caught"}) and "in another place" in said
+
+
+def test_a_probe_that_puts_nothing_in_is_inconclusive(tested: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Place, "config", lambda *_: {"what": "flip", "kind": "parameter", "name": "none", "step": 1, "process": "main"})
+    code, outcomes, said = tested("--only", "weight")
+    assert (code, outcomes) == (3, {"weight": "inconclusive"}) and "did not come to" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [("weight += os.getpid() * 1e-9", "two clean runs diverge"), ("if number == 2: raise RuntimeError('odd')", "the clean runs: ")],
+    ids=["diverges", "crashes"],
+)
+def test_a_training_that_the_gate_cannot_pass_is_inconclusive(line: str, said: str, tested: Callable[..., Any]) -> None:
+    code, outcomes, printed = tested(line=line)
+    assert code == 3 and not outcomes and said in printed and "remedy: " in printed
+
+
+def test_a_training_whose_weights_cannot_be_changed_is_inconclusive(tested: Callable[..., Any]) -> None:
+    """They are recorded as Python's own numbers."""
+    code, outcomes, said = tested("--only", "weight", source=SOURCE.replace('"weight", weight,', '"weight", float(weight[0]),'))
+    assert (code, outcomes) == (3, {"weight": "not applicable"}) and "inconclusive" in said
+
+
+def test_a_run_that_the_fault_crashes_shows_nothing(tested: Callable[..., Any]) -> None:
+    line = "assert number < 4 or weight[0] == weight[1]"
+    code, outcomes, said = tested("--only", "weight", line=line)
+    assert (code, outcomes) == (3, {"weight": "inconclusive"}) and "its run crashed" in said
+
+
+def test_steps_are_the_short_runs_own(tested: Callable[..., Any]) -> None:
+    assert tested("--only", "weight", "--steps", "3")[0] == 0
+    assert tested("--only", "weight", "--steps", "0")[0] == 2
+
+
+def test_names_of_the_training_cannot_reach_the_terminal(tested: Callable[..., Any]) -> None:
+    code, _, said = tested("--only", "weight", source=SOURCE.replace('record("weight"', 'record("\\x1b[31mweight"'))
+    assert code == 0 and "\x1b" not in said and "\\x1b[31mweight" in said
