@@ -28,7 +28,7 @@ from repro_gate.runs import arms
 from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.launch import Plan, Run
 from repro_gate.runs.progress import Watch
-from repro_gate.runs.results import Results, last_step
+from repro_gate.runs.results import INTERRUPTED, Results, last_step
 from repro_gate.runs.series import run_series
 from repro_gate.sandbox.as_user import as_training_user
 from repro_gate.spec.model import Spec
@@ -129,9 +129,7 @@ def _plan(spec: Spec, name: str, put: Place | None = None, fault: str = "") -> P
 def _clean(spec: Spec, folder: GateFolder, watch: Watch, seed: int) -> Results:
     """The clean pair. Raises Inconclusive where it cannot be compared, or diverges: no fault would stand out."""
     first = _plan(spec, "clean-1")
-    clean = run_series(spec, folder, watch, (first, replace(first, name="clean-2", second_of=first.name)), measure=False)
-    if clean.interrupted:
-        raise KeyboardInterrupt
+    clean = _whole(run_series(spec, folder, watch, (first, replace(first, name="clean-2", second_of=first.name)), measure=False))
     bad = next((run for run in clean.runs if not run.good), None)
     comparison = clean.comparisons.get(seed)
     if comparison is not None and comparison.first_divergence is not None:
@@ -142,6 +140,15 @@ def _clean(spec: Spec, folder: GateFolder, watch: Watch, seed: int) -> Results:
         problem = for_terminal(bad.problem, 1_000) if bad is not None else "they could not be compared"
         raise Inconclusive(f"the clean runs: {problem}", remedy=bad.remedy if bad is not None else "make the gate pass first")
     return clean
+
+
+def _whole(results: Results) -> Results:
+    """The results of a series that came to its end; raises what ended it."""
+    if results.interrupted == INTERRUPTED:
+        raise KeyboardInterrupt
+    if results.interrupted:
+        raise Inconclusive(results.interrupted, remedy="free space, or set TMPDIR to a folder that can be written")
+    return results
 
 
 class _Trial:
@@ -212,10 +219,7 @@ class _Trial:
             failed.append(f"{name} could not be changed: {error}")
 
     def _run(self, spec: Spec, plan: Plan, wrote: Callable[[Path], None] = lambda _: None) -> Results:
-        results = run_series(spec, self.folder, Watch(), (plan,), measure=False, wrote=wrote)
-        if results.interrupted:
-            raise KeyboardInterrupt
-        return results
+        return _whole(run_series(spec, self.folder, Watch(), (plan,), measure=False, wrote=wrote))
 
     def _judged(self, fault: str, put: Place, clean: Results, faulty: Results) -> Row:
         return judge(fault, put, clean.compare_with(faulty), clean.runs[0], faulty.runs[0], self.spec)

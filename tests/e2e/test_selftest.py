@@ -58,6 +58,29 @@ def test_it_tells_how_it_goes(tested: tuple[subprocess.CompletedProcess[str], di
     assert lines[0] == "run 1 of 2: clean-1, 6 steps" and "weight: one flipped last bit in a weight" in lines
 
 
+@pytest.mark.parametrize(
+    ("example", "faults", "process"), [("plain", ("batch", "checkpoint"), "main"), ("torchrun", ("weight", "optimizer"), "rank0")]
+)
+def test_what_the_quickstart_lacks_is_caught_in_others(example: str, faults: tuple[str, ...], process: str, tmp_path: Path) -> None:
+    """A DataLoader, a checkpoint of torch's that only a whole run writes, several processes."""
+    out = tmp_path / "selftest.json"
+    options = [part for fault in faults for part in ("--only", fault)]
+    done = subprocess.run(
+        command("selftest", ROOT / "examples" / example, "--quiet", "--json", out, *options),
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(out.read_text(encoding="ascii"))["faults"]
+    assert [(row["fault"], row["outcome"]) for row in rows] == [(fault, "caught") for fault in faults]
+    assert all(row["found"]["process"] == process for row in rows)
+    assert example == "torchrun" or rows[1]["found"]["name"].startswith("out/checkpoint.pt: ")
+
+
 def test_a_gate_whose_comparison_finds_nothing_is_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +16,12 @@ import pytest
 from repro_gate.cli import main
 from repro_gate.commands import arguments
 from repro_gate.compare.traces import compare_runs
+from repro_gate.errors import Inconclusive
 from repro_gate.gate.faults import FAULTS, Place, checkpoint_of, flip_in_file, place_of_fault
-from repro_gate.gate.selftest import Row, SelfTest, judge
+from repro_gate.gate.selftest import Row, SelfTest, _whole, judge
 from repro_gate.runs.artifacts import Collected
 from repro_gate.runs.flags import IN_PROCESS
+from repro_gate.runs.results import INTERRUPTED
 from repro_gate.trace.model import StepMark, Trace
 from tests.support.built_traces import changed, flip, place_of, run, spec, training
 from tests.support.gates import environment
@@ -96,6 +99,11 @@ def test_a_flag_is_caught_in_the_step_in_which_it_was_switched_off() -> None:
     assert (row.outcome, row.reasons) == ("caught", ("random-state/flags",)) and "from step 3 on" in row.why
     assert judged(put, off_from(2), "flag").outcome == "not caught"
     assert judged(put, CLEAN, "flag").outcome == "not caught"
+
+
+def test_a_check_that_reads_no_flag_back_fails_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("repro_gate.checks.random_state.not_effective", lambda *_: {})
+    assert judged(Place(step=3, kind="flag", name=ALGORITHMS), off_from(3), "flag").outcome == "not caught"
 
 
 def test_a_file_is_caught_by_its_name() -> None:
@@ -239,23 +247,21 @@ ONLY = ("--only", "weight", "--only", "optimizer", "--only", "checkpoint")
 
 
 @pytest.mark.parametrize(
-    ("broken", "spared"),
+    ("broken", "nothing", "missed"),
     [
-        ("repro_gate.compare.traces._divergences", ()),
-        ("repro_gate.compare.traces._differences", ("checkpoint",)),
-        ("repro_gate.runs.reading.compare_artifacts", ("weight", "optimizer")),
+        ("repro_gate.compare.traces._divergences", [], ("weight", "optimizer")),
+        ("repro_gate.compare.traces._differences", iter(()), ("weight", "optimizer")),
+        ("repro_gate.runs.reading.compare_artifacts", (), ("checkpoint",)),
     ],
 )
 def test_a_comparison_that_finds_nothing_fails_the_self_test(
-    broken: str, spared: tuple[str, ...], tested: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    broken: str, nothing: object, missed: tuple[str, ...], tested: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broken, lambda *_: [])
+    monkeypatch.setattr(broken, lambda *_: [] if nothing == [] else nothing)
     code, outcomes, said = tested(*ONLY)
-    wanted = {name: "caught" if name in spared else "not caught" for name in ("weight", "optimizer", "checkpoint")}
-    if broken.endswith("_divergences"):
-        wanted["checkpoint"] = "caught"  # artifacts are compared elsewhere
+    wanted = {name: "not caught" if name in missed else "caught" for name in ("weight", "optimizer", "checkpoint")}
     assert (code, outcomes) == (1, wanted), said
-    assert "do not trust a pass" in said
+    assert f"not caught: {', '.join(missed)}: do not trust a pass" in said
 
 
 def test_a_comparison_that_is_off_by_one_step_fails_the_self_test(tested: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,6 +305,18 @@ def test_a_run_that_the_fault_crashes_shows_nothing(tested: Callable[..., Any]) 
 def test_steps_are_the_short_runs_own(tested: Callable[..., Any]) -> None:
     assert tested("--only", "weight", "--steps", "3")[0] == 0
     assert tested("--only", "weight", "--steps", "0")[0] == 2
+
+
+def test_a_tolerance_and_steps_that_are_not_recorded_hide_no_fault(tested: Callable[..., Any]) -> None:
+    loose = ("--set", "determinism.compare={loss: 1.0, weights: 1.0}", "--set", "random-state.seeds=[7, 8]")
+    code, outcomes, said = tested("--only", "weight", "--only", "generator", "--set", "capture.every=4", *loose)
+    assert (code, outcomes) == (0, {"weight": "caught", "generator": "caught"}) and "step 4, random state python" in said, said
+
+
+@pytest.mark.parametrize(("why", "error"), [(INTERRUPTED, KeyboardInterrupt), ("the series ended early: no space", Inconclusive)])
+def test_a_series_that_ended_early_is_no_result(why: str, error: type[BaseException]) -> None:
+    with pytest.raises(error):
+        _whole(SimpleNamespace(interrupted=why))  # type: ignore[arg-type]
 
 
 def test_names_of_the_training_cannot_reach_the_terminal(tested: Callable[..., Any]) -> None:
