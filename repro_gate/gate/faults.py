@@ -16,7 +16,8 @@ from repro_gate.compare.traces import processes
 from repro_gate.runs.artifacts import Collected
 from repro_gate.runs.launch import Run
 from repro_gate.trace.blocks import Block
-from repro_gate.trace.model import Row, Trace
+from repro_gate.trace.fields import Row
+from repro_gate.trace.model import Trace
 
 # name on the command line -> what it is
 FAULTS = {
