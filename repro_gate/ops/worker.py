@@ -19,7 +19,7 @@ import warnings
 from typing import Any, Dict, List, Sequence
 
 from . import about, documented, flags
-from .case import Case
+from .case import SIZES, Case
 from .cases import catalog
 from .contention import Contention
 from .controls import controls
@@ -69,15 +69,22 @@ def matching(cases: Sequence[Case], pattern: str) -> List[Case]:
 
 
 def dtypes_of(case: Case, request: Dict[str, Any]) -> List[str]:
-    """The dtypes of one case in this request; --quick keeps few."""
-    wanted = request.get("dtypes") or (QUICK_DTYPES if request.get("quick") else case.dtypes)
-    return [dtype for dtype in case.dtypes if dtype in wanted] or list(case.dtypes[:1])
+    """The dtypes of one case in this request; `quick` keeps few, and one in any case."""
+    if request.get("dtypes"):
+        return [dtype for dtype in case.dtypes if dtype in request["dtypes"]]
+    few = [dtype for dtype in case.dtypes if dtype in QUICK_DTYPES] or list(case.dtypes[:1])
+    return few if request.get("quick") else list(case.dtypes)
+
+
+def wanted(cases: Sequence[Case], request: Dict[str, Any]) -> List[Case]:
+    """The cases that a request without names is about."""
+    found = [case for case in cases if not (request.get("quick") and case.slow)]
+    return matching(found, str(request.get("pattern") or ""))
 
 
 def _listed(cases: Sequence[Case], missing: Sequence[documented.Entry], device: str, request: Dict[str, Any]) -> List[Dict[str, Any]]:
-    quick = bool(request.get("quick"))
     lines: List[Dict[str, Any]] = []
-    for case in matching([case for case in cases if not (quick and case.slow)], str(request.get("pattern") or "")):
+    for case in wanted(cases, request):
         kinds = case.documented
         lines.append(
             {
@@ -111,11 +118,11 @@ def _listed(cases: Sequence[Case], missing: Sequence[documented.Entry], device: 
 
 def _measure_all(torch: Any, cases: Sequence[Case], request: Dict[str, Any], out: Any) -> None:
     device, by_name = str(request.get("device", "cpu")), {case.name: case for case in cases}
-    settings = Settings(**request.get("settings", {}))
+    settings = Settings(**{"sizes": 1 if request.get("quick") else SIZES, **request.get("settings", {})})
     skipped = {tuple(item) for item in request.get("skip", [])}
     load = Contention(torch, device)
     try:
-        for name in request.get("cases") or list(by_name):
+        for name in request.get("cases") or [case.name for case in wanted(cases, request)]:
             if name not in by_name:
                 _write(out, {"case": name, "missing": True})
                 continue

@@ -45,6 +45,11 @@ def _from(make: Making, function: Any) -> Built:
 
 def cases() -> List[Case]:
     """Each with equal indices but where its name says otherwise."""
+    return [*_puts(), *_scatters(), *_reductions(), *_indexed(), *_shaped()]
+
+
+def _puts() -> List[Case]:
+    """`x[index] = y`, `x[index] += y`, and what reads by an index."""
     return [
         Case(
             "index_put_ (accumulate)",
@@ -89,6 +94,12 @@ def cases() -> List[Case]:
         ),
         Case("__getitem__ (one tensor)", lambda make: _from(make, lambda x, index: x[index]), entry=r"__getitem__"),
         Case("__getitem__ (mask)", lambda make: (lambda x, y: x[y > 0], [make.normal(make.n(_N)), make.normal(make.n(_N))])),
+    ]
+
+
+def _scatters() -> List[Case]:
+    """Sources go to the places that an index names, along one dimension."""
+    return [
         Case(
             "scatter_add_",
             lambda make: _into(make, lambda x, index, y: x.scatter_add(0, index, y)),
@@ -116,11 +127,23 @@ def cases() -> List[Case]:
             lambda make: _into(make, lambda x, index, y: x.scatter(0, index, y, reduce="multiply")),
             backward=False,
         ),
+    ]
+
+
+def _reductions() -> List[Case]:
+    """Sources that meet in one place are reduced."""
+    return [
         Case("scatter_reduce (sum)", _reduce("sum"), entry=r"scatter_reduce.*'?sum"),
         Case("scatter_reduce (mean)", _reduce("mean"), entry=r"scatter_reduce.*mean"),
         Case("scatter_reduce (prod)", _reduce("prod"), entry=r"scatter_reduce.*prod"),
         Case("scatter_reduce (amax)", _reduce("amax")),
         Case("scatter_reduce (amin)", _reduce("amin")),
+    ]
+
+
+def _indexed() -> List[Case]:
+    """Along one dimension, by one index; backward, the gradients of one place are added."""
+    return [
         Case("gather", lambda make: _from(make, lambda x, index: x.gather(0, index)), entry=r"torch\.gather"),
         Case(
             "take_along_dim",
@@ -157,6 +180,12 @@ def cases() -> List[Case]:
         Case("index_reduce (prod)", _index_reduce("prod")),
         Case("index_reduce (mean)", _index_reduce("mean")),
         Case("index_reduce (amax)", _index_reduce("amax")),
+    ]
+
+
+def _shaped() -> List[Case]:
+    """Masks, and views of which several elements are one place."""
+    return [
         Case(
             "repeat_interleave",
             lambda make: (lambda x, times: x.repeat_interleave(times), [make.normal(_PLACES), make.index(2 * make.n(256), _PLACES)]),

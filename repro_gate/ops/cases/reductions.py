@@ -65,6 +65,10 @@ def _weighted_histogram(make: Making) -> Built:
 
 def cases() -> List[Case]:
     """To one number, over rows, over columns; sorts with and without a promise of stability."""
+    return [*_reduced(), *_ordered(), *_counted()]
+
+
+def _reduced() -> List[Case]:
     found = [
         Case("sum", _of("sum"), dtypes=(*FLOATS, "complex64", "int64")),
         Case("mean", _of("mean")),
@@ -86,7 +90,11 @@ def cases() -> List[Case]:
             Case("%s (columns)" % name, _columns(name, 0), dtypes=("float32", "bfloat16")),
             Case("%s (rows)" % name, _columns(name, 1), dtypes=("float32", "bfloat16")),
         ]
-    found += [
+    return found
+
+
+def _ordered() -> List[Case]:
+    return [
         Case("sort", _few_values("sort"), dtypes=(*FLOATS, "int64")),
         Case("sort (stable)", _few_values("sort", stable=True), dtypes=("float32", "int64")),
         Case("argsort", _few_values("argsort"), dtypes=("float32", "int64"), backward=False),
@@ -100,6 +108,12 @@ def cases() -> List[Case]:
         Case("unique", _few_values("unique", return_inverse=True, return_counts=True), dtypes=("float32", "int64"), backward=False),
         Case("unique_consecutive", _few_values("unique_consecutive", return_counts=True), dtypes=("float32",), backward=False),
         Case("searchsorted", _searched, dtypes=WIDE, backward=False),
+    ]
+
+
+def _counted() -> List[Case]:
+    """Counts, draws, and memory that nothing has written."""
+    return [
         Case("histc", _of("histc", 64, -3.0, 3.0, size=_N), entry=r"histc", dtypes=WIDE, backward=False),
         Case("histogram (weighted)", _weighted_histogram, dtypes=WIDE, backward=False),
         Case("histogramdd", _histogramdd, dtypes=WIDE, backward=False),
@@ -116,7 +130,6 @@ def cases() -> List[Case]:
         Case("empty (uninitialised)", lambda make: (lambda x: x.new_empty(x.shape[0] - 1), [make.normal(_N)]), backward=False),
         Case("resize_ (grown)", _grown, backward=False, dtypes=("float32", "int64")),
     ]
-    return found
 
 
 def _grown(make: Making) -> Built:

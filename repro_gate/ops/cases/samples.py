@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import re
 import sys
 import types
 import unittest
@@ -20,22 +21,8 @@ from ..case import FLOATS, Case, Making, Sample
 
 _ENOUGH = 1 << 17  # elements: four times the share of one thread in torch's elementwise kernels
 _ENOUGH_SLOW = 1 << 12  # where an element takes long, or where a matrix is factorized
-_SLOW = (
-    "linalg",
-    "svd",
-    "pinverse",
-    "cholesky",
-    "lu",
-    "eig",
-    "qr",
-    "ormqr",
-    "triangular",
-    "matrix_exp",
-    "special.zeta",
-    "lobpcg",
-    "geqrf",
-    "polygamma",
-    "split",
+_SLOW = re.compile(
+    r"^(linalg|pinverse|qr|ormqr|geqrf|cholesky|triangular|matrix_exp|svd|pca|lu$|lu_)|special\.zeta|polygamma|split|unbind|chunk"
 )
 _LOOKED_AT = 8  # samples, of which the largest is measured
 _MOST = 1 << 20  # elements of a result
@@ -94,7 +81,7 @@ class _OperatorCase(Case):
     def make(self, torch: Any, device: str, dtype: str, direction: str, size: int, seed: int) -> Sample:
         number = seed + zlib.crc32(self.name.encode())
         _seed(torch, number)
-        wanted = _ENOUGH_SLOW if any(word in self._info.name for word in _SLOW) else _ENOUGH
+        wanted = _ENOUGH_SLOW if _SLOW.search(self._info.name) else _ENOUGH
         sample = _largest(torch, self._info, device, getattr(torch, dtype), direction == "backward")
         return self._plain(torch, self._enlarged(torch, sample, wanted, number), direction)
 
