@@ -78,7 +78,7 @@ class Arm:
 def measure(torch: Any, case: Case, device: str, dtype: str, direction: str, settings: Settings, load: Contention) -> Dict[str, Any]:
     """One row, as `worker` writes it. Torch's flags are off afterwards."""
     arms = {name: Arm() for name in ARMS}
-    row: Dict[str, Any] = {"size": "", "inputs": "", "kernel": "", "dispatched": [], "random": case.random}
+    row: Dict[str, Any] = {"size": "", "inputs": "", "kernel": "inductor" if case.compiled else "", "dispatched": [], "random": case.random}
     begun = time.monotonic()
     try:
         for size in range(min(case.sizes, settings.sizes)):

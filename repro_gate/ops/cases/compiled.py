@@ -6,7 +6,7 @@ from typing import Any, Callable, List
 
 from ..case import Built, Case, Making
 
-_N, _PLACES = 1 << 18, 1 << 10
+_N, _PLACES = 1 << 20, 1 << 10
 
 
 def _compiled(function: Callable[..., Any], inputs: Callable[[Making], List[Any]]) -> Any:
@@ -40,6 +40,7 @@ def cases() -> List[Case]:
             sizes=1,
             slow=True,
             compiled=True,
+            risky=True,
         )
         for name, function, inputs in written
     ] + [
@@ -51,5 +52,6 @@ def cases() -> List[Case]:
             sizes=1,
             slow=True,
             compiled=True,
+            risky=True,
         )
     ]

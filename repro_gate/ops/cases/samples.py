@@ -58,6 +58,8 @@ def _operators(torch: Any) -> List[Any]:
             from torch.testing._internal.common_methods_invocations import op_db
         finally:
             torch.backends.disable_global_flags = frozen
+    common: Any = sys.modules["torch.testing._internal.common_utils"]
+    common.extract_test_fn = _as_it_is  # looks through the stack for a test, which takes longer than the samples
     return list(op_db)
 
 
