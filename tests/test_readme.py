@@ -127,6 +127,7 @@ def test_every_command_and_option_it_names_exists(capsys: pytest.CaptureFixture[
         "explain",
         "comment",
         "compare",
+        "ops",
         "init",
         "schema",
     ]

@@ -1,0 +1,62 @@
+"""What changed between two catalogs, both ways, and what must not count as a change."""
+
+from __future__ import annotations
+
+import pytest
+
+from repro_gate.ops.catalog import Arm, Catalog
+from repro_gate.ops.changes import changes, platform_changes
+from tests.support.operators import DIFFERS, PLATFORM, RAISES, REPEATS, catalog, changed, price, row
+
+CRASH = Arm(outcome="crash", message="signal 6")
+
+
+def kinds(before: Catalog, after: Catalog) -> list[tuple[str, str, str]]:
+    return [(item.kind, item.flags, item.row.case) for item in changes(before, after)]
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "there", "back"),
+    [
+        (REPEATS, DIFFERS, "differs", "repeats"),
+        (REPEATS, RAISES, "raises", "raises-no-more"),
+        (DIFFERS, RAISES, "raises", "differs"),
+        (REPEATS, CRASH, "outcome", "outcome"),
+        (RAISES, CRASH, "raises-no-more", "raises"),
+    ],
+)
+@pytest.mark.parametrize("flags", ["off", "on"])
+def test_an_outcome_that_changed_is_told_both_ways_and_by_arm(was: Arm, now: Arm, there: str, back: str, flags: str) -> None:
+    before, after = (catalog(row("a"), row("x", **{flags: arm})) for arm in (was, now))
+    assert kinds(before, after) == [(there, flags, "x")] and kinds(after, before) == [(back, flags, "x")]
+    assert kinds(before, before) == kinds(after, after) == []
+
+
+def test_a_price_changed_only_where_the_intervals_lie_apart() -> None:
+    cheap, near, dear = (catalog(row("x", price=price(*given))) for given in ((1.0, 0.9, 1.1), (1.15, 1.05, 1.3), (2.0, 1.8, 2.2)))
+    assert kinds(cheap, dear) == [("dearer", "", "x")] and kinds(dear, cheap) == [("cheaper", "", "x")]
+    assert kinds(cheap, near) == kinds(near, cheap) == kinds(cheap, catalog(row("x"))) == []
+
+
+def test_rows_come_and_go_only_between_whole_catalogs_of_one_scope() -> None:
+    one, two = catalog(row("a"), row("gone")), catalog(row("a"), row("a", dtype="int64"))
+    assert kinds(one, two) == [("new", "", "a"), ("gone", "", "gone")]
+    assert kinds(one, changed(two, complete=False)) == kinds(one, changed(two, scope="quick")) == []
+
+
+def test_more_runs_other_messages_and_kernels_are_no_change() -> None:
+    other = Arm(outcome="differs", runs=90, distinct=40, max_ulp=9, message="m")
+    assert kinds(catalog(row("x", DIFFERS)), catalog(row("x", other, kernel="aten.other.default", size="8"))) == []
+
+
+def test_what_matters_most_comes_first() -> None:
+    before = catalog(row("a", RAISES), row("b"), row("c", DIFFERS))
+    after = catalog(row("a"), row("b", DIFFERS), row("c"), row("d"))
+    assert [kind for kind, _, _ in kinds(before, after)] == ["differs", "repeats", "raises-no-more", "new"]
+
+
+def test_the_platforms_differences_are_named() -> None:
+    other = changed(catalog(), platform=PLATFORM).platform
+    assert platform_changes(PLATFORM, other) == ()
+    newer = type(PLATFORM)(torch="2.14.0", device="cpu", device_name="A CPU", python="3.11.7", threads=4, isa="AVX512", system="Linux")
+    assert platform_changes(PLATFORM, newer) == (("torch", "2.13.0+cpu", "2.14.0"), ("threads", "2", "4"))
