@@ -110,7 +110,7 @@ def measure(wanted: Wanted, outer: Mapping[str, str], sandbox: Sandbox, watch: W
         platform=platform,
         repeats=Repeats(in_process=alone, contended=beside, processes=2, excludes_rate=excluded(alone + beside + 1) / 100),
         controls=controls,
-        documented=entries_of(listed, device),
+        documented=() if wanted.own else entries_of(listed, device),
         rows=rows[:MAX_ROWS],
         notes=notes,
     )

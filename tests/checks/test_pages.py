@@ -60,7 +60,7 @@ def test_an_id_of_ours_has_a_url_and_another_has_none() -> None:
 
 
 # Texts of the package that look like an id and are none.
-NO_IDS = {"dev/shm", "lfs/objects", "origin/main", "usr/local"}
+NO_IDS = {"control/races", "control/repeats", "dev/shm", "lfs/objects", "origin/main", "usr/local"}
 
 
 def test_every_id_that_a_report_can_name_is_explained() -> None:
