@@ -1,0 +1,158 @@
+"""The catalog's file: what is written is read again, what is hostile is refused in one line, and a platform finds its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from jsonschema import Draft202012Validator
+
+from repro_gate._version import SCHEMAS_URL
+from repro_gate.errors import UsageError
+from repro_gate.ops import catalog as file
+from repro_gate.ops.catalog import cached, cached_path, platform_key, platform_of, read, rows_of, text
+from tests.support.operators import DIFFERS, PLATFORM, RAISES, catalog, price, row
+
+WHOLE = catalog(
+    row("kernel/index_put_", DIFFERS, kernel="aten.index_put_.default", price=price(2.5, 2.0, 3.1)),
+    row("kernel/index_put_", DIFFERS, dtype="float64", kernel="aten.index_put_.default", direction="backward"),
+    row("kernel/put_", on=RAISES, kernel="aten.put_.default"),
+    row("kernel/weird"),
+)
+
+
+def written(folder: Path, document: Any) -> Path:
+    path = folder / "ops.json"
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return path
+
+
+def test_what_is_written_is_read_again_and_follows_the_published_schema(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "ops.json"
+    file.write(path, WHOLE)
+    assert read(path) == WHOLE and path.stat().st_mode & 0o777 == 0o600
+    assert text(WHOLE).isascii() and sum('"case": "kernel' in line for line in text(WHOLE).splitlines()) == len(WHOLE.rows)
+    schema = json.loads(file.schema_text())
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema).validate(json.loads(text(WHOLE)))
+    assert file.PATH.read_text() == file.schema_text(), "python -m repro_gate.ops.catalog"
+    assert schema["$id"] == f"{SCHEMAS_URL}/ops/schema.json"
+
+
+def test_an_ulp_distance_of_more_than_64_bits_is_kept(tmp_path: Path) -> None:
+    far = catalog(row("kernel/far", msgspec.structs.replace(DIFFERS, max_ulp=1 << 64)))
+    assert read(written(tmp_path, text(far))) == far
+
+
+def test_fields_of_a_later_version_are_let_through(tmp_path: Path) -> None:
+    document = json.loads(text(WHOLE))
+    document["later"] = document["rows"][0]["later"] = {"x": [1]}
+    assert read(written(tmp_path, document)) == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema": "repro-gate/report/v1"}, "$.schema"),
+        ({"rows": [{"case": "x" * 301}]}, "<= 300"),
+        ({"rows": None}, "$.rows"),
+        ({"platform": {}}, "`torch`"),
+        ({"seconds": -1}, ">= 0"),
+        ({"seconds": "\x1b[31m"}, "$.seconds"),
+        ({"notes": ["n"] * 101}, "<= 100"),
+    ],
+)
+def test_what_is_no_catalog_is_refused_and_the_place_is_named(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    path = written(tmp_path, {**json.loads(text(WHOLE)), **change})
+    with pytest.raises(UsageError) as refused:
+        read(path)
+    assert str(path) in refused.value.message and said in refused.value.message and "repro-gate ops --json" in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{",
+        "\ufeff{}",
+        '{"schema": ' + "[" * 100_000,
+        '{"later":' + "[" * 50_000 + "]" * 50_000 + "}",
+        '{"seconds": 1e999}',
+        '{"seconds": NaN}',
+    ],
+)
+def test_hostile_json_is_refused_in_one_printable_line(tmp_path: Path, content: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read(written(tmp_path, content))
+    assert refused.value.message.isprintable() and len(refused.value.message) < 600
+
+
+def test_bytes_that_are_no_text_a_missing_file_and_a_large_one_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "raw").write_bytes(b'{"schema": "\xff\xfe"}')
+    monkeypatch.setattr(file, "MAX_BYTES", 10_000)
+    (tmp_path / "large").write_text(" " * 10_001)
+    for name in ("raw", "missing", "large", "."):
+        with pytest.raises(UsageError, match=r"not a catalog|is not there|larger than|not a regular file"):
+            read(tmp_path / name)
+
+
+def test_too_many_rows_are_refused(tmp_path: Path) -> None:
+    document = json.loads(text(catalog(row("x"))))
+    document["rows"] *= file.MAX_ROWS + 1
+    with pytest.raises(UsageError, match=r"\$\.rows"):
+        read(written(tmp_path, document))
+
+
+def test_a_platform_finds_its_own_catalog_and_no_other(tmp_path: Path) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert cached(environment, PLATFORM) is None and cached_path({}, PLATFORM) is None
+    path = cached_path(environment, PLATFORM)
+    assert path is not None and path.parent == tmp_path / "repro-gate" / "ops"
+    file.write(path, WHOLE)
+    assert cached(environment, PLATFORM) == path and WHOLE.key == platform_key(PLATFORM)
+    other = {"torch": "2.4.0", "device_name": "B CPU", "threads": 4, "isa": "AVX2", "device": "cuda"}
+    for name, value in other.items():
+        assert cached(environment, msgspec.structs.replace(PLATFORM, **{name: value})) is None, name
+    assert cached(environment, msgspec.structs.replace(PLATFORM, python="3.13", system="another")) == path
+
+
+def test_the_key_of_a_hostile_platform_is_a_plain_file_name() -> None:
+    key = platform_key(msgspec.structs.replace(PLATFORM, torch="../../x\0", device_name="\u202e/etc" * 70))
+    assert "/" not in key and key.isascii() and key.isprintable() and len(key) < 100
+
+
+def test_the_platform_is_the_same_from_a_trace_and_from_the_machine() -> None:
+    facts = {
+        "torch": "2.13.0+cpu",
+        "python": "3.11.7",
+        "device": "cpu: AVX512",
+        "threads": "2",
+        "cpu-isa": "AVX512",
+        "cuda": "none",
+        "cudnn": "none",
+    }
+    assert platform_of(facts, {"cpu-model": "A CPU", "os": "Linux", "driver": "535"}) == PLATFORM
+    gpu = {**facts, "device": "cuda: H200", "gpu-model": "H200", "cuda": "12.8", "cudnn": "91002"}
+    found = platform_of(gpu, {"cpu-model": "A CPU", "driver": "570.1"})
+    assert (found.device, found.device_name, found.driver, found.cuda, found.cudnn) == ("cuda", "H200", "570.1", "12.8", "91002")
+    assert platform_key(found) == platform_key(msgspec.structs.replace(found, threads=64)), "a GPU's bits do not depend on CPU threads"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "direction", "count"),
+    [
+        ("aten.index_put_.default", "", None, 2),
+        ("aten::index_put_", "", None, 2),
+        ("aten.index_put_", "float32", None, 1),
+        ("aten.index_put_", "", "backward", 1),
+        ("aten.index_put_", "float16", None, 0),
+        ("aten.index_put", "", None, 0),
+        ("", "", None, 0),
+    ],
+)
+def test_rows_are_looked_up_by_kernel_dtype_and_direction(kernel: str, dtype: str, direction: str | None, count: int) -> None:
+    assert len(rows_of(WHOLE, kernel, dtype, direction)) == count

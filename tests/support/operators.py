@@ -1,0 +1,89 @@
+"""Measurements with the worker's double in `ops_worker.py`, and catalogs that are only written down."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from repro_gate.gate import operators
+from repro_gate.ops.catalog import Arm, Catalog, Controls, Platform, Price, Repeats, Row
+from repro_gate.report.operator_progress import Quiet
+from repro_gate.runs import operators as worker
+from repro_gate.sandbox.identity import Sandbox
+
+Cases = Mapping[str, Mapping[str, Any]]
+
+
+class Double:
+    """The double in a folder of its own, in place of the real worker; `cache` is where the gate keeps what it measures."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.cache = folder / "double", folder / "cache"
+        self.folder.mkdir()
+        shutil.copy(Path(__file__).with_name("ops_worker.py"), self.folder)
+        monkeypatch.setattr(worker, "WORKER", self.folder / "ops_worker.py")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(self.cache))
+        monkeypatch.setenv("GITHUB_TOKEN", "not for the training")
+        monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+
+    def set(self, *names: str, cases: Cases | None = None, **more: Any) -> None:
+        """Which cases there are, each with what its rows say besides; and everything else that `setting.json` knows."""
+        found = {**{f"kernel/{name}": dict[str, Any]() for name in names}, **(cases or {})}
+        (self.folder / "setting.json").write_text(json.dumps({"cases": found, **more}))
+
+    def measure(self, watch: Quiet | None = None, **wanted: Any) -> Catalog:
+        """A measurement by the gate."""
+        asked = operators.Wanted(**{"device": "cpu", "python": sys.executable, **wanted})
+        return operators.measure(asked, os.environ, Sandbox(), watch or Quiet())
+
+    def executed(self) -> list[str]:
+        """Every row that a worker began: which process, case and dtype."""
+        log = self.folder / "measured.txt"
+        return log.read_text().splitlines() if log.exists() else []
+
+
+PLATFORM = Platform(torch="2.13.0+cpu", device="cpu", device_name="A CPU", python="3.11.7", threads=2, isa="AVX512", system="Linux")
+REPEATS = Arm(outcome="repeats", runs=9, distinct=1)
+DIFFERS = Arm(outcome="differs", runs=9, distinct=4, max_ulp=3)
+RAISES = Arm(outcome="raises", message="does not have a deterministic implementation")
+
+
+def row(case: str, off: Arm = REPEATS, on: Arm = REPEATS, dtype: str = "float32", **more: Any) -> Row:
+    """One row, forward."""
+    return Row(**{"case": case, "operator": case, "dtype": dtype, "direction": "forward", "off": off, "on": on, "source": "kernel", **more})
+
+
+def price(ratio: float, low: float, high: float) -> Price:
+    return Price(ratio=ratio, low=low, high=high)
+
+
+def catalog(*rows: Row, **more: Any) -> Catalog:
+    """A whole catalog of these rows."""
+    given: dict[str, Any] = {
+        "schema": "repro-gate/ops/v1",
+        "repro_gate": "0.1.0",
+        "date": "2026-11-23T00:00:00+00:00",
+        "command": "repro-gate ops",
+        "seconds": 321.0,
+        "complete": True,
+        "scope": "all",
+        "platform": PLATFORM,
+        "repeats": Repeats(in_process=5, contended=3, processes=2, excludes_rate=0.283),
+        "controls": Controls(races=DIFFERS, repeats=REPEATS),
+        "documented": (),
+        "rows": rows,
+    }
+    return Catalog(**{**given, **more})
+
+
+def changed(given: Catalog, **more: Any) -> Catalog:
+    """The catalog with other values."""
+    return msgspec.structs.replace(given, **more)
