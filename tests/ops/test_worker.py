@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,17 @@ _SOME = [
     "optimizer/Adam (foreach)",
     "opinfo/addmm",
     "opinfo/empty",
+    "opinfo/sin",
+    "opinfo/kron",
 ]
 
 
 def _rows(lines: Lines) -> dict[tuple[str, str, str], dict[str, Any]]:
     return {(line["case"], line["dtype"], line["direction"]): line for line in lines if "off" in line}
+
+
+def _elements(shape: str) -> int:
+    return math.prod(int(side) for side in shape.split("x"))
 
 
 def test_two_processes_make_equal_inputs_and_equal_results(ask: Callable[..., Lines]) -> None:
@@ -40,6 +47,8 @@ def test_two_processes_make_equal_inputs_and_equal_results(ask: Callable[..., Li
         if line["off"]["outcome"] == "repeats":
             assert again[key]["off"]["digest"] == line["off"]["digest"], key
     outcomes = {key[0]: (line["off"]["outcome"], line["on"]["outcome"]) for key, line in rows.items() if key[2] == "forward"}
+    sizes = {key[0]: _elements(line["size"].split(",")[0]) for key, line in rows.items() if key[0] in ("opinfo/sin", "opinfo/kron")}
+    assert sizes["opinfo/sin"] >= 1 << 17 > sizes["opinfo/kron"] > 0, "samples grow, but for one whose result would grow by the square"
     assert outcomes["kernel/sum"] == outcomes["opinfo/addmm"] == ("repeats", "repeats")
     assert outcomes["kernel/put_ (no accumulate)"][1] == "raises" and outcomes["opinfo/empty"] == ("uninitialised", "repeats")
 
