@@ -105,4 +105,5 @@ class Sample:
 
     def __init__(self, function: Callable[..., Any], inputs: List[Any], parameters: List[Any], constants: Sequence[int] = ()) -> None:
         self.function, self.inputs, self.parameters, self.constants = function, inputs, parameters, frozenset(constants)
+        self.numbers = ""  # what the function is given beside tensors: part of the inputs
         self.copies = False  # whether each execution has to be given copies, since it writes to its inputs

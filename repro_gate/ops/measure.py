@@ -120,7 +120,7 @@ def _one_size(bench: _Bench, size: int, arms: Dict[str, Arm], row: Dict[str, Any
     flags.switch(torch, False)
     runners: Dict[str, Runner] = {}
     sample = bench.case.make(torch, bench.device, bench.dtype, bench.direction, size, settings.seed)
-    row["inputs"] = row["inputs"] or bits.digest(torch, bits.leaves(torch, sample.inputs))
+    row["inputs"] = row["inputs"] or bits.digest(torch, [*bits.leaves(torch, sample.inputs), sample.numbers])
     for name in ARMS:
         if settings.flags not in ("both", name) or arms[name].done():
             continue

@@ -126,7 +126,9 @@ class _OperatorCase(Case):
             return finish(self._info(first, *args, **kwargs))
 
         constants = [place for place, index in enumerate(at) if not found[index].requires_grad]
-        return Sample(function, [found[index].detach() for index in at], [], constants)
+        made = Sample(function, [found[index].detach() for index in at], [], constants)
+        made.numbers = repr([leaf for leaf in found if isinstance(leaf, (bool, int, float, complex, str))])
+        return made
 
 
 def _as_it_is(result: Any = None) -> Any:
