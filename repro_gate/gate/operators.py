@@ -183,11 +183,11 @@ def _phase(phase: int, asking: _Asking, listed: Sequence[Line], kept: Kept, watc
     wanted = rows if phase == 1 else [key for key in rows if key in kept.first and _repeats(kept.first[key])]
     done = kept.of(phase)
     pending = dict.fromkeys(key for key in wanted if key not in done)
-    total = len(wanted)
+    total = 2 * len(rows)  # as both phases count
 
     def take(line: Line) -> None:
         if line.began is not None:
-            watch.advanced(total - len(pending), total, f"{line.began.case} {line.began.dtype} {line.began.direction}")
+            watch.advanced(phase * len(rows) - len(pending), total, f"{line.began.case} {line.began.dtype} {line.began.direction}")
         elif line.off is not None and line.on is not None and line.key in pending:
             kept.add(phase, line)
             del pending[line.key]
@@ -205,7 +205,7 @@ def _phase(phase: int, asking: _Asking, listed: Sequence[Line], kept: Kept, watc
                 del pending[key]
         if len(pending) == before:
             raise Inconclusive("the measuring process ends without a result", remedy="please report it", reason_id="ops/no-answer")
-    watch.advanced(total, total, "")
+    watch.advanced(phase * len(rows), total, "")
 
 
 def _repeats(line: Line) -> bool:

@@ -41,14 +41,14 @@ class Lines(Quiet):
 
     def advanced(self, done: int, total: int, now: str) -> None:
         """Now and then: how many, how long still, and what comes next."""
-        if self._from < 0 or done < self._from:  # another pass
+        if self._from < 0:  # what an interrupted start left says nothing about time
             self._from, self._began = done, time.monotonic()
         if time.monotonic() - self._said > EVERY:
             self._said = time.monotonic()
             new = done - self._from
             left = (time.monotonic() - self._began) / new * (total - done) if new else 0.0
             about = f", about {duration(left)} left" if left else ""
-            self.said(f"{done:,} of {total:,} rows{about}: {for_terminal(now, 120)}")
+            self.said(f"{done:,} of {total:,} measurements{about}: {for_terminal(now, 120)}")
 
 
 class Bar(Quiet):
@@ -64,9 +64,7 @@ class Bar(Quiet):
         self._bar.console.print(Text(text, style="dim"))
 
     def advanced(self, done: int, total: int, now: str) -> None:
-        """Move it. It begins anew with the second pass, so that the time left is that pass's own."""
-        if self._bar.tasks[0].completed > done:
-            self._bar.reset(self._task)
+        """Move it."""
         self._bar.update(self._task, completed=done, total=total, description=for_terminal(now, 44).ljust(44))
 
 

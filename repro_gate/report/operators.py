@@ -61,8 +61,10 @@ def page(catalog: Catalog) -> Page:
     ended = [row for row in rows if {row.off.outcome, row.on.outcome} & {"crash", "timeout"}]
     empty = [row for row in rows if "uninitialised" in (row.off.outcome, row.on.outcome)]
     quiet = [row for row in rows if row.documented and {row.off.outcome, row.on.outcome} == {"repeats"}]
-    unlisted = [row for row in rows if not row.documented and "differs" in (row.off.outcome, row.on.outcome)]
-    refused = [row for row in rows if row.documented != "raises" and row.on.outcome == "raises"]
+    listed = {(_bare(row), row.direction, row.documented) for row in rows if row.documented}
+    names, raise_there = {item[:2] for item in listed}, {item[:2] for item in listed if item[2] == "raises"}
+    unlisted = [row for row in rows if "differs" in (row.off.outcome, row.on.outcome) and (_bare(row), row.direction) not in names]
+    refused = [row for row in rows if row.on.outcome == "raises" and (_bare(row), row.direction) not in raise_there]
     allowed = [row for row in rows if row.documented == "raises" and row.on.outcome not in ("raises", "no-kernel", "crash", "timeout")]
     missing = [entry for entry in catalog.documented if entry.case is None and entry.here]
     return Page(
@@ -181,6 +183,11 @@ def _summary(catalog: Catalog) -> tuple[str, ...]:
 def _counts(arms: Iterable[Arm]) -> str:
     found = Counter[str](arm.outcome for arm in arms)
     return ", ".join(f"{found[name]:,} {name}" for name in _OUTCOMES if found[name]) or "none"
+
+
+def _bare(row: Row) -> str:
+    """The operator without its module and variant: `nn.functional.max_unpool2d (grad)` is on torch's list as `max_unpool2d`."""
+    return row.operator.partition(" (")[0].rpartition(".")[2]
 
 
 def _table(title: str, about: str, rows: Sequence[Row], *, always: bool = False) -> Section:

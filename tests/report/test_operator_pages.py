@@ -50,6 +50,19 @@ def test_each_row_stands_where_it_belongs_and_dtypes_are_joined() -> None:
     }
 
 
+def test_an_operator_that_torch_lists_under_another_name_is_listed() -> None:
+    known = row("kernel/max_unpool2d", on=RAISES, documented="raises")
+    known, same, other = (
+        type(known)(**{**{name: getattr(known, name) for name in known.__struct_fields__}, **more})
+        for more in (
+            {"operator": "max_unpool2d"},
+            {"case": "opinfo/a", "operator": "nn.functional.max_unpool2d (grad)", "documented": ""},
+            {"case": "opinfo/b", "operator": "nn.functional.max_unpool2d", "documented": "", "direction": "backward"},
+        )
+    )
+    assert sections(operators.page(catalog(known, same, other)))["Raises here, and not documented as raising"] == ["opinfo/b"]
+
+
 def test_the_terminal_shows_counts_the_rate_and_the_tables() -> None:
     shown = operator_pages.terminal(operators.page(WHOLE), View(width=200))
     for words in (
