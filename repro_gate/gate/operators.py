@@ -141,7 +141,7 @@ class _Asking:
     def controls(self) -> tuple[Controls, Platform]:
         """Both, right. Raises Inconclusive where one of them is not."""
         lines: list[Line] = []
-        request = {**self._base, "mode": "controls", "settings": {**self._settings, "repeats": _CONTROL_REPEATS, "price": 0}}
+        request = {"device": self.device, "mode": "controls", "settings": {**self._settings, "repeats": _CONTROL_REPEATS, "price": 0}}
         death = ask(self.worker, request, lines.append)
         rows = {line.case: line for line in lines if line.off is not None and line.on is not None}
         about = next((line.about for line in lines if line.about is not None), {})

@@ -38,6 +38,7 @@ def main() -> None:
 
         write({"about": {**ABOUT, **setting.get("about", {})}})
         if request["mode"] == "controls":
+            assert not {"pattern", "user", "cases"} & set(request), "they would choose among the controls"
             for name, came in {"races": "differs", "repeats": "repeats", **setting.get("controls", {})}.items():
                 write({"began": {"case": f"control/{name}", "dtype": "float32", "direction": "forward", "at": 0.0}})
                 write({**row(f"control/{name}", "float32", "forward"), "off": arm(came)})
