@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -222,14 +223,20 @@ def cached(environment: Mapping[str, str], platform: Platform) -> Path | None:
 
 def rows_of(catalog: Catalog, kernel: str, dtype: str = "", direction: str | None = None) -> list[Row]:
     """The rows about one dispatched operator: `aten.index_put_.default`, or without its overload, or as a trace has it
-    (`aten::index_put_`). No dtype, or no direction: any."""
-    wanted = kernel.replace("::", ".")
+    (`aten::index_put_`). In place or not is one kernel. No dtype, or no direction: any."""
+    wanted = _in_place_or_not(kernel.replace("::", "."))
     return [
         row
         for row in catalog.rows
-        if row.kernel and (row.kernel == wanted or row.kernel.rpartition(".")[0] == wanted)
+        if row.kernel and (wanted in (own := _in_place_or_not(row.kernel), own.rpartition(".")[0]))
         if dtype in ("", row.dtype) and direction in (None, row.direction)
     ]
+
+
+@lru_cache(maxsize=20_000)
+def _in_place_or_not(kernel: str) -> str:
+    """`aten.index_put.default` for `aten.index_put_.default`."""
+    return re.sub(r"_(?=\.|$)", "", kernel)
 
 
 def schema_text() -> str:

@@ -150,7 +150,8 @@ def test_the_platform_is_the_same_from_a_trace_and_from_the_machine() -> None:
         ("aten.index_put_", "float32", None, 1),
         ("aten.index_put_", "", "backward", 1),
         ("aten.index_put_", "float16", None, 0),
-        ("aten.index_put", "", None, 0),
+        ("aten.index_put", "", None, 2),
+        ("aten.index_putter", "", None, 0),
         ("", "", None, 0),
     ],
 )
