@@ -37,7 +37,7 @@ def _row(line: Line, other: Line | None) -> Row:
         random=line.random,
         off=off,
         on=on,
-        price=price(line.times_on_ms, line.times_off_ms) if {off.outcome, on.outcome} <= {"repeats", "differs", "uninitialised"} else None,
+        price=_price(line, other) if {off.outcome, on.outcome} <= {"repeats", "differs", "uninitialised"} else None,
     )
 
 
@@ -53,13 +53,26 @@ def _arm(line: Line, other: Line | None, name: str) -> Arm:
         return msgspec.structs.replace(found, outcome=there.outcome if here.outcome == "repeats" else "differs", message=message)
     if not there.digests or line.inputs != other.inputs:
         return found
-    known = zip(here.digests, there.digests, strict=False)
-    unlike = any(one != two for one, two in known)
-    distinct = max(found.distinct, 1) + (unlike and here.outcome == "repeats")
-    return msgspec.structs.replace(
-        found, runs=found.runs + there.runs, distinct=distinct, outcome="differs" if unlike else found.outcome,
-        message="another process gave other bits" if unlike and here.outcome == "repeats" else found.message,
-    )  # fmt: skip
+    unlike = any(one != two for one, two in zip(here.digests, there.digests, strict=False))
+    differs = unlike or "differs" in (here.outcome, there.outcome)
+    far = [item.max_ulp for item in (here, there) if item.max_ulp is not None]
+    return Arm(
+        outcome="differs" if differs else "repeats",
+        runs=here.runs + there.runs,
+        distinct=max(here.distinct, there.distinct, 1) + (unlike and here.outcome == there.outcome == "repeats"),
+        max_ulp=max(far, default=None),
+        message="another process gave other bits" if differs and here.outcome == "repeats" else here.message,
+    )
+
+
+def _price(line: Line, other: Line | None) -> Price | None:
+    """Over both processes, in which one operator may find the machine in other moods: the interval spans that of each."""
+    found = [price(item.times_on_ms, item.times_off_ms) for item in (line, other) if item is not None]
+    told = [item for item in found if item is not None]
+    if not told:
+        return None
+    ratio = math.exp(fmean(math.log(item.ratio) for item in told))
+    return Price(ratio=ratio, low=min(item.low for item in told), high=max(item.high for item in told))
 
 
 def price(on: Sequence[float], off: Sequence[float]) -> Price | None:

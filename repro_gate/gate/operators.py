@@ -40,7 +40,7 @@ _SETTINGS: Mapping[bool, Mapping[str, Any]] = {  # by --quick
     False: {"repeats": 4, "contended": 3, "seconds": 0.6, "sizes": 2},
     True: {"repeats": 3, "contended": 1, "seconds": 0.2, "sizes": 1, "price": 0},
 }
-_AGAIN = {"repeats": 0, "contended": 0, "price": 0, "record": False}
+_AGAIN: Mapping[str, Any] = {"repeats": 3, "contended": 0, "price": 0, "record": False}  # enough for a second price
 _CONTROL_REPEATS = 12
 
 
@@ -98,7 +98,7 @@ def measure(wanted: Wanted, outer: Mapping[str, str], sandbox: Sandbox, watch: W
                 complete = False
             rows = rows_of(kept.first, kept.again)
     settings = _SETTINGS[wanted.quick]
-    alone, beside = 1 + settings["repeats"], settings["contended"]
+    alone, beside, again = 1 + settings["repeats"], settings["contended"], 1 + _AGAIN["repeats"]
     return Catalog(
         schema="repro-gate/ops/v1",
         repro_gate=__version__,
@@ -108,7 +108,7 @@ def measure(wanted: Wanted, outer: Mapping[str, str], sandbox: Sandbox, watch: W
         complete=complete,
         scope=wanted.scope,
         platform=platform,
-        repeats=Repeats(in_process=alone, contended=beside, processes=2, excludes_rate=excluded(alone + beside + 1) / 100),
+        repeats=Repeats(in_process=alone, contended=beside, again=again, processes=2, excludes_rate=excluded(alone + beside + again) / 100),
         controls=controls,
         documented=() if wanted.own else entries_of(listed, device),
         rows=rows[:MAX_ROWS],

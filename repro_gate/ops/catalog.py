@@ -67,6 +67,7 @@ class Repeats(_Record, frozen=True, kw_only=True):
 
     in_process: Annotated[Count, _is("Executions alone, of each arm and size.")]
     contended: Annotated[Count, _is("Executions beside other work on the same device, of each arm and size.")]
+    again: Annotated[Count, _is("Executions in the second process.")] = 0
     processes: Annotated[Count, _is("Fresh processes.")]
     excludes_rate: Annotated[
         float, _is("So many executions without a difference exclude, at 95 %, a higher share that differs: 1 - 0.05^(1/n).", ge=0, le=1)
@@ -86,9 +87,9 @@ class Arm(_Record, frozen=True, kw_only=True):
 class Price(_Record, frozen=True, kw_only=True):
     """The time with the flags on over the time with them off."""
 
-    ratio: Annotated[float, _is("Of the geometric means.", gt=0)]
-    low: Annotated[float, _is("Lower end of its 95 % interval.", gt=0)]
-    high: Annotated[float, _is("Upper end.", gt=0)]
+    ratio: Annotated[float, _is("Of the geometric means, over both processes.", gt=0)]
+    low: Annotated[float, _is("Lower end: the lower one of the 95 % intervals of the two processes.", gt=0)]
+    high: Annotated[float, _is("Upper end: the upper one.", gt=0)]
 
 
 class Row(_Record, frozen=True, kw_only=True):

@@ -9,8 +9,8 @@ from typing import Literal
 
 from repro_gate.ops.catalog import Arm, Catalog, Platform, Row
 
-Kind = Literal["differs", "repeats", "raises", "raises-no-more", "dearer", "cheaper", "outcome", "new", "gone"]
-KINDS: tuple[Kind, ...] = ("differs", "raises", "dearer", "repeats", "raises-no-more", "cheaper", "outcome", "new", "gone")
+Kind = Literal["differs", "repeats", "raises", "raises-no-more", "dearer", "cheaper", "outcome", "seldom", "new", "gone"]
+KINDS: tuple[Kind, ...] = ("differs", "raises", "dearer", "repeats", "raises-no-more", "cheaper", "outcome", "seldom", "new", "gone")
 _Flags = Literal["off", "on", ""]
 
 
@@ -54,7 +54,7 @@ def _changed(old: Row, new: Row) -> Iterator[Change]:
     arms: tuple[tuple[_Flags, Arm, Arm], ...] = (("off", old.off, new.off), ("on", old.on, new.on))
     for flags, was, now in arms:
         if was.outcome != now.outcome:
-            yield Change(kind=_kind(was.outcome, now.outcome), flags=flags, before=old, after=new)
+            yield Change(kind=_kind(was, now), flags=flags, before=old, after=new)
     if old.price is not None and new.price is not None:
         if new.price.low > old.price.high:
             yield Change(kind="dearer", flags="", before=old, after=new)
@@ -62,9 +62,19 @@ def _changed(old: Row, new: Row) -> Iterator[Change]:
             yield Change(kind="cheaper", flags="", before=old, after=new)
 
 
-def _kind(was: str, now: str) -> Kind:
-    if now in ("differs", "raises"):
-        return "differs" if now == "differs" else "raises"
-    if was == "raises":
-        return "raises-no-more"
-    return "repeats" if now == "repeats" and was == "differs" else "outcome"
+def _kind(was: Arm, now: Arm) -> Kind:
+    if {was.outcome, now.outcome} == {"repeats", "differs"}:
+        races, rests = (now, was) if now.outcome == "differs" else (was, now)
+        if not _would_show(races, rests.runs):
+            return "seldom"
+        return "differs" if races is now else "repeats"
+    if now.outcome in ("differs", "raises"):
+        return "differs" if now.outcome == "differs" else "raises"
+    return "raises-no-more" if was.outcome == "raises" else "outcome"
+
+
+def _would_show(races: Arm, runs: int) -> bool:
+    """Whether an operator that races as this one would have differed in so many executions, at 95 %: n executions without a difference
+    have a chance of (1 - p)^n. At least `distinct - 1` of the others differed from the first; how many exactly, no row says."""
+    share = (races.distinct - 1) / max(races.runs - 1, 1)
+    return (1 - min(max(share, 0.0), 1.0)) ** max(runs - 1, 0) <= 0.05

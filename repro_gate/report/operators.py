@@ -24,6 +24,7 @@ _TITLES = {
     "raises-no-more": "No longer raising",
     "cheaper": "Cheaper",
     "outcome": "Another outcome",
+    "seldom": "Differ in one of the two, too seldom to call it a change",
     "new": "New rows",
     "gone": "Rows that are gone",
 }
@@ -119,6 +120,7 @@ _NOUN = {
     "raises-no-more": ("no longer raises", "no longer raise"),
     "cheaper": ("is cheaper", "are cheaper"),
     "outcome": ("has another outcome", "have another outcome"),
+    "seldom": ("differs in one of the two, too seldom to call it a change", "differ in one of the two, too seldom to call it a change"),
     "new": ("is new", "are new"),
     "gone": ("is gone", "are gone"),
 }
@@ -167,14 +169,14 @@ def _summary(catalog: Catalog) -> tuple[str, ...]:
     rows, evidence = catalog.rows, catalog.repeats
     cases = len({row.case for row in rows})
     fewest = min((row.off.runs for row in rows if row.off.outcome == "repeats"), default=0)
-    times = evidence.in_process + evidence.contended + evidence.processes - 1
+    times = evidence.in_process + evidence.contended + evidence.again
     lines = [
         f"{numbers.count(len(rows), 'row')} of {numbers.count(cases, 'case')} in {numbers.duration(catalog.seconds)}"
         + ("" if catalog.complete else "; INTERRUPTED: the same command goes on from there"),
         f"flags off: {_counts([row.off for row in rows])}",
         f"flags on: {_counts([row.on for row in rows])}",
-        f"each executed up to {times} times ({evidence.in_process} alone, {evidence.contended} beside other work, in {evidence.processes} "
-        f"processes): equal bits exclude, at 95 %, that more than {numbers.percent(100 * evidence.excludes_rate, signed=False)} of "
+        f"each executed up to {times} times ({evidence.in_process} alone, {evidence.contended} beside other work, {evidence.again} in "
+        f"a second process): equal bits exclude, at 95 %, that more than {numbers.percent(100 * evidence.excludes_rate, signed=False)} of "
         "executions differ" + (f"; slow rows fewer times, at least {fewest}" if 0 < fewest < times else ""),
     ]
     return tuple(lines)

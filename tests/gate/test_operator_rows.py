@@ -33,6 +33,7 @@ def merged(first: Line, again: Line | None) -> tuple[str, int, int]:
         (measured("repeats", "a", "b"), measured("repeats", "a", "c", runs=1), ("differs", 9, 2)),
         (measured("uninitialised"), measured("repeats", "other", runs=1), ("uninitialised", 8, 1)),
         (measured("differs"), measured("repeats", "other", runs=1), ("differs", 9, 1)),
+        (measured(), measured("differs", runs=4), ("differs", 12, 1)),
         (measured(), measured("timeout", runs=0), ("timeout", 8, 1)),
         (measured("differs"), measured("crash", runs=0), ("differs", 8, 1)),
     ],
@@ -54,6 +55,15 @@ def test_the_price_is_the_ratio_with_the_interval_of_the_gates_own_cost() -> Non
     assert same is not None and same.low < 1 < same.high
     inverse = price([1.0, 1.1, 0.9, 1.05], [2.2, 2.0, 1.9, 2.1])
     assert inverse is not None and inverse.ratio == pytest.approx(1 / found.ratio) and inverse.high < 1
+
+
+def test_the_price_spans_both_processes() -> None:
+    def timed(on: float) -> Line:
+        times = {"times_on_ms": (on, on * 1.01, on * 0.99), "times_off_ms": (1.0, 1.01, 0.99)}
+        return Line(case="k/x", dtype="float32", off=measured(), on=measured(), **times)  # type: ignore[arg-type]
+
+    (row,) = rows_of({timed(1).key: timed(4.0)}, {timed(1).key: timed(1.0)})
+    assert row.price is not None and row.price.ratio == pytest.approx(2.0) and row.price.low < 1 < 4 < row.price.high
 
 
 @pytest.mark.parametrize("on", [[], [1.0, 2.0], [1.0, math.inf, 1.0], [1.0, 0.0, 1.0], [1e-5] * 4])

@@ -69,7 +69,7 @@ def test_the_terminal_shows_counts_the_rate_and_the_tables() -> None:
         "50 rows of 49 cases in 5 min 21 s",
         "flags off: 45 repeats, 3 differs, 1 uninitialised, 1 crash",
         "flags on: 46 repeats, 1 differs, 2 raises, 1 crash",
-        "exclude, at 95 %, that more than 28.3% of executions differ",
+        "exclude, at 95 %, that more than 22.1% of executions differ",
         "float32, bfloat16",
         "differs (4 results in 9 runs, 3 ULP)",
         "2.50 (2.00 to 3.10)",

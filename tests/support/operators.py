@@ -76,7 +76,7 @@ def catalog(*rows: Row, **more: Any) -> Catalog:
         "complete": True,
         "scope": "all",
         "platform": PLATFORM,
-        "repeats": Repeats(in_process=5, contended=3, processes=2, excludes_rate=0.283),
+        "repeats": Repeats(in_process=5, contended=3, again=4, processes=2, excludes_rate=0.221),
         "controls": Controls(races=DIFFERS, repeats=REPEATS),
         "documented": (),
         "rows": rows,

@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def measure(request: dict, setting: dict, write) -> None:
-    again = request["settings"]["repeats"] == 0
+    again = not request["settings"].get("record", True)
     for name in request["cases"]:
         more = setting["cases"][name]
         for dtype in more.get("dtypes", ["float32"]):
