@@ -11,6 +11,7 @@ from repro_gate.ops.catalog import Arm, Catalog, Platform, Row
 
 Kind = Literal["differs", "repeats", "raises", "raises-no-more", "dearer", "cheaper", "outcome", "seldom", "new", "gone"]
 KINDS: tuple[Kind, ...] = ("differs", "raises", "dearer", "repeats", "raises-no-more", "cheaper", "outcome", "seldom", "new", "gone")
+MOVED = 1.25  # between two prices: smaller changes come from the machine's mood
 _Flags = Literal["off", "on", ""]
 
 
@@ -56,9 +57,9 @@ def _changed(old: Row, new: Row) -> Iterator[Change]:
         if was.outcome != now.outcome:
             yield Change(kind=_kind(was, now), flags=flags, before=old, after=new)
     if old.price is not None and new.price is not None:
-        if new.price.low > old.price.high:
+        if new.price.low > old.price.high and new.price.ratio > MOVED * old.price.ratio:
             yield Change(kind="dearer", flags="", before=old, after=new)
-        elif new.price.high < old.price.low:
+        elif new.price.high < old.price.low and old.price.ratio > MOVED * new.price.ratio:
             yield Change(kind="cheaper", flags="", before=old, after=new)
 
 

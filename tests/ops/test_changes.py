@@ -33,9 +33,11 @@ def test_an_outcome_that_changed_is_told_both_ways_and_by_arm(was: Arm, now: Arm
     assert kinds(before, before) == kinds(after, after) == []
 
 
-def test_a_price_changed_only_where_the_intervals_lie_apart() -> None:
+def test_a_price_changed_only_where_the_intervals_lie_apart_and_it_is_a_quarter() -> None:
     cheap, near, dear = (catalog(row("x", price=price(*given))) for given in ((1.0, 0.9, 1.1), (1.15, 1.05, 1.3), (2.0, 1.8, 2.2)))
     assert kinds(cheap, dear) == [("dearer", "", "x")] and kinds(dear, cheap) == [("cheaper", "", "x")]
+    little = catalog(row("x", price=price(1.15, 1.12, 1.2)))
+    assert kinds(cheap, little) == kinds(little, cheap) == [], "apart, and not far"
     assert kinds(cheap, near) == kinds(near, cheap) == kinds(cheap, catalog(row("x"))) == []
 
 
