@@ -32,12 +32,12 @@ from repro_gate.runs.interpreter import interpreter_on, unprobed
 from repro_gate.runs.operators import Death, Key, Line, Worker, ask
 from repro_gate.sandbox.identity import Sandbox
 
-BATCH = 64  # cases of one process
+BATCH = 256  # cases of one process: it imports torch and its samples first, which takes seconds
 ROW_SECONDS, QUICK_ROW_SECONDS = 120.0, 60.0  # of one row; torch.compile takes most of a minute
 _MEMORY_SHARE, _LEAST_MEMORY = 0.6, 1 << 30  # of what is free; bytes
 _FACTS = {"cpu-isa": "cpu_capability", "gpu-model": "gpu", **{name: name for name in ("torch", "python", "threads", "cuda", "cudnn")}}
 _SETTINGS: Mapping[bool, Mapping[str, Any]] = {  # by --quick
-    False: {"repeats": 4, "contended": 3, "seconds": 0.6, "sizes": 2},
+    False: {"repeats": 4, "contended": 3, "seconds": 0.35, "sizes": 2},
     True: {"repeats": 3, "contended": 1, "seconds": 0.2, "sizes": 1, "price": 0},
 }
 _AGAIN: Mapping[str, Any] = {"repeats": 3, "contended": 0, "price": 0, "record": False}  # enough for a second price

@@ -48,16 +48,18 @@ def markdown(page: Page) -> str:
     for section in _with_rows(page):
         lines += ["", f"## {section.title}", ""]
         lines += [section.about, ""] if section.about else []
-        if not section.rows:
-            lines.append("None.")
-            continue
-        lines += [f"| {' | '.join(section.columns)} |", f"| {' | '.join('---' for _ in section.columns)} |"]
-        lines += [f"| {' | '.join(map(_cell, row))} |" for row in section.rows[:_ROWS]]
+        lines += table(section) if section.rows else ["None."]
         if more := escape.and_more(len(section.rows) - _ROWS):
             lines += ["", f"{more}."]
     if page.notes:
         lines += ["", "## Notes", "", *(f"- {escape.for_markdown(escape.clip(note, 1_000))}" for note in page.notes)]
     return "\n".join(lines) + "\n"
+
+
+def table(section: Section) -> list[str]:
+    """The lines of one table in Markdown."""
+    head = [f"| {' | '.join(section.columns)} |", f"| {' | '.join('---' for _ in section.columns)} |"]
+    return [*head, *(f"| {' | '.join(map(_cell, row))} |" for row in section.rows[:_ROWS])]
 
 
 def html(page: Page) -> str:

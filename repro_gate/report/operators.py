@@ -94,6 +94,24 @@ def page(catalog: Catalog) -> Page:
     )
 
 
+def short(catalog: Catalog) -> Section:
+    """What differs without the flags, a line for each operator and pass: for a page that names a few."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in catalog.rows:
+        if row.off.outcome == "differs":
+            found.setdefault((row.operator, row.direction), []).append(row)
+    lines = []
+    for (operator, direction), group in found.items():
+        with_flags = ", ".join(dict.fromkeys(row.on.outcome for row in group))
+        dearest = max((row.price.ratio for row in group if row.price is not None), default=None)
+        documented = next((row.documented for row in group if row.documented), "no")
+        cost = "" if dearest is None else f"{dearest:.1f}"
+        dtypes = ", ".join(dict.fromkeys(row.dtype for row in group))
+        lines.append((operator, direction, dtypes, with_flags, cost, documented))
+    columns = ("operator", "pass", "dtypes that differ", "with the flags", "time on / off, at most", "torch documents")
+    return Section(title="Differ without the flags", about="", columns=columns, rows=tuple(lines), always=True)
+
+
 def compared(before: Catalog, after: Catalog) -> Page:
     """What changed from one catalog to another."""
     found = changes(before, after)
