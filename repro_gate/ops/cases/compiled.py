@@ -45,7 +45,7 @@ def cases() -> List[Case]:
         for name, function, inputs in written
     ] + [
         Case(
-            "compile(gather), differentiated",
+            "compile(x[index])",
             _compiled(lambda x, index: x[index] * 2, lambda make: [make.normal(_PLACES), make.index(_PLACES, _N)]),
             source="compile",
             dtypes=("float32",),
