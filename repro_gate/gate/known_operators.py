@@ -40,8 +40,9 @@ class Known:
 
     @property
     def dear(self) -> tuple[Row, ...]:
-        """What is slower with the flags, the dearest first."""
-        found = [(row.price.ratio, row) for row in self.rows if row.price is not None and row.price.low > _DEAR]
+        """What the flags make slower, the dearest first: of the others the price is noise, for the flags change nothing in them."""
+        changed = [row for row in self.rows if row.documented or row.off.outcome == "differs"]
+        found = [(row.price.ratio, row) for row in changed if row.price is not None and row.price.low > _DEAR]
         return tuple(row for _, row in sorted(found, key=lambda item: -item[0]))
 
 
@@ -104,8 +105,8 @@ def _notes(known: Known) -> Iterable[Reason]:
     """What differs and what costs, in one note; none where there is neither."""
     parts = []
     if known.differing:
-        count = numbers.count(len(known.differing), "operator")
-        parts.append(f"{count} of this training differ on this machine without the flags: {_named(known.differing)}")
+        count, verb = numbers.count(len(known.differing), "operator"), "differs" if len(known.differing) == 1 else "differ"
+        parts.append(f"{count} of this training {verb} on this machine without the flags: {_named(known.differing)}")
     if known.refused:
         parts.append(f"{len(known.refused)} without a deterministic form: {_named(known.refused)}")
     if known.dear:
