@@ -62,6 +62,9 @@ def _measured(options: argparse.Namespace) -> Catalog:
     if bad := next((name for name in wanted.own if not all(name.partition(":")[::2])), None):
         raise UsageError(f"--op {bad}: is not of the form module:function", remedy="such as `--op mykernels.ops:scatter`")
     sandbox = choose(os.environ)
+    if wanted.own and sandbox.own_user:
+        problem = "--op: the training has a user of its own here, who cannot read the current folder"
+        raise UsageError(problem, remedy="measure your own operators where gate and training are one user: `REPRO_GATE_SANDBOX=same-user`")
     with (
         watching(sys.stderr, terminal=sys.stderr.isatty(), quiet=options.quiet) as watch,
         confined(sandbox, os.environ, Path.cwd(), tell=watch.said),

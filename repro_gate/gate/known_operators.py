@@ -16,17 +16,20 @@ from repro_gate.runs.launch import Run
 
 _DEAR = 1.1  # from this ratio on, its whole interval above it, a deterministic form is worth a word
 _FEW = 5  # operators that a note names
+_HEDGE = "; other forms of it came to something else"
 _WORST = ("differs", "raises")  # outcomes without the flags, and with them, that count before all others
 
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
     """The catalog's rows of what the training asks for, one for each operator, dtype and pass: the most telling. `asked` counts all of
-    these, those that the catalog has no row of as well."""
+    these, those that the catalog has no row of as well. A row is one of `mixed` where others of its operator, dtype and pass came to
+    something else: the training's own form may be any of them."""
 
     catalog: Catalog
     asked: int
     rows: tuple[Row, ...]
+    mixed: frozenset[tuple[str, str, str]] = frozenset()
 
     @property
     def differing(self) -> tuple[Row, ...]:
@@ -35,8 +38,8 @@ class Known:
 
     @property
     def refused(self) -> tuple[Row, ...]:
-        """What has no deterministic form."""
-        return tuple(row for row in self.rows if row.on.outcome == "raises" and row.off.outcome != "raises")
+        """What has no deterministic form, whatever form of it the training has."""
+        return tuple(row for row in self.rows if row.on.outcome == "raises" and row.off.outcome != "raises" and _key(row) not in self.mixed)
 
     @property
     def dear(self) -> tuple[Row, ...]:
@@ -60,8 +63,11 @@ def known_operators(
         catalog = read(path)
     except UsageError as error:
         return None, (Reason("ops/unreadable", str(error), error.remedy),)
-    found = [max(rows, key=_telling) for name, dtype, phase in asked if (rows := rows_of(catalog, name, dtype, phase))]
-    known = Known(catalog=catalog, asked=len(asked), rows=tuple(found))
+    groups = [rows for name, dtype, phase in asked if (rows := rows_of(catalog, name, dtype, phase))]
+    chosen = [max(rows, key=_telling) for rows in groups]
+    unlike = (len({(row.off.outcome, row.on.outcome) for row in rows}) > 1 for rows in groups)
+    mixed = frozenset(_key(row) for row, several in zip(chosen, unlike, strict=True) if several)
+    known = Known(catalog=catalog, asked=len(asked), rows=tuple(chosen), mixed=mixed)
     return known, tuple(_notes(known))
 
 
@@ -71,7 +77,7 @@ def lines_of(known: Known | None) -> tuple[str, ...]:
         return ()
     rows = dict.fromkeys((*known.differing, *known.refused, *known.dear))
     looked_up = f"{len(known.rows)} of {known.asked} operators by dtype and pass are in this machine's catalog of {known.catalog.date[:10]}"
-    return (*map(said, rows), looked_up)
+    return (*(said(row) + _HEDGE * (_key(row) in known.mixed) for row in rows), looked_up)
 
 
 def cited(diagnosis: Diagnosis | None, known: Known | None) -> Diagnosis | None:
@@ -97,6 +103,10 @@ def _came_to(arm: Arm) -> str:
     return words.get(arm.outcome, f"came to `{arm.outcome}`")
 
 
+def _key(row: Row) -> tuple[str, str, str]:
+    return row.case, row.dtype, row.direction
+
+
 def _telling(row: Row) -> tuple[bool, bool, float]:
     return row.off.outcome in _WORST, row.on.outcome in _WORST, row.price.ratio if row.price is not None else 0.0
 
@@ -106,7 +116,9 @@ def _notes(known: Known) -> Iterable[Reason]:
     parts = []
     if known.differing:
         count, verb = numbers.count(len(known.differing), "operator"), "differs" if len(known.differing) == 1 else "differ"
-        parts.append(f"{count} of this training {verb} on this machine without the flags: {_named(known.differing)}")
+        may = "may " * all(_key(row) in known.mixed for row in known.differing)
+        verb = "differ" if may else verb
+        parts.append(f"{count} of this training {may}{verb} on this machine without the flags: {_named(known.differing)}")
     if known.refused:
         parts.append(f"{len(known.refused)} without a deterministic form: {_named(known.refused)}")
     if known.dear:

@@ -19,17 +19,22 @@ MAX_BYTES = 256 << 20
 class Kept:
     """Rows by key, of the first process and of the second. Use it as a context manager. `path` is None where nothing can be kept.
 
-    A file that is damaged is begun anew. Raises Inconclusive where another process is measuring into it.
+    A file that is damaged is begun anew; where it cannot be written, nothing is kept, and `problem` says why. Raises Inconclusive where
+    another process is measuring into it.
     """
 
     def __init__(self, path: Path | None, *, fresh: bool) -> None:
         self.first: dict[Key, Line] = {}
         self.again: dict[Key, Line] = {}
-        self._path, self._file = path, -1
+        self._path, self._file, self.problem = path, -1, ""
         if path is None:
             return
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        except OSError as error:
+            self._path, self.problem = None, f"{path} cannot be written: {error.strerror}"
+            return
         if not try_lock(self._file):
             raise Inconclusive("the same operators are being measured by another process", remedy="wait for its end", reason_id="ops/busy")
         whole = 0 if fresh else self._read()
@@ -45,6 +50,8 @@ class Kept:
             for text in lines:
                 phase, _, row = text.partition(b" ")
                 line = LINE.decode(row)
+                if line.off is None or line.on is None:
+                    raise ValueError("no row")
                 self.of(int(phase))[line.key] = line
         except (ValueError, RecursionError, msgspec.MsgspecError):
             self.first.clear()
@@ -60,7 +67,11 @@ class Kept:
         """One more row."""
         self.of(phase)[line.key] = line
         if self._file >= 0:
-            os.write(self._file, b"%d %s\n" % (phase, msgspec.json.encode(line)))
+            try:
+                os.write(self._file, b"%d %s\n" % (phase, msgspec.json.encode(line)))
+            except OSError:  # a full disk: the rest is measured all the same
+                os.close(self._file)
+                self._file = -1
 
     def remove(self) -> None:
         """The measurement is complete: nothing is left to go on with."""

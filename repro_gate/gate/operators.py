@@ -25,7 +25,7 @@ from repro_gate.files import scratch_folder
 from repro_gate.gate.operator_rows import dead_row, entries_of, rows_of
 from repro_gate.gate.operator_state import Kept
 from repro_gate.machine import gpu_devices, read_machine
-from repro_gate.ops.catalog import MAX_ROWS, Arm, Catalog, Controls, Device, Platform, Repeats, Scope, cached_path, platform_of
+from repro_gate.ops.catalog import MAX_ROWS, Arm, Catalog, Controls, Device, Platform, Repeats, Row, Scope, cached_path, platform_of
 from repro_gate.report.numbers import excluded
 from repro_gate.runs import arms
 from repro_gate.runs.interpreter import interpreter_on, unprobed
@@ -83,10 +83,13 @@ def measure(wanted: Wanted, outer: Mapping[str, str], sandbox: Sandbox, watch: W
         asking = _Asking(wanted, device, _worker(wanted, device, outer, sandbox, folder))
         controls, platform = asking.controls()
         listed, notes = asking.cases()
-        watch.said(f"{platform.torch} on {for_terminal(platform.device_name, 80)}: both controls are right; {len(listed)} cases")
-        identity = hashlib.sha256(json.dumps([__version__, wanted.scope, wanted.quick, wanted.pattern, wanted.own]).encode()).hexdigest()
-        path = cached_path(outer, platform)
+        count = sum(bool(line.rows) for line in listed)
+        watch.said(f"{platform.torch} on {for_terminal(platform.device_name, 80)}: both controls are right; {count} cases")
+        identity = hashlib.sha256(json.dumps([__version__, wanted.scope, wanted.quick, wanted.pattern, wanted.python]).encode()).hexdigest()
+        path = None if wanted.own else cached_path(outer, platform)  # what is somebody's own may be another by the next start
         with Kept(None if path is None else path.with_name(f"{path.stem}-{identity[:8]}.partial"), fresh=wanted.fresh) as kept:
+            if kept.problem:
+                watch.said(f"an interrupted start will be begun anew: {for_terminal(kept.problem, 200)}")
             if kept.first:
                 watch.said(f"{len(kept.first):,} rows are known from an interrupted start (--fresh measures them anew)")
             try:
@@ -97,6 +100,7 @@ def measure(wanted: Wanted, outer: Mapping[str, str], sandbox: Sandbox, watch: W
             except KeyboardInterrupt:  # signals wait from here on
                 complete = False
             rows = rows_of(kept.first, kept.again)
+    _require_own(wanted, rows)
     settings = _SETTINGS[wanted.quick]
     alone, beside, again = 1 + settings["repeats"], settings["contended"], 1 + _AGAIN["repeats"]
     return Catalog(
@@ -114,6 +118,15 @@ def measure(wanted: Wanted, outer: Mapping[str, str], sandbox: Sandbox, watch: W
         rows=rows[:MAX_ROWS],
         notes=notes,
     )
+
+
+def _require_own(wanted: Wanted, rows: Sequence[Row]) -> None:
+    """Raises UsageError for a function of the command line of which nothing could be executed."""
+    for name in wanted.own:
+        arms_of = [row.off for row in rows if row.case == f"user/{name}"]
+        if arms_of and all(arm.outcome == "no-kernel" for arm in arms_of):
+            remedy = "see docs/ops/README.md for what such a function returns; it is imported from the current folder"
+            raise UsageError(f"--op {for_terminal(name, 200)}: cannot be executed: {for_terminal(arms_of[0].message, 300)}", remedy=remedy)
 
 
 def _worker(wanted: Wanted, device: Device, outer: Mapping[str, str], sandbox: Sandbox, folder: Path) -> Worker:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from repro_gate.errors import Inconclusive
 from repro_gate.runs.ending import NO_DETERMINISTIC
 from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.launch import Plan
@@ -26,5 +27,8 @@ def refused_operators(spec: Spec, folder: GateFolder, results: Results, watch: W
     steps = min(wanted, ended.plan.arm.steps or wanted)
     probe: dict[str, object] = {"refused": steps, "every": steps + 1}  # its numbers are of no interest
     plan = Plan(name="refused", arm=replace(ended.plan.arm, steps=steps), probe=probe)
-    named = run_series(spec, folder, Watch(), (plan,), measure=False).runs
+    try:
+        named = run_series(spec, folder, Watch(), (plan,), measure=False).runs
+    except (Inconclusive, OSError):  # the first refusal stands in the log already
+        return ()
     return tuple(item for run in named for trace in run.traces for item in trace.refused)

@@ -55,7 +55,7 @@ class Watching:
             stance = getattr(getattr(self.torch, "compiler", None), "set_stance", None)
             if stance is not None and self.eager:
                 stance("force_eager")
-            self._mode = _mode(self.dispatched)
+            self._mode = _mode(self.dispatched, aside=not self.eager)
             self._mode.__enter__()
 
     def end(self) -> None:
@@ -232,7 +232,8 @@ def _is_view(function: Any) -> bool:
     return not function._schema.is_mutable and bool(returns) and all(item.alias_info is not None for item in returns)
 
 
-def _mode(dispatched: Callable[..., Any]) -> Any:
+def _mode(dispatched: Callable[..., Any], aside: bool) -> Any:
+    """`aside`: compiling goes on, and operators that take functions (`torch.cond`) are dispatched as they are without it."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Recording(TorchDispatchMode):  # type: ignore[misc]
@@ -241,4 +242,7 @@ def _mode(dispatched: Callable[..., Any]) -> Any:
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return dispatched(function, args, kwargs or {})
 
+    if aside:
+        Recording.supports_higher_order_operators = True
+        Recording.is_infra_mode = classmethod(lambda cls: True)
     return Recording()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -109,9 +110,8 @@ def ask(worker: Worker, request: Mapping[str, object], take: Callable[[Line], No
 
     Raises Inconclusive where it ended without having begun a row, or wrote what is no answer.
     """
-    asked = worker.folder / "asked"
-    asked.mkdir(exist_ok=True)
-    answer, question = asked / f"answer-{time.monotonic_ns()}.jsonl", asked / "request.json"
+    asked = Path(tempfile.mkdtemp(prefix="asked-", dir=worker.folder))  # anew each time: the last one is the training's user's
+    answer, question = asked / "answer.jsonl", asked / "request.json"
     answer.touch()
     question.write_text(json.dumps({**request, "out": str(answer)}), encoding="utf-8")
     chown_to_training(worker.sandbox, asked)

@@ -99,7 +99,16 @@ def test_another_dtype_pass_or_operator_has_no_row(tmp_path: Path, asked: tuple[
 
 def test_of_several_rows_of_one_operator_the_most_telling_is_told(tmp_path: Path) -> None:
     found, _ = known(tmp_path, control(("index_add_", *FLOAT)), row("index_add_"), row("index_add_", DIFFERS), row("index_add_"))
-    assert lines_of(found)[0] == ADD
+    assert lines_of(found)[0] == f"{ADD}; other forms of it came to something else"
+
+
+def test_what_only_some_forms_of_an_operator_come_to_is_said_so(tmp_path: Path) -> None:
+    """`put_` that accumulates repeats, and one that does not is refused: a trace does not say which it was."""
+    forms = (row("put_", DIFFERS, RAISES, case="kernel/put_ (no accumulate)"), row("put_", case="kernel/put_ (accumulate)"))
+    found, (note,) = known(tmp_path, control(("put_", *FLOAT)), *forms)
+    assert found is not None and found.refused == ()
+    assert note.message == "1 operator of this training may differ on this machine without the flags: put_ (float32, forward)"
+    assert lines_of(found)[0].endswith("with them it has no form; other forms of it came to something else")
 
 
 def test_without_a_control_a_note_of_operators_or_a_catalog_nothing_is_known(tmp_path: Path) -> None:

@@ -224,3 +224,32 @@ def test_only_measurements_of_this_platform_go_on(double: Double) -> None:
     (double.folder / "measured.txt").unlink()
     second = double.measure()
     assert len(double.executed()) == 4 and cached_path({"HOME": "/h"}, first.platform) != cached_path({"HOME": "/h"}, second.platform)
+
+
+def test_where_nothing_can_be_kept_it_is_measured_all_the_same(double: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    double.set("add")
+    told: list[str] = []
+
+    class Told(Quiet):
+        def said(self, text: str) -> None:
+            told.append(text)
+
+    assert double.measure(Told()).complete
+    assert [text for text in told if "cannot be written" in text]
+
+
+def test_an_own_operator_that_cannot_be_executed_is_an_error_with_its_reason(double: Double) -> None:
+    double.set(cases={"user/no-kernel": {}})
+    with pytest.raises(UsageError, match="--op no-kernel: cannot be executed"):
+        double.measure(own=("no-kernel",))
+    double.set(cases={"user/add": {}})
+    assert double.measure(own=("add",)).complete
+
+
+def test_an_own_operator_is_never_taken_from_an_interrupted_start(double: Double) -> None:
+    """It may be another by then: the name says nothing about its lines."""
+    double.set(cases={"user/add": {}})
+    double.measure(own=("add",))
+    assert not list(double.cache.rglob("*.partial"))

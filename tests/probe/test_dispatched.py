@@ -90,3 +90,17 @@ def test_where_something_was_compiled_nothing_is_noted(tmp_path: Path) -> None:
     script = CLEAN.replace("optimizer =", "layer = torch.compile(layer, backend='eager')\noptimizer =")
     found = trained(trace_script(tmp_path, script, probe={"dispatched": 1}))
     assert len(found.steps) == 4 and not found.dispatched
+
+
+def test_a_function_that_is_compiled_while_operators_are_noted_compiles(tmp_path: Path) -> None:
+    """Its first call lies behind the first step, where nothing was compiled yet; `fullgraph` refuses to run without being compiled."""
+    calls = "    average(layer.weight.detach(), mean)\n    torch.cond(mean.sum() > 0, torch.sin, torch.cos, (mean,))\n"
+    script = CLEAN.replace("for step in", "mean = torch.zeros(8, 8)\nfor step in").replace(
+        "    optimizer.step()\n", f"    optimizer.step()\n{calls}"
+    )
+    script = script.replace(
+        "optimizer =",
+        "@torch.compile(fullgraph=True, backend='eager')\ndef average(weight, mean):\n    mean.lerp_(weight, 0.5)\n\noptimizer =",
+    )
+    run = trace_script(tmp_path, script, probe={"dispatched": 1})
+    assert run.good and len(trained(run).steps) == 4, run.ended.tail
