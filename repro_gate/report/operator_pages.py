@@ -6,6 +6,7 @@ from itertools import islice
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.console import RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from repro_gate import escape
@@ -16,6 +17,7 @@ from repro_gate.report.operators import Page, Section
 
 _CELL = 120  # characters of one cell on a terminal
 _TEXT = 300  # elsewhere
+_WIDE = 140  # columns of a terminal from which on tables fit
 _SHOWN = 25  # rows of one table on a terminal
 _ROWS = 2_000  # elsewhere
 
@@ -27,16 +29,33 @@ def terminal(page: Page, view: View = PLAIN, *, verbose: bool = False) -> str:
     parts += widgets.section("", facts)
     for section in _with_rows(page):
         most = _ROWS if verbose else _SHOWN
-        table = widgets.grid(*(None for _ in section.columns))
-        table.add_row(*(Text(name, style="dim") for name in section.columns))
-        for row in islice(section.rows, most):
-            table.add_row(*(Text(escape.for_terminal(cell, _CELL)) for cell in row))
         title = f"{section.title} ({len(section.rows):,})"
-        parts += widgets.section(title, table if section.rows else Text("none"))
+        shown = _grid(section, most) if view.width >= _WIDE else _lines(section, most)
+        parts += widgets.section(title, shown if section.rows else Text("none"))
         if len(section.rows) > most:
             parts.append(widgets.indented(widgets.say(escape.and_more(len(section.rows) - most, "(-v shows them)"), "dim")))
     parts += [Text(f"note: {escape.for_terminal(note, 600)}") for note in page.notes]
     return widgets.printed(view, *parts)
+
+
+def _grid(section: Section, most: int) -> Table:
+    """A column for each, where there is room."""
+    found = widgets.grid(*(None for _ in section.columns))
+    found.add_row(*(Text(name, style="dim") for name in section.columns))
+    for row in islice(section.rows, most):
+        found.add_row(*(Text(escape.for_terminal(cell, _CELL)) for cell in row))
+    return found
+
+
+def _lines(section: Section, most: int) -> Table:
+    """Two lines for each row: what it is, and further in what came of it, each cell with the name of its column."""
+    found = widgets.grid(None)
+    for row in islice(section.rows, most):
+        cells = [escape.for_terminal(cell, _CELL) for cell in row]
+        found.add_row(Text("  ".join(cell for cell in cells[:3] if cell), style="bold"))
+        if rest := "; ".join(f"{name}: {cell}" for name, cell in zip(section.columns[3:], cells[3:], strict=True) if cell):
+            found.add_row(widgets.indented(Text(rest)))
+    return found
 
 
 def markdown(page: Page) -> str:
