@@ -10,13 +10,11 @@ from repro_gate.escape import clip
 from repro_gate.runs.launch import Run
 from repro_gate.trace.model import Refused
 
-# How the name begins that torch gives an operator it refuses (the first that fits) -> what to write instead. What is named there is
-# deterministic by the list in `torch.use_deterministic_algorithms`, or made of sums, sorts and element-wise operators alone.
+# How the name begins, behind underscores, that torch gives an operator it refuses (the first that fits) -> what to write instead. What is
+# named there is deterministic by the list in `torch.use_deterministic_algorithms`, or made of sums, sorts and element-wise operators alone.
 INSTEAD = (
     ("put_", "`index_put_` on the flattened tensor"),
-    ("_histc", "`torch.bincount(torch.bucketize(x, edges))`"),
     ("histc", "`torch.bincount(torch.bucketize(x, edges))`"),
-    ("_bincount", "`torch.zeros(n).index_add_(0, index, weights)`"),
     ("bincount", "`torch.zeros(n).index_add_(0, index, weights)`"),
     ("kthvalue", "`torch.sort`, then the k-th"),
     ("median", "`torch.sort`, then the middle; `median()` without its indices"),
@@ -48,7 +46,7 @@ def lines_of(found: Iterable[Refused], ended: Iterable[Run]) -> tuple[str, ...]:
 
 
 def _line(item: Refused) -> str:
-    instead = next((text for start, text in INSTEAD if item.op.lower().startswith(start)), "")
+    instead = next((text for start, text in INSTEAD if item.op.lower().lstrip("_").startswith(start)), "")
     at = f"{item.file}:{item.line}: " if item.file else ""
     return f"{at}{clip(item.op, 80)}{_PASSES[item.phase]}" + (f"; instead: {instead}" if instead else "")
 

@@ -26,6 +26,7 @@ from repro_gate.gate.operator_rows import dead_row, entries_of, rows_of
 from repro_gate.gate.operator_state import Kept
 from repro_gate.machine import gpu_devices, read_machine
 from repro_gate.ops.catalog import MAX_ROWS, Arm, Catalog, Controls, Device, Platform, Repeats, Row, Scope, cached_path, platform_of
+from repro_gate.ops.controls import EXPECTED
 from repro_gate.report.numbers import excluded
 from repro_gate.runs import arms
 from repro_gate.runs.interpreter import interpreter_on, unprobed
@@ -159,9 +160,10 @@ class _Asking:
         rows = {line.case: line for line in lines if line.off is not None and line.on is not None}
         about = next((line.about for line in lines if line.about is not None), {})
         facts = {name: str(about[key])[:300] for name, key in _FACTS.items() if isinstance(about.get(key), str | int)}
-        races, repeats = (rows[name].off if name in rows else None for name in ("control/races", "control/repeats"))
-        for name, arm, must in (("races", races, "differs"), ("repeats", repeats, "repeats")):
+        races, repeats = (rows[name].off if name in rows else None for name in EXPECTED)
+        for (control, must), arm in zip(EXPECTED.items(), (races, repeats), strict=True):
             if arm is None or arm.outcome != must:
+                name = control.rpartition("/")[2]
                 came = death.message if death else arm.outcome if arm else "not measured"
                 raise Inconclusive(
                     f"the control `{name}` came out wrong: {for_terminal(came, 300)}, not `{must}`; so no row could be believed",
