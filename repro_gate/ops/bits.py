@@ -6,9 +6,10 @@ import ctypes
 import hashlib
 from typing import Any, List, Optional, Union
 
+from ..trace import ulp
+
 Leaf = Union[str, Any]  # a tensor, or the text of anything else
 _INTEGERS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
-_MAGNITUDES = {"torch.float16": 0x7FFF, "torch.bfloat16": 0x7FFF, "torch.float32": 0x7FFFFFFF, "torch.float64": 0x7FFFFFFFFFFFFFFF}
 _MOST_ULP = 1 << 62
 
 
@@ -78,24 +79,14 @@ def largest_ulp(torch: Any, first: List[Leaf], second: List[Leaf]) -> Optional[i
     """The largest number of representable values between two elements; None where no float differs, or where one side is NaN or missing."""
     largest: Optional[int] = None
     for a, b in zip(first, second):
-        if isinstance(a, str) or isinstance(b, str) or a.shape != b.shape or str(a.dtype) not in _MAGNITUDES or not a.numel():
+        if isinstance(a, str) or isinstance(b, str) or a.shape != b.shape or not ulp.exists(a.dtype) or not a.numel():
             continue
-        if bool((torch.isnan(a) != torch.isnan(b)).any()):
+        absent = torch.isnan(a)
+        if bool((absent != torch.isnan(b)).any()):
             return None
-        largest = max(largest or 0, _ulp(torch, a, b))
+        numbers = (side.masked_fill(absent, 0.0) for side in (a, b))
+        largest = max(largest or 0, min(ulp.largest(ulp.gaps(torch, *numbers)), _MOST_ULP))
     return largest
-
-
-def _ulp(torch: Any, a: Any, b: Any) -> int:
-    mask = _MAGNITUDES[str(a.dtype)]
-    ordered = []
-    for side in (a, b):
-        bits = torch.where(torch.isnan(side), torch.zeros_like(side), side)
-        whole = _integers(torch, bits.contiguous()).to(torch.int64)
-        ordered.append(torch.where(whole < 0, -(whole & mask), whole & mask))
-    if int(((ordered[0] >> 1) - (ordered[1] >> 1)).abs().max()) >= _MOST_ULP >> 1:
-        return _MOST_ULP  # the difference itself does not fit
-    return int((ordered[0] - ordered[1]).abs().max())
 
 
 def size(tensor: Any) -> int:

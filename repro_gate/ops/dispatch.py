@@ -6,11 +6,10 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from ..trace.dispatch import ASIDE, base, gives_unwritten, is_view, mode
 from . import bits
 
 MOST = 50  # names kept of one case
-EMPTY = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted", "resize_", "resize_as_")
-_ASIDE = ("profiler.", "prim.", "aten.detach", "aten.alias", "aten._local_scalar_dense", "aten.lift_fresh", "aten.is_same_size")
 # What prepares or finishes nearly every operator. It is the kernel of a case only where nothing else was dispatched.
 _COMMON = [
     "clone",
@@ -45,13 +44,13 @@ class Record:
     def kernel(self) -> str:
         """The operator that does the work: the first that is neither a view nor common to all; in a backward, one that says so."""
         working = [name for name, view in zip(self.names, self.views) if not view]
-        own = [name for name in working if _base(name) not in _COMMON + list(EMPTY)]
+        own = [name for name in working if base(name) not in _COMMON and not gives_unwritten(name)]
         backward = [name for name in own if "backward" in name]
         return (backward or own or working or self.names or [""])[0]
 
     def empty(self) -> str:
         """The first operator that gives memory as it is; "" for none."""
-        return next((name for name in self.names if _base(name) in EMPTY), "")
+        return next((name for name in self.names if gives_unwritten(name)), "")
 
 
 def record(torch: Any, run: Callable[[], Any], byte: Optional[int] = None, digests: bool = False) -> Tuple[Record, Any]:
@@ -90,46 +89,35 @@ def uninitialised(torch: Any, run: Callable[[], Any]) -> bool:
     return not bits.equal(torch, results[0], results[1]) and bits.equal(torch, results[1], again)
 
 
-def _base(name: str) -> str:
-    parts = name.split(".")
-    return parts[1] if len(parts) > 1 else name
-
-
 def _mode(torch: Any, found: Record, byte: Optional[int], digests: bool) -> Any:
-    from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
     seeded = getattr(getattr(torch, "Tag", None), "nondeterministic_seeded", None)
 
-    class Recording(TorchDispatchMode):  # type: ignore[misc]
-        """Notes each operator and runs it."""
+    def dispatched(function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        name = str(function)
+        if name.startswith(ASIDE):
+            return function(*args, **kwargs)
+        given = _digest(torch, (args, kwargs)) if digests else ""
+        held = bits.size(args[0]) if base(name) in ("resize_", "resize_as_") else 0  # bytes that it keeps
+        found.names.append(name)
+        found.views.append(is_view(function))
+        try:
+            result = function(*args, **kwargs)
+        except Exception:
+            found.raised = found.raised or name
+            raise
+        found.random = found.random or seeded in function.tags
+        if byte is not None and gives_unwritten(name):
+            for leaf in tree_leaves(result):
+                if isinstance(leaf, torch.Tensor):
+                    bits.fill(leaf, byte, held)
+        if digests:
+            written = (result, args) if function._schema.is_mutable else result
+            found.calls.append((name, given, _digest(torch, written)))
+        return result
 
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None) -> Any:
-            kwargs, name = kwargs or {}, str(function)
-            if name.startswith(_ASIDE):
-                return function(*args, **kwargs)
-            given = _digest(torch, (args, kwargs)) if digests else ""
-            held = bits.size(args[0]) if _base(name) in ("resize_", "resize_as_") else 0  # bytes that it keeps
-            try:
-                result = function(*args, **kwargs)
-            except Exception:
-                found.raised = found.raised or name
-                found.names.append(name)
-                found.views.append(False)
-                raise
-            found.names.append(name)
-            found.views.append(_is_view(function))
-            found.random = found.random or seeded in function.tags
-            if byte is not None and _base(name) in EMPTY:
-                for leaf in tree_leaves(result):
-                    if isinstance(leaf, torch.Tensor):
-                        bits.fill(leaf, byte, held)
-            if digests:
-                written = (result, args) if function._schema.is_mutable else result
-                found.calls.append((name, given, _digest(torch, written)))
-            return result
-
-    return Recording()
+    return mode(torch, dispatched)
 
 
 def _digest(torch: Any, value: Any) -> str:
@@ -137,9 +125,3 @@ def _digest(torch: Any, value: Any) -> str:
         return bits.digest(torch, bits.leaves(torch, value))
     except (RuntimeError, NotImplementedError):  # a layout that cannot be read here: never told from another
         return ""
-
-
-def _is_view(function: Any) -> bool:
-    """Whether what comes out is an input's memory, and nothing is written."""
-    returns = function._schema.returns
-    return not function._schema.is_mutable and bool(returns) and all(item.alias_info is not None for item in returns)

@@ -12,6 +12,7 @@ import os
 import struct
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
+from ..trace import ulp
 from .digest import describe, in_memory, local
 from .process import process_key
 from .session import Session
@@ -33,12 +34,6 @@ _TYPES = {  # torch's name -> safetensors'
     "bool": "BOOL",
     "complex64": "C64",
 }
-_MAGNITUDE = {
-    "torch.float16": ("int16", 0x7FFF),
-    "torch.bfloat16": ("int16", 0x7FFF),
-    "torch.float32": ("int32", 0x7FFFFFFF),
-    "torch.float64": ("int64", 0x7FFFFFFFFFFFFFFF),
-}
 Figures = Tuple[Optional[float], Optional[int], Optional[float], Optional[float]]
 Item = Tuple[str, Any]
 
@@ -55,11 +50,11 @@ def measure(torch: Any, reference: Any, tensor: Any) -> Figures:
     a, b = reference.reshape(-1), tensor.reshape(-1)
     largest, ulps, squares, norms = 0.0, 0, 0.0, 0.0
     for start in range(0, a.numel(), PIECE):
-        ((high, ulp, square, norm),) = _gaps(torch, a[start : start + PIECE], b[start : start + PIECE], [min(PIECE, a.numel() - start)])
+        ((high, most, square, norm),) = _gaps(torch, a[start : start + PIECE], b[start : start + PIECE], [min(PIECE, a.numel() - start)])
         norms += norm
         squares += square
         largest = max(high, largest) if largest == largest else largest  # in this order a NaN stays one
-        ulps = max(ulps, ulp)
+        ulps = max(ulps, most)
     return _figures(a.dtype, largest, ulps, squares, norms)
 
 
@@ -80,34 +75,15 @@ def _gaps(torch: Any, a: Any, b: Any, sizes: List[int]) -> List[Tuple[float, int
         return [(0.0, 0, 0.0, norm) for norm in norms]
     other = b.to(torch.float64)
     gap = (other - wide).abs().masked_fill_(other == wide, 0.0)
-    parts = zip(same, gap.split(sizes), (gap * gap).split(sizes), _places(torch, a, b).split(sizes), norms)
+    parts = zip(same, gap.split(sizes), (gap * gap).split(sizes), ulp.gaps(torch, a, b).split(sizes), norms)
     return [
-        (0.0, 0, 0.0, norm) if equal else (float(part.max()), _largest(ulps), float(square.sum()), norm)
-        for equal, part, square, ulps, norm in parts
+        (0.0, 0, 0.0, norm) if equal else (float(part.max()), ulp.largest(gaps), float(square.sum()), norm)
+        for equal, part, square, gaps, norm in parts
     ]
 
 
-def _places(torch: Any, x: Any, y: Any) -> Any:
-    """How many representable values lie between the elements, as int64; of unlike sign it may wrap. Zeros for a dtype without ULP."""
-    if str(x.dtype) not in _MAGNITUDE:
-        return torch.zeros(x.shape, dtype=torch.int64)
-    integer, magnitude = _MAGNITUDE[str(x.dtype)]
-    places: List[Any] = []
-    for side in (x, y):
-        bits = side.contiguous().view(getattr(torch, integer)).to(torch.int64)
-        places.append(torch.where(bits < 0, -(bits & magnitude), bits & magnitude))
-    return torch.maximum(*places) - torch.minimum(*places)
-
-
-def _largest(gap: Any) -> int:
-    low = int(gap.min())
-    if low >= 0:
-        return int(gap.max())
-    return int(gap[gap < 0].max()) + 2**64  # two float64 of unlike sign can be 2**63 values and more apart
-
-
 def _figures(dtype: Any, largest: float, ulps: int, squares: float, norms: float) -> Figures:
-    exists = str(dtype) in _MAGNITUDE and _finite(squares) is not None
+    exists = ulp.exists(dtype) and _finite(squares) is not None
     return _finite(largest), ulps if exists else None, _finite(squares**0.5), _finite(norms**0.5)
 
 
@@ -193,7 +169,7 @@ def _measured(torch: Any, path: str, kind: str, items: Sequence[Item]) -> List[L
                 file.readinto(content)
                 other = torch.frombuffer(content, dtype=own.dtype).view(own.shape)
                 rows.append([kind, name, dtype, list(shape)])
-                if own.numel() >= PIECE or str(own.dtype) not in _MAGNITUDE:
+                if own.numel() >= PIECE or not ulp.exists(own.dtype):
                     rows[-1] += measure(torch, other, own)
                     continue
                 if small and (small[0][2].dtype != own.dtype or together + own.numel() > PIECE):

@@ -8,24 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
+from ..trace.dispatch import ASIDE, gives_unwritten, is_view, mode
 from ..trace.format import MAX_NAME
 from ..trace.format import MAX_OPERATORS as _MOST
 from . import session, source_line
 from .digest import digest_all
 
 _EARLY = 20  # steps
-_EMPTY = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted", "resize_")
-_ASIDE = (
-    "profiler.",
-    "prim.device",
-    "c10d_functional.wait_tensor",
-    "aten.detach",
-    "aten.alias",
-    "aten._local_scalar_dense",
-    "aten.lift_fresh",
-)
 
 
 class Watching:
@@ -55,7 +46,7 @@ class Watching:
             stance = getattr(getattr(self.torch, "compiler", None), "set_stance", None)
             if stance is not None and self.eager:
                 stance("force_eager")
-            self._mode = _mode(self.dispatched, aside=not self.eager)
+            self._mode = mode(self.torch, self.dispatched, aside=not self.eager)
             self._mode.__enter__()
 
     def end(self) -> None:
@@ -105,7 +96,7 @@ class Operators(Watching):
 
     def dispatched(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         name, current = str(function), session.current()
-        if name.startswith(_ASIDE) or current.step > self.step or not current.live:
+        if name.startswith(ASIDE) or current.step > self.step or not current.live:
             return function(*args, **kwargs)
         phase, node, site = self.whose()
         with current.own_time():
@@ -121,7 +112,7 @@ class Operators(Watching):
         if self._number < _MOST:
             with current.own_time():
                 changed = self._digests((args, kwargs)) if function._schema.is_mutable else []
-                simple = self.torch.Tag.pointwise in function.tags or _is_view(function)
+                simple = self.torch.Tag.pointwise in function.tags or is_view(function)
                 self._write(name, count, phase, node, site, inputs + state, self._digests(result) + changed, simple, distinct)
         return result
 
@@ -134,7 +125,7 @@ class Operators(Watching):
         """Remember the memory that `empty` gives, until something writes there."""
         if ".empty" in name or ".new_empty" in name:
             self._unwritten |= self._addresses(result)
-        elif not _is_view(function):
+        elif not is_view(function):
             self._unwritten -= self._addresses(result)
             self._unwritten -= self._addresses(args[0]) if args else set()
 
@@ -210,7 +201,6 @@ class Operators(Watching):
         distinct: Optional[Dict[str, int]],
     ) -> None:
         self._number += 1
-        kept = name.split(".")[1] if "." in name else name
         session.current().event(
             "operator",
             op=name[:200],
@@ -220,29 +210,7 @@ class Operators(Watching):
             file=site[0][:MAX_NAME],
             line=site[1],
             inputs=inputs[:100],
-            outputs=[] if kept in _EMPTY else outputs[:100],
+            outputs=[] if gives_unwritten(name) else outputs[:100],
             simple=simple,
             **({"distinct": distinct} if distinct is not None else {}),
         )
-
-
-def _is_view(function: Any) -> bool:
-    """Whether what comes out is an input's memory, and nothing is written."""
-    returns = function._schema.returns
-    return not function._schema.is_mutable and bool(returns) and all(item.alias_info is not None for item in returns)
-
-
-def _mode(dispatched: Callable[..., Any], aside: bool) -> Any:
-    """`aside`: compiling goes on, and operators that take functions (`torch.cond`) are dispatched as they are without it."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Recording(TorchDispatchMode):  # type: ignore[misc]
-        """Hands every operator to the record, and the record's own to torch."""
-
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return dispatched(function, args, kwargs or {})
-
-    if aside:
-        Recording.supports_higher_order_operators = True
-        Recording.is_infra_mode = classmethod(lambda cls: True)
-    return Recording()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from repro_gate.probe import distance
 from repro_gate.probe.distance import Figures
+from repro_gate.trace import ulp
 
 FLOATS = {
     torch.float16: (torch.int16, 16),
@@ -80,7 +81,7 @@ def test_the_widest_gap_of_float64_does_not_overflow() -> None:
     most = torch.finfo(torch.float64).max
     a, b = (torch.tensor([most, -sign, sign], dtype=torch.float64) for sign in (1.0, -1.0))
     assert measure(a, b)[:2] == (2.0, 2 * 0x3FF0000000000000)
-    assert distance._largest(distance._places(torch, a[:1], -a[:1])) == 2 * 0x7FEFFFFFFFFFFFFF
+    assert ulp.largest(ulp.gaps(torch, a[:1], -a[:1])) == 2 * 0x7FEFFFFFFFFFFFFF
 
 
 @pytest.mark.parametrize(

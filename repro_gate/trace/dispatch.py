@@ -1,0 +1,53 @@
+"""Operators as torch dispatches them: which are passed over, which give unwritten memory, which give a view; the mode that sees them."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Tuple
+
+ASIDE = (  # names begin so; they compute nothing
+    "profiler.",
+    "prim.",
+    "c10d_functional.wait_tensor",
+    "aten.detach",
+    "aten.alias",
+    "aten._local_scalar_dense",
+    "aten.lift_fresh",
+    "aten.is_same_size",
+)
+_EMPTY = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted", "resize_", "resize_as_")
+Told = Callable[[Any, Tuple[Any, ...], Dict[str, Any]], Any]
+
+
+def base(name: str) -> str:
+    """`index_put_` of `aten.index_put_.default`."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else name
+
+
+def gives_unwritten(name: str) -> bool:
+    """Whether what comes out, or is added to it, is memory as it was."""
+    return base(name) in _EMPTY
+
+
+def is_view(function: Any) -> bool:
+    """Whether what comes out is an input's memory, and nothing is written."""
+    returns = function._schema.returns
+    return not function._schema.is_mutable and bool(returns) and all(item.alias_info is not None for item in returns)
+
+
+def mode(torch: Any, dispatched: Told, aside: bool = False) -> Any:
+    """A context in which `dispatched(function, args, kwargs)` is told of each operator, and calls it.
+
+    `aside`: compiling goes on, and operators that take functions (`torch.cond`) are dispatched as they are without it.
+    """
+
+    class Recording(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
+        """Hands every operator to the record, and the record's own to torch."""
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return dispatched(function, args, kwargs or {})
+
+    if aside:
+        Recording.supports_higher_order_operators = True
+        Recording.is_infra_mode = classmethod(lambda _: True)
+    return Recording()

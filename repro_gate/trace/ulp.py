@@ -1,0 +1,37 @@
+"""ULP: how many representable values of their float type lie between two elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_MAGNITUDE = {  # dtype -> the integer of its size, all bits but the sign
+    "torch.float16": ("int16", 0x7FFF),
+    "torch.bfloat16": ("int16", 0x7FFF),
+    "torch.float32": ("int32", 0x7FFFFFFF),
+    "torch.float64": ("int64", 0x7FFFFFFFFFFFFFFF),
+}
+
+
+def exists(dtype: Any) -> bool:
+    """Whether a dtype has an ULP here."""
+    return str(dtype) in _MAGNITUDE
+
+
+def gaps(torch: Any, x: Any, y: Any) -> Any:
+    """Of each pair of elements, as int64: 0 for -0.0 and +0.0; of unlike sign it may wrap. Zeros for a dtype without ULP."""
+    if not exists(x.dtype):
+        return torch.zeros(x.shape, dtype=torch.int64)
+    integer, magnitude = _MAGNITUDE[str(x.dtype)]
+    places = []
+    for side in (x, y):
+        bits = side.contiguous().view(getattr(torch, integer)).to(torch.int64)
+        places.append(torch.where(bits < 0, -(bits & magnitude), bits & magnitude))
+    return torch.maximum(*places) - torch.minimum(*places)
+
+
+def largest(found: Any) -> int:
+    """The largest of `gaps`, wrapped or not; they must not be empty."""
+    low = int(found.min())
+    if low >= 0:
+        return int(found.max())
+    return int(found[found < 0].max()) + 2**64  # two float64 of unlike sign can be 2**63 values and more apart
