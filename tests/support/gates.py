@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -61,10 +65,18 @@ class Gated:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of a person's shell in which `python` is the interpreter that runs the tests."""
+    """The environment of a person's shell in which `python` is the interpreter that runs the tests, with a cache of the tests' own: a
+    developer's holds catalogs of operators, which would put notes into reports."""
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     kept = {name: os.environ[name] for name in ("LANG", "TMPDIR", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY") if name in os.environ}
-    return {**kept, "PATH": path, "HOME": os.environ.get("HOME", "/"), **more}
+    return {**kept, "PATH": path, "HOME": os.environ.get("HOME", "/"), "XDG_CACHE_HOME": _cache(), **more}
+
+
+@functools.cache
+def _cache() -> str:
+    folder = tempfile.mkdtemp(prefix="repro-gate-tests-cache-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def command(*arguments: str | Path) -> list[str]:
