@@ -51,6 +51,9 @@ def _arm(line: Line, other: Line | None, name: str) -> Arm:
     if there.outcome in ("crash", "timeout"):
         message = f"in a second process: {there.message}" if here.outcome == "repeats" else here.message
         return msgspec.structs.replace(found, outcome=there.outcome if here.outcome == "repeats" else "differs", message=message)
+    if there.outcome in ("raises", "no-kernel") and line.inputs == other.inputs:
+        message = f"it ran in one process and not in another: {there.message}"[:1_000]
+        return msgspec.structs.replace(found, outcome="differs", message=message)
     if not there.digests or line.inputs != other.inputs:
         return found
     unlike = any(one != two for one, two in zip(here.digests, there.digests, strict=False))

@@ -4,7 +4,7 @@ wrong, nothing that the catalog says can be believed."""
 from __future__ import annotations
 
 import threading
-from typing import Any, Dict, List
+from typing import Any, List
 
 from .case import Built, Case, Making
 
@@ -21,17 +21,6 @@ def controls(device: str) -> List[Case]:
         ),
         Case("repeats", _repeating, source="control", dtypes=["float32"], backward=False, sizes=1),
     ]
-
-
-def problems(rows: List[Dict[str, Any]]) -> List[str]:
-    """What is wrong with the measured controls, one sentence each; nothing where the catalog may speak."""
-    found = {str(row.get("case")): row for row in rows}
-    wrong = []
-    for name, expected in EXPECTED.items():
-        outcome = str(found[name]["off"]["outcome"]) if name in found else "not measured"
-        if outcome != expected:
-            wrong.append("%s: %s, where it must be %s" % (name, outcome, expected))
-    return wrong
 
 
 def _racing_threads(make: Making) -> Built:

@@ -42,37 +42,42 @@ class Arm:
 
     def __init__(self) -> None:
         self.outcome = "repeats"
-        self.message = self.raised = self.phase = ""  # `raised`: the operator that did; `phase`: where, forward or backward
-        self.runs = {"alone": 0, "contended": 0}
-        self.distinct: Dict[str, Set[str]] = {"alone": set(), "contended": set()}
+        self.message = self.raised = ""  # `raised`: the operator that did
+        self.runs = 0  # of the largest size
+        self.distinct: Set[str] = set()  # their digests
         self.digests: List[str] = []
         self.max_ulp: Optional[int] = None
         self.times: List[float] = []
         self.first: Any = None
 
     def fail(self, error: BaseException) -> None:
-        self.outcome = "raises" if flags.refused(error) else "no-kernel"
+        self.outcome = "raises" if flags.refused(error) else "crash" if _out_of_memory(error) else "no-kernel"
         text = " ".join(str(error).split()) or type(error).__name__
         self.message = text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
+
+    def count(self, digest: str) -> None:
+        """One more execution, and what it gave."""
+        self.runs += 1
+        self.distinct.add(digest)
 
     def done(self) -> bool:
         """Nothing more to be learned from this arm."""
         return self.outcome != "repeats"
 
     def line(self) -> Dict[str, Any]:
-        every = self.distinct["alone"] | self.distinct["contended"]
         return {
             "outcome": self.outcome,
-            "runs": sum(self.runs.values()),
-            "distinct": len(every),
+            "runs": self.runs,
+            "distinct": len(self.distinct),
             "max_ulp": self.max_ulp,
-            "digest": self.digests[0] if self.digests else "",
             "digests": self.digests,
             "message": self.message,
-            "raised_in": self.phase if self.outcome == "raises" else "",
-            "alone": {"runs": self.runs["alone"], "distinct": len(self.distinct["alone"])},
-            "contended": {"runs": self.runs["contended"], "distinct": len(self.distinct["contended"])},
         }
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Whether the machine was short of memory, which says nothing about the operator. (PyTorch's message on a CPU, its class on a GPU.)"""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
 
 
 def measure(torch: Any, case: Case, device: str, dtype: str, direction: str, settings: Settings, load: Contention) -> Dict[str, Any]:
@@ -90,7 +95,7 @@ def measure(torch: Any, case: Case, device: str, dtype: str, direction: str, set
             arms["off"].fail(error)
     finally:
         flags.switch(torch, False)
-    if arms["off"].outcome == "no-kernel" and not arms["on"].runs["alone"]:
+    if arms["off"].outcome == "no-kernel" and not arms["on"].runs:
         arms["on"].outcome, arms["on"].message = "no-kernel", arms["off"].message
     row.update({name: arms[name].line() for name in ARMS})
     row.update({"times_%s_ms" % name: [round(value, 4) for value in arms[name].times] for name in ARMS})
@@ -162,12 +167,11 @@ def _first(bench: _Bench, name: str, runner: Runner, arm: Arm) -> bool:
     except Exception as error:
         if not arm.digests:
             arm.fail(error)
-            arm.phase = runner.phase
             arm.raised = _raised(torch, runner) if arm.outcome == "raises" and not bench.case.compiled else ""
         return False
     arm.digests.append(bits.digest(torch, arm.first))
-    arm.runs, arm.distinct = {"alone": 0, "contended": 0}, {"alone": set(), "contended": set()}
-    _count(arm, "alone", arm.digests[-1])
+    arm.runs, arm.distinct = 0, set()
+    arm.count(arm.digests[-1])
     return True
 
 
@@ -232,20 +236,17 @@ def _again(bench: _Bench, runner: Runner, arm: Arm, place: str) -> None:
         found = bits.leaves(torch, result)
     except Exception as error:  # it ran the first time
         arm.fail(error)
+        arm.outcome = "crash" if arm.outcome == "crash" else "differs"
         arm.message = "the first execution ran, a later one did not: " + arm.message
+        arm.count(type(error).__name__)
         return
     if bits.equal(torch, arm.first, found):
-        _count(arm, place, arm.digests[-1])
+        arm.count(arm.digests[-1])
         return
     arm.outcome = "uninitialised" if arm.outcome == "uninitialised" else "differs"
-    _count(arm, place, bits.digest(torch, found))
+    arm.count(bits.digest(torch, found))
     distance = bits.largest_ulp(torch, arm.first, found)
     arm.max_ulp = distance if arm.max_ulp is None else max(arm.max_ulp, distance or 0)
-
-
-def _count(arm: Arm, place: str, digest: str) -> None:
-    arm.runs[place] += 1
-    arm.distinct[place].add(digest)
 
 
 def _blame(torch: Any, runner: Runner, row: Dict[str, Any]) -> None:

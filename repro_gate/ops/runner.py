@@ -15,7 +15,6 @@ class Runner:
         self.torch, self.sample, self.direction, self.number = torch, sample, direction, number
         self._graph: Any = None
         self._once_only = False
-        self.phase = "forward"  # the last one entered: where an exception came from
 
     def prepare(self) -> None:
         """Make the graph that a backward goes through; with it stays what its forward chose under the flags."""
@@ -51,7 +50,6 @@ class Runner:
 
     def _forward(self) -> Any:
         torch = self.torch
-        self.phase = "forward"
         flags.seed(torch, self.number)
         sample = self.sample
         inputs = [item for place, item in enumerate(sample.inputs) if place not in sample.constants]
@@ -71,7 +69,6 @@ class Runner:
         return [item.clone() if isinstance(item, self.torch.Tensor) else item for item in self.sample.inputs]
 
     def _backward(self) -> Any:
-        self.phase = "backward"
         outputs, weights, wanted = self._graph
         found = self.torch.autograd.grad(outputs, wanted, weights, retain_graph=not self._once_only, allow_unused=True)
         return [item for item in found if item is not None]

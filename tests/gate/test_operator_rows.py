@@ -36,6 +36,8 @@ def merged(first: Line, again: Line | None) -> tuple[str, int, int]:
         (measured(), measured("differs", runs=4), ("differs", 12, 1)),
         (measured(), measured("timeout", runs=0), ("timeout", 8, 1)),
         (measured("differs"), measured("crash", runs=0), ("differs", 8, 1)),
+        (measured(), measured("raises", runs=0), ("differs", 8, 1)),
+        (measured(), measured("no-kernel", runs=0), ("differs", 8, 1)),
     ],
 )
 def test_a_fresh_process_counts(first: Measured, again: Measured, expected: tuple[str, int, int]) -> None:

@@ -111,8 +111,7 @@ def row(name: str, dtype: str, direction: str) -> dict:
 def arm(outcome: str, digest: str = "d") -> dict:
     runs = 0 if outcome in ("raises", "no-kernel") else 8
     return {
-        "outcome": outcome, "runs": runs, "distinct": min(runs, 1), "max_ulp": None, "digest": digest, "digests": [digest] * bool(runs),
-        "message": "", "raised_in": "", "alone": {}, "contended": {},
+        "outcome": outcome, "runs": runs, "distinct": min(runs, 1), "max_ulp": None, "digests": [digest] * bool(runs), "message": "",
     }  # fmt: skip
 
 
