@@ -97,7 +97,7 @@ def said(row: Row) -> str:
 
 def _came_to(arm: Arm) -> str:
     if arm.outcome == "differs":
-        far = "" if arm.max_ulp is None else f", up to {arm.max_ulp:,} ULP"
+        far = "" if arm.max_ulp is None else f", up to {numbers.ulps(arm.max_ulp)}"
         return f"differs: {arm.distinct:,} results of {arm.runs:,}{far}"
     words = {"repeats": f"repeats in {arm.runs:,} of {arm.runs:,}", "raises": "has no form", "uninitialised": "reads unwritten memory"}
     return words.get(arm.outcome, f"came to `{arm.outcome}`")

@@ -71,8 +71,8 @@ def small(value: float) -> str:
 
 
 def ulps(value: int) -> str:
-    """`3` -> `3 ULP`, with thousands set apart."""
-    return f"{value:,} ULP"
+    """`3` -> `3 ULP`, with thousands set apart; from 2^32 on, which only float64 can reach, `about 2^62 ULP`."""
+    return f"{value:,} ULP" if value < 1 << 32 else f"about 2^{value.bit_length() - 1} ULP"
 
 
 def count(number: int, one: str, many: str = "") -> str:

@@ -150,7 +150,7 @@ def test_a_loader_that_is_seeded_anew_gives_other_batches_and_workers(tmp_path: 
     line = "import random\n\nown = torch.Generator().manual_seed(random.Random().getrandbits(40))\ntrain_loader.generator = own\n"
     line += "train_loader.sampler.generator = own"
     code = project(tmp_path / "code", source({"loaders": line}), spec_text(""))
-    gated = gate(code, out=tmp_path)
+    gated = gate(code, "--set", "diagnosis=false", out=tmp_path)
     assert gated.exit_code == 1 and (gated.first["step"], gated.first["kind"]) == (0, "batch"), gated.stdout
     names = ["data/batches", "random-state/workers", "random-state/os-entropy"]
     assert found(gated, names) == dict.fromkeys(names, "fail") and set(names) <= set(gated.reason_ids)
@@ -161,7 +161,7 @@ def test_a_loader_that_is_seeded_anew_gives_other_batches_and_workers(tmp_path: 
 
 def test_a_generator_that_the_system_seeds_is_named(tmp_path: Path) -> None:
     code = project(tmp_path / "code", source({"step": "if epoch == 1: torch.seed()"}), spec_text(""))
-    gated = gate(code, out=tmp_path)
+    gated = gate(code, "--set", "diagnosis=false", out=tmp_path)
     assert gated.exit_code == 1 and (gated.first["step"], gated.first["kind"]) == (3, "rng"), gated.stdout
     names = ["random-state/generators", "random-state/os-entropy"]
     assert found(gated, names) == dict.fromkeys(names, "fail") and set(names) <= set(gated.reason_ids)

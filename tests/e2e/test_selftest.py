@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,9 +16,8 @@ pytest.importorskip("torch")
 QUICKSTART = ROOT / "examples" / "quickstart"
 
 
-@pytest.fixture(scope="module")
-def tested(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    out = tmp_path_factory.mktemp("selftest") / "selftest.json"
+def test_every_fault_is_caught_in_the_quickstart_where_it_was_put_in(tmp_path: Path) -> None:
+    out = tmp_path / "selftest.json"
     done = subprocess.run(
         command("selftest", QUICKSTART, "--json", out),
         cwd=ROOT,
@@ -29,20 +27,12 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Complet
         timeout=900,
         check=False,
     )
-    return done, json.loads(out.read_text(encoding="ascii"))
-
-
-def test_every_fault_is_caught_in_the_quickstart(tested: tuple[subprocess.CompletedProcess[str], dict[str, Any]]) -> None:
-    done, document = tested
+    document = json.loads(out.read_text(encoding="ascii"))
     assert done.returncode == 0, done.stdout + done.stderr
     outcomes = {item["fault"]: item["outcome"] for item in document["faults"]}
     assert outcomes.pop("batch") == "not applicable"  # it has no DataLoader
     assert outcomes == dict.fromkeys(("weight", "optimizer", "buffer", "generator", "race", "flag", "checkpoint"), "caught")
     assert (document["schema"], document["outcome"], document["seed"]) == ("repro-gate/selftest/v1", "caught", 42)
-
-
-def test_it_is_found_where_it_was_put_in_and_both_are_printed(tested: tuple[subprocess.CompletedProcess[str], dict[str, Any]]) -> None:
-    done, document = tested
     faults = {item["fault"]: item for item in document["faults"]}
     for name in ("weight", "optimizer", "buffer", "race"):
         put, found = faults[name]["put"], faults[name]["found"]
@@ -50,12 +40,9 @@ def test_it_is_found_where_it_was_put_in_and_both_are_printed(tested: tuple[subp
         assert faults[name]["reasons"] == ["determinism/diverged"] and f"parameter {faults['weight']['put']['name']}" in done.stdout
     assert faults["flag"]["reasons"] == ["random-state/flags"] and "train.py:" in faults["flag"]["why"]
     assert faults["checkpoint"]["found"]["name"].startswith("out/losses.csv: ")
-    assert "all 7 faults that apply were caught where they were put in; not applicable: batch" in done.stdout
-
-
-def test_it_tells_how_it_goes(tested: tuple[subprocess.CompletedProcess[str], dict[str, Any]]) -> None:
-    lines = tested[0].stderr.splitlines()
+    lines = done.stderr.splitlines()
     assert lines[0] == "run 1 of 2: clean-1, 6 steps" and "weight: one flipped last bit in a weight" in lines
+    assert "all 7 faults that apply were caught where they were put in; not applicable: batch" in done.stdout
 
 
 @pytest.mark.parametrize(

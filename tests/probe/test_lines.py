@@ -10,6 +10,7 @@ from tests.support.tracing import trace_script
 
 SCRIPT = """
 import os
+import random
 from dataclasses import dataclass
 
 
@@ -41,6 +42,7 @@ def total(items):
 
 
 holder = Holder()
+random.SystemRandom().sample(list(map(Item, range(2000))), 2000)  # freed in any order: the next items lie anywhere
 items = [Item(value) for value in range(40)]
 address = {ADDRESS}
 order = {ORDER}

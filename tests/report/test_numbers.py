@@ -65,6 +65,7 @@ def test_a_size_is_in_binary_units(value: int, expected: str) -> None:
 def test_small_figures_and_counts() -> None:
     assert numbers.small(1.234e-7) == "1.2e-07"
     assert (numbers.ulps(1), numbers.ulps(81_234)) == ("1 ULP", "81,234 ULP")
+    assert (numbers.ulps((1 << 32) - 1), numbers.ulps(1 << 62)) == ("4,294,967,295 ULP", "about 2^62 ULP")
     assert (numbers.count(1, "step"), numbers.count(1200, "step")) == ("1 step", "1,200 steps")
     assert numbers.count(0, "loss", "losses") == "0 losses"
     assert (numbers.shape((64, 32)), numbers.shape(()), numbers.of(14, 202)) == ("[64, 32]", "[]", "14 of 202")
