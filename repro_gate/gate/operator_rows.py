@@ -32,6 +32,7 @@ def _row(line: Line, other: Line | None) -> Row:
         dtype=line.dtype,
         direction=line.direction,
         kernel=line.kernel,
+        form=line.form,
         dispatched=line.dispatched[:MAX_DISPATCHED],
         size=line.size,
         random=line.random,
@@ -45,7 +46,7 @@ def _arm(line: Line, other: Line | None, name: str) -> Arm:
     """One arm of a row. What repeats in one process and is something else in a fresh one differs: unless its inputs do."""
     here: Measured = getattr(line, name)
     there: Measured | None = getattr(other, name) if other is not None else None
-    found = Arm(outcome=here.outcome, runs=here.runs, distinct=here.distinct, max_ulp=here.max_ulp, message=here.message)
+    found = msgspec.convert(msgspec.to_builtins(here), Arm)
     if there is None or other is None or here.outcome not in ("repeats", "differs"):
         return found
     if there.outcome in ("crash", "timeout"):
@@ -62,17 +63,19 @@ def _arm(line: Line, other: Line | None, name: str) -> Arm:
     return Arm(
         outcome="differs" if differs else "repeats",
         runs=here.runs + there.runs,
-        distinct=max(here.distinct, there.distinct, 1) + (unlike and here.outcome == there.outcome == "repeats"),
+        differing=here.differing + (there.runs - there.differing if unlike else there.differing),
+        distinct=max(len({*here.results, *there.results}), here.distinct, there.distinct),
         max_ulp=max(far, default=None),
         message="another process gave other bits" if differs and here.outcome == "repeats" else here.message,
     )
 
 
 def _price(line: Line, other: Line | None) -> Price | None:
-    """Over both processes, in which one operator may find the machine in other moods: the interval spans that of each."""
+    """Over both processes, in which one operator may find the machine in other moods: the interval spans that of each. One process alone
+    says too little: of thousands of rows, it times those that looked apart by chance as well."""
     found = [price(item.times_on_ms, item.times_off_ms) for item in (line, other) if item is not None]
     told = [item for item in found if item is not None]
-    if not told:
+    if len(told) < 2:
         return None
     ratio = math.exp(fmean(math.log(item.ratio) for item in told))
     return Price(ratio=ratio, low=min(item.low for item in told), high=max(item.high for item in told))

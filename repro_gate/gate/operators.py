@@ -9,7 +9,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -30,7 +30,7 @@ from repro_gate.ops.controls import EXPECTED
 from repro_gate.report.numbers import excluded
 from repro_gate.runs import arms
 from repro_gate.runs.interpreter import interpreter_on, unprobed
-from repro_gate.runs.operators import Death, Key, Line, Worker, ask
+from repro_gate.runs.operators import Death, Line, Worker, ask
 from repro_gate.sandbox.identity import Sandbox
 
 BATCH = 256  # cases of one process: it imports torch and its samples first, which takes seconds
@@ -41,8 +41,9 @@ _SETTINGS: Mapping[bool, Mapping[str, Any]] = {  # by --quick
     False: {"repeats": 4, "contended": 3, "seconds": 0.35, "sizes": 2},
     True: {"repeats": 3, "contended": 1, "seconds": 0.2, "sizes": 1, "price": 0},
 }
-_AGAIN: Mapping[str, Any] = {"repeats": 3, "contended": 0, "price": 0, "record": False}  # enough for a second price
+_AGAIN: Mapping[str, Any] = {"repeats": 3, "contended": 0, "price": 4, "record": False}
 _CONTROL_REPEATS = 12
+_WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS is refused under the flags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,7 @@ def measure(wanted: Wanted, outer: Mapping[str, str], sandbox: Sandbox, watch: W
         asking = _Asking(wanted, device, _worker(wanted, device, outer, sandbox, folder))
         controls, platform = asking.controls()
         listed, notes = asking.cases()
+        notes += tuple(_limits(platform))
         count = sum(bool(line.rows) for line in listed)
         watch.said(f"{platform.torch} on {for_terminal(platform.device_name, 80)}: both controls are right; {count} cases")
         identity = hashlib.sha256(json.dumps([__version__, wanted.scope, wanted.quick, wanted.pattern, wanted.python]).encode()).hexdigest()
@@ -121,6 +123,14 @@ def measure(wanted: Wanted, outer: Mapping[str, str], sandbox: Sandbox, watch: W
     )
 
 
+def _limits(platform: Platform) -> Iterator[str]:
+    """What these rows cannot show."""
+    if platform.device == "cuda":
+        yield f"{_WORKSPACE[0]}={_WORKSPACE[1]} was set with the flags off too: what it alone keeps from racing repeats here, at no price"
+    elif platform.threads == 1:
+        yield "torch computes with one thread here: no kernel of the CPU can race"
+
+
 def _require_own(wanted: Wanted, rows: Sequence[Row]) -> None:
     """Raises UsageError for a function of the command line of which nothing could be executed."""
     for name in wanted.own:
@@ -131,7 +141,7 @@ def _require_own(wanted: Wanted, rows: Sequence[Row]) -> None:
 
 
 def _worker(wanted: Wanted, device: Device, outer: Mapping[str, str], sandbox: Sandbox, folder: Path) -> Worker:
-    arm = arms.Arm("default", 0, {}, {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} if device == "cuda" else {})
+    arm = arms.Arm("default", 0, {}, dict([_WORKSPACE]) if device == "cuda" else {})
     environment = unprobed(arm, outer, sandbox, folder, {}, device)
     if wanted.python and shutil.which(wanted.python, path=environment["PATH"]) is None:
         raise UsageError(f"--python {wanted.python}: is no program", remedy="name the interpreter of the environment that you train in")
@@ -185,10 +195,10 @@ class _Asking:
             raise UsageError("no case fits", remedy="give `--only` a part of a name, or a pattern such as `*pool*`")
         return found, tuple(str(note)[:1_000] for note in (notes or [])[:100])
 
-    def measure(self, phase: int, cases: Sequence[str], skip: Sequence[Key], take: Callable[[Line], None]) -> Death | None:
-        """Some cases, in a process of their own."""
+    def measure(self, phase: int, rows: Mapping[str, Sequence[Any]], take: Callable[[Line], None]) -> Death | None:
+        """Some rows in a process of their own: those of `cases`, without `skip`; a price of each of `dear`."""
         settings = {**self._settings, **(_AGAIN if phase == 2 else {})}
-        return ask(self.worker, {**self._base, "mode": "measure", "cases": cases, "skip": skip, "settings": settings}, take)
+        return ask(self.worker, {**self._base, **rows, "mode": "measure", "settings": settings}, take)
 
 
 def _phase(phase: int, asking: _Asking, listed: Sequence[Line], kept: Kept, watch: Watch) -> None:
@@ -211,7 +221,8 @@ def _phase(phase: int, asking: _Asking, listed: Sequence[Line], kept: Kept, watc
         before = len(pending)
         batch = list(dict.fromkeys(case for case, _, _ in pending))[:BATCH]
         skip = [key for key in rows if key[0] in batch and key not in pending]
-        death = asking.measure(phase, batch, skip, take)
+        dear = [key for key, line in kept.first.items() if line.times_on_ms and line.times_off_ms and key[0] in batch]
+        death = asking.measure(phase, {"cases": batch, "skip": skip, "dear": dear if phase == 2 else []}, take)
         if death is not None and death.row in pending:
             take(dead_row(by_case[death.row[0]], death, asking.device))
             watch.said(f"{for_terminal(' '.join(death.row), 200)}: {for_terminal(death.message, 300)}")

@@ -79,7 +79,8 @@ class Arm(_Record, frozen=True, kw_only=True):
 
     outcome: Annotated[Outcome, _is("`repeats`: all executions gave equal bits; `uninitialised`: memory was read before it was written.")]
     runs: Annotated[Count, _is("Executions compared.")] = 0
-    distinct: Annotated[Count, _is("Different results among them.")] = 0
+    differing: Annotated[Count, _is("Executions whose bits were not those of the first.")] = 0
+    distinct: Annotated[Count, _is("Different results among them all.")] = 0
     max_ulp: Annotated[Count | None, _is("Largest distance of two elements, in representable values of the dtype.")] = None
     message: Annotated[Text, _is("The exception's text, or how the process ended. Untrusted.")] = ""
 
@@ -102,12 +103,13 @@ class Row(_Record, frozen=True, kw_only=True):
     off: Annotated[Arm, _is("With the flags off.")]
     on: Annotated[Arm, _is("With the flags on.")]
     kernel: Annotated[Name, _is("The dispatched operator that the row is about: `aten.index_put_.default`; may be empty.")] = ""
+    form: Annotated[Name, _is("The arguments of that operator that choose its algorithm: `accumulate=True`; may be empty.")] = ""
     dispatched: Annotated[tuple[Name, ...], _is("Operators dispatched in one execution.", max_length=100)] = ()
     source: Annotated[Name, _is("Where the case comes from: `kernel`, `opinfo`, `user` …")] = ""
     documented: Annotated[Documented, _is("What torch documents of it under the flag; empty where it is not on torch's list.")] = ""
     size: Annotated[Name, _is("Shapes of its inputs.")] = ""
     random: Annotated[bool, _is("Whether it draws from a generator, which was seeded before each execution.")] = False
-    price: Annotated[Price | None, _is("What the flags cost; null where it was not timed.")] = None
+    price: Annotated[Price | None, _is("What the flags cost; null where both processes did not time it.")] = None
 
 
 class Entry(_Record, frozen=True, kw_only=True):

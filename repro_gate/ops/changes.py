@@ -76,6 +76,6 @@ def _kind(was: Arm, now: Arm) -> Kind:
 
 def _would_show(races: Arm, runs: int) -> bool:
     """Whether an operator that races as this one would have differed in so many executions, at 95 %: n executions without a difference
-    have a chance of (1 - p)^n. At least `distinct - 1` of the others differed from the first; how many exactly, no row says."""
-    share = (races.distinct - 1) / max(races.runs - 1, 1)
+    have a chance of (1 - p)^n."""
+    share = max(races.differing, races.distinct - 1) / max(races.runs - 1, 1)
     return (1 - min(max(share, 0.0), 1.0)) ** max(runs - 1, 0) <= 0.05

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from ..trace.dispatch import ASIDE, base, gives_unwritten, is_view, mode
+from ..trace.dispatch import ASIDE, base, form, gives_unwritten, is_view, mode
 from . import bits
 
 MOST = 50  # names kept of one case
@@ -36,6 +36,7 @@ class Record:
 
     def __init__(self) -> None:
         self.names: List[str] = []
+        self.forms: Dict[str, str] = {}  # of the first call of each name
         self.calls: List[Call] = []
         self.views: List[bool] = []
         self.random = False
@@ -101,6 +102,7 @@ def _mode(torch: Any, found: Record, byte: Optional[int], digests: bool) -> Any:
         given = _digest(torch, (args, kwargs)) if digests else ""
         held = bits.size(args[0]) if base(name) in ("resize_", "resize_as_") else 0  # bytes that it keeps
         found.names.append(name)
+        found.forms.setdefault(name, form(function, args, kwargs))
         found.views.append(is_view(function))
         try:
             result = function(*args, **kwargs)

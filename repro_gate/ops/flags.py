@@ -27,6 +27,16 @@ def refused(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "deterministic" in str(error).lower()
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether the machine was short of memory, which says nothing about the operator. (PyTorch's message on a CPU, its class on a GPU.)"""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+
+
+def fatal(error: BaseException) -> bool:
+    """Whether every later call of CUDA in this process fails as well: an assertion on the device, an illegal address."""
+    return not out_of_memory(error) and (type(error).__name__ == "AcceleratorError" or str(error).startswith("CUDA error"))
+
+
 def settle(torch: Any, device: str) -> None:
     """Flags off, and what a process does only once done: two threads in its first call of MKL's vector math race, whatever the operator."""
     switch(torch, False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Set
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from . import bits, dispatch, flags
 from .case import Case
@@ -18,6 +18,7 @@ from .runner import Runner, tensors
 _LONGEST_MESSAGE = 300
 _CULPRIT_SECONDS = 1.0  # of recorded executions in which the operator that differs is looked for
 _CHEAPEST, _DEAREST = 0.87, 1.15  # ratios of time between which the flag is taken to change nothing
+_MOST_RESULTS = 100  # digests of one arm that are told
 _MORE = 4  # times as many executions of what is known to race
 _NOTICED = 0.1  # milliseconds of difference below which a ratio is noise
 ARMS = ("off", "on")
@@ -31,6 +32,7 @@ class Settings(NamedTuple):
     contended: int = 3
     seconds: float = 0.25  # of one row's repeats, for each size; two executions are made in any case
     price: int = 6
+    dear: bool = False  # take the price in any case
     seed: int = 0
     flags: str = "both"  # or "off", "on"
     sizes: int = 2
@@ -42,23 +44,28 @@ class Arm:
 
     def __init__(self) -> None:
         self.outcome = "repeats"
-        self.message = self.raised = ""  # `raised`: the operator that did
-        self.runs = 0  # of the largest size
-        self.distinct: Set[str] = set()  # their digests
+        self.message = self.raised = self.form = ""  # `raised`: the operator that did, and its form
+        self.runs = self.differing = 0  # of the largest size
+        self.distinct: Dict[str, None] = {}  # their digests, in the order in which they came
         self.digests: List[str] = []
         self.max_ulp: Optional[int] = None
-        self.times: List[float] = []
+        self.times: List[float] = []  # milliseconds of the executions alone, at this size
+        self.priced: List[float] = []  # of those that were made for the price
         self.first: Any = None
 
     def fail(self, error: BaseException) -> None:
-        self.outcome = "raises" if flags.refused(error) else "crash" if _out_of_memory(error) else "no-kernel"
+        """It raised. Passes on what leaves no later operator of this process a chance."""
+        if flags.fatal(error):
+            raise error
+        self.outcome = "raises" if flags.refused(error) else "crash" if flags.out_of_memory(error) else "no-kernel"
         text = " ".join(str(error).split()) or type(error).__name__
         self.message = text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
 
     def count(self, digest: str) -> None:
         """One more execution, and what it gave."""
         self.runs += 1
-        self.distinct.add(digest)
+        self.distinct[digest] = None
+        self.differing += digest != self.digests[-1]
 
     def done(self) -> bool:
         """Nothing more to be learned from this arm."""
@@ -68,22 +75,20 @@ class Arm:
         return {
             "outcome": self.outcome,
             "runs": self.runs,
+            "differing": self.differing,
             "distinct": len(self.distinct),
+            "results": list(self.distinct)[:_MOST_RESULTS],
             "max_ulp": self.max_ulp,
             "digests": self.digests,
             "message": self.message,
         }
 
 
-def _out_of_memory(error: BaseException) -> bool:
-    """Whether the machine was short of memory, which says nothing about the operator. (PyTorch's message on a CPU, its class on a GPU.)"""
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
-
-
 def measure(torch: Any, case: Case, device: str, dtype: str, direction: str, settings: Settings, load: Contention) -> Dict[str, Any]:
-    """One row, as `worker` writes it. Torch's flags are off afterwards."""
+    """One row, as `worker` writes it. Torch's flags are off afterwards. Raises what no later row of this process would survive."""
     arms = {name: Arm() for name in ARMS}
-    row: Dict[str, Any] = {"size": "", "inputs": "", "kernel": "inductor" if case.compiled else "", "dispatched": [], "random": case.random}
+    row: Dict[str, Any] = {"size": "", "inputs": "", "kernel": "inductor" if case.compiled else "", "form": "", "dispatched": []}
+    row["random"] = case.random
     begun = time.monotonic()
     try:
         for size in range(min(case.sizes, settings.sizes)):
@@ -91,14 +96,14 @@ def measure(torch: Any, case: Case, device: str, dtype: str, direction: str, set
                 break
             _one_size(_Bench(torch, case, device, dtype, direction, settings, load), size, arms, row)
     except Exception as error:  # a sample that cannot be made, or an operator that this device, dtype or torch does not have
-        if not arms["off"].done():
+        if flags.fatal(error) or not arms["off"].done():
             arms["off"].fail(error)
     finally:
         flags.switch(torch, False)
     if arms["off"].outcome == "no-kernel" and not arms["on"].runs:
         arms["on"].outcome, arms["on"].message = "no-kernel", arms["off"].message
     row.update({name: arms[name].line() for name in ARMS})
-    row.update({"times_%s_ms" % name: [round(value, 4) for value in arms[name].times] for name in ARMS})
+    row.update({"times_%s_ms" % name: [round(value, 4) for value in arms[name].priced] for name in ARMS})
     row["seconds"] = round(time.monotonic() - begun, 3)
     return row
 
@@ -129,7 +134,7 @@ def _one_size(bench: _Bench, size: int, arms: Dict[str, Arm], row: Dict[str, Any
     for name in ARMS:
         if settings.flags not in ("both", name) or arms[name].done():
             continue
-        arms[name].times = []  # prices are those of the largest size
+        arms[name].times = []
         runner = Runner(torch, sample, bench.direction, settings.seed + 1)
         if not _first(bench, name, runner, arms[name]):
             if name == "off":
@@ -144,8 +149,11 @@ def _one_size(bench: _Bench, size: int, arms: Dict[str, Arm], row: Dict[str, Any
     if "off" in runners and arms["off"].outcome == "differs" and not bench.case.compiled and settings.record:
         _blame(torch, runners["off"], row)
     if arms["on"].outcome == "raises":
-        row["kernel"] = arms["on"].raised or row["kernel"]
-    if settings.price and len(runners) == 2 and (bench.documented() or _changed(arms)):
+        row["kernel"], row["form"] = (arms["on"].raised, arms["on"].form) if arms["on"].raised else (row["kernel"], row["form"])
+    dear = settings.price and len(runners) == 2 and (settings.dear or bool(bench.documented()) or _changed(arms))
+    if dear:
+        for arm in arms.values():
+            arm.priced = []  # those of the largest size count; `times` decided that there are any
         _repeat(bench, runners, arms, price=True)
 
 
@@ -167,10 +175,12 @@ def _first(bench: _Bench, name: str, runner: Runner, arm: Arm) -> bool:
     except Exception as error:
         if not arm.digests:
             arm.fail(error)
-            arm.raised = _raised(torch, runner) if arm.outcome == "raises" and not bench.case.compiled else ""
+            if arm.outcome == "raises" and not bench.case.compiled:
+                arm.raised, arm.form = _raised(torch, runner)
         return False
+    arm.message = "the forward, which the flags refuse, ran without them" if runner.unflagged else ""
     arm.digests.append(bits.digest(torch, arm.first))
-    arm.runs, arm.distinct = 0, set()
+    arm.runs, arm.differing, arm.distinct = 0, 0, {}
     arm.count(arm.digests[-1])
     return True
 
@@ -179,12 +189,13 @@ def _versions(torch: Any, inputs: List[Any]) -> List[int]:
     return [item._version for item in tensors(torch, inputs) if not item.is_inference()]
 
 
-def _raised(torch: Any, runner: Runner) -> str:
-    """The operator that the flag refuses."""
+def _raised(torch: Any, runner: Runner) -> Tuple[str, str]:
+    """The operator that the flag refuses, and its form."""
     try:
-        return dispatch.record(torch, runner.anew)[0].raised
+        found = dispatch.record(torch, runner.anew)[0]
     except Exception:  # refused before anything was dispatched
-        return ""
+        return "", ""
+    return found.raised, found.forms.get(found.raised, "")
 
 
 def _describe(torch: Any, runner: Runner, arm: Arm, row: Dict[str, Any]) -> None:
@@ -192,6 +203,7 @@ def _describe(torch: Any, runner: Runner, arm: Arm, row: Dict[str, Any]) -> None
     try:
         found, _ = dispatch.record(torch, runner.run)
         row["kernel"] = found.kernel()
+        row["form"] = found.forms.get(row["kernel"], "")
         row["dispatched"] = list(dict.fromkeys(found.names))[: dispatch.MOST]
         row["random"] = row["random"] or found.random
         if found.empty() and dispatch.uninitialised(torch, runner.run):
@@ -203,13 +215,13 @@ def _describe(torch: Any, runner: Runner, arm: Arm, row: Dict[str, Any]) -> None
 def _repeat(bench: _Bench, runners: Dict[str, Runner], arms: Dict[str, Arm], price: bool = False) -> None:
     """Execute the arms in turn: alone, then beside other work; `price`: only to time them."""
     torch, settings = bench.torch, bench.settings
-    for place in ("alone",) if price else ("alone", "contended"):
-        wanted = settings.price if price else settings.repeats if place == "alone" else settings.contended
-        if bench.case.source == "opinfo" and wanted > 1:
+    for place in ("priced",) if price else ("alone", "contended"):
+        wanted = {"priced": settings.price, "alone": settings.repeats, "contended": settings.contended}[place]
+        if bench.case.source == "opinfo" and wanted > 1 and not price:
             wanted //= 2  # by far the most rows
         elif bench.risky() and not price:
             wanted *= _MORE
-        elif len(arms["off"].digests) > 1:
+        elif len(arms["off"].digests) > 1 and not price:
             wanted = -(-wanted // 2)  # the larger of two sizes
         with bench.load.busy() if place == "contended" and wanted else contextlib.nullcontext():
             ends = time.monotonic() + settings.seconds / 2 * (_MORE if bench.risky() else 1)
@@ -231,8 +243,8 @@ def _again(bench: _Bench, runner: Runner, arm: Arm, place: str) -> None:
         result = runner.execute()
         if bench.device == "cuda":
             torch.cuda.synchronize()
-        if place == "alone":
-            arm.times.append((time.perf_counter() - started) * 1000)
+        if place != "contended":
+            (arm.priced if place == "priced" else arm.times).append((time.perf_counter() - started) * 1000)
         found = bits.leaves(torch, result)
     except Exception as error:  # it ran the first time
         arm.fail(error)
@@ -254,7 +266,8 @@ def _blame(torch: Any, runner: Runner, row: Dict[str, Any]) -> None:
     flags.switch(torch, False)
     with contextlib.suppress(Exception):
         first, _ = dispatch.record(torch, runner.run, digests=True)
-        row["kernel"] = dispatch.first_differing(torch, runner.run, first.calls, _CULPRIT_SECONDS) or row["kernel"]
+        name = dispatch.first_differing(torch, runner.run, first.calls, _CULPRIT_SECONDS)
+        row["kernel"], row["form"] = (name, first.forms[name]) if name else (row["kernel"], row["form"])
 
 
 def _changed(arms: Dict[str, Arm]) -> bool:

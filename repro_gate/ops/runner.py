@@ -9,17 +9,25 @@ from .case import Sample
 
 
 class Runner:
-    """Executes one sample, under the flags as they stand. A backward runs again and again through one graph, where torch allows it."""
+    """Executes one sample, under the flags as they stand. A backward runs again and again through one graph, where torch allows it; where
+    the flags refuse its forward, `unflagged`, that is made without them."""
 
     def __init__(self, torch: Any, sample: Sample, direction: str, number: int) -> None:
         self.torch, self.sample, self.direction, self.number = torch, sample, direction, number
         self._graph: Any = None
-        self._once_only = False
+        self._once_only = self.unflagged = False
 
     def prepare(self) -> None:
         """Make the graph that a backward goes through; with it stays what its forward chose under the flags."""
         self._graph = None
-        if self.direction == "backward":
+        if self.direction != "backward":
+            return
+        try:
+            self._graph = self._forward()
+        except RuntimeError as error:
+            if not flags.refused(error) or self.unflagged:
+                raise
+            self.unflagged = True
             self._graph = self._forward()
 
     def anew(self) -> Any:
@@ -49,6 +57,15 @@ class Runner:
         return self._backward()
 
     def _forward(self) -> Any:
+        if not self.unflagged:
+            return self._made()
+        flags.switch(self.torch, False)
+        try:
+            return self._made()
+        finally:
+            flags.switch(self.torch, True)
+
+    def _made(self) -> Any:
         torch = self.torch
         flags.seed(torch, self.number)
         sample = self.sample

@@ -5,7 +5,8 @@
 The request is one JSON object, the answer is JSON lines appended to the file that it names as `out`, since libraries print to standard
 output. `mode` is `list`, `measure` or `controls`. Every answer begins with one line {"about": …} and ends with {"done": true}; before each
 row there is a line {"began": …}, so that whoever started this knows which row crashed the process or never ended, and can start it again
-with that row in `skip`. Flags are off when this starts; `CUBLAS_WORKSPACE_CONFIG` and limits are set by whoever starts it.
+with that row in `skip`. Rows in `dear` get a price in any case. Flags are off when this starts; `CUBLAS_WORKSPACE_CONFIG` and limits are
+set by whoever starts it.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def _listed(cases: Sequence[Case], missing: Sequence[documented.Entry], device: 
 def _measure_all(torch: Any, cases: Sequence[Case], request: Dict[str, Any], out: Any) -> None:
     device, by_name = str(request.get("device", "cpu")), {case.name: case for case in cases}
     settings = Settings(**{"sizes": 1 if request.get("quick") else SIZES, **request.get("settings", {})})
-    skipped = {tuple(item) for item in request.get("skip", [])}
+    skipped, dear = ({tuple(item) for item in request.get(key, [])} for key in ("skip", "dear"))
     load = Contention(torch, device)
     try:
         for name in request.get("cases") or [case.name for case in wanted(cases, request)]:
@@ -134,7 +135,8 @@ def _measure_all(torch: Any, cases: Sequence[Case], request: Dict[str, Any], out
                     _write(out, {"began": {"case": name, "dtype": dtype, "direction": direction, "at": round(time.time(), 3)}})
                     row = {"case": name, "operator": case.operator, "source": case.source, "dtype": dtype, "direction": direction}
                     row["documented"] = case.documented.get(device, {}).get(direction, "")
-                    row.update(measure(torch, case, device, dtype, direction, settings, load))
+                    chosen = settings._replace(dear=(name, dtype, direction) in dear)
+                    row.update(measure(torch, case, device, dtype, direction, chosen, load))
                     _write(out, row)
     finally:
         load.stop()

@@ -5,6 +5,7 @@ The words here are ours; names, messages and sizes are the catalog's, untrusted,
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from repro_gate.ops.catalog import Arm, Catalog, Platform, Row
 from repro_gate.ops.changes import KINDS, Change, changes, platform_changes
 from repro_gate.report import numbers
 
+_COMMONEST = 3
+SMALL = 1_000  # elements of the largest input
 DEAR = 1.25  # a price is told from here on, with the whole interval above
 COLUMNS = ("case", "direction", "dtypes", "flags off", "flags on", "time on / off", "torch documents")
 _OUTCOMES = ("repeats", "differs", "raises", "uninitialised", "crash", "timeout", "no-kernel")
@@ -184,20 +187,40 @@ def _facts(catalog: Catalog) -> tuple[tuple[str, str], ...]:
 
 
 def _summary(catalog: Catalog) -> tuple[str, ...]:
-    rows, evidence = catalog.rows, catalog.repeats
+    rows = catalog.rows
     cases = len({row.case for row in rows})
-    fewest = min((row.off.runs for row in rows if row.off.outcome == "repeats"), default=0)
-    times = evidence.in_process + evidence.contended + evidence.again
     lines = [
         f"{numbers.count(len(rows), 'row')} of {numbers.count(cases, 'case')} in {numbers.duration(catalog.seconds)}"
         + ("" if catalog.complete else "; INTERRUPTED: the same command goes on from there"),
         f"flags off: {_counts([row.off for row in rows])}",
         f"flags on: {_counts([row.on for row in rows])}",
-        f"each executed up to {times} times ({evidence.in_process} alone, {evidence.contended} beside other work, {evidence.again} in "
-        f"a second process): equal bits exclude, at 95 %, that more than {numbers.percent(100 * evidence.excludes_rate, signed=False)} of "
-        "executions differ" + (f"; slow rows fewer times, at least {fewest}" if 0 < fewest < times else ""),
+        *_evidence([row.off for row in rows if row.off.outcome == "repeats"]),
     ]
+    small = [row for row in rows if 0 < _elements(row.size) < SMALL]
+    if small:
+        lines.append(f"{numbers.count(len(small), 'row')} of samples below {SMALL:,} elements: too small for a kernel to split its work")
     return tuple(lines)
+
+
+def _evidence(repeating: Sequence[Arm]) -> Iterable[str]:
+    """How often what repeats was executed, the commonest counts first, and what that excludes."""
+    counts = Counter(arm.runs for arm in repeating)
+    told = [f"{runs} executions in {numbers.count(rows, 'row')} ({_rate(runs)})" for runs, rows in counts.most_common(_COMMONEST)]
+    if told:
+        others = [runs for runs, _ in counts.most_common()[_COMMONEST:]]
+        rest = f", {min(others)} to {max(others)} in the others" if others else ""
+        yield f"what repeats, with the share that could differ all the same, at 95 %: {', '.join(told)}{rest}"
+
+
+def _rate(runs: int) -> str:
+    return f"at most {numbers.percent(numbers.excluded(runs), signed=False)}"
+
+
+def _elements(size: str) -> int:
+    """Of the largest input: `32x32, 8 int64` has 1,024; 0 where no shape is known."""
+    shapes = [part.split(" ")[0] for part in size.split(", ") if part]
+    sides = [[1] if shape == "scalar" else [int(side) for side in shape.split("x") if side.isdecimal()] for shape in shapes]
+    return max((math.prod(item) for item in sides), default=0)
 
 
 def _counts(arms: Iterable[Arm]) -> str:
@@ -230,11 +253,13 @@ def _line(group: Sequence[Row]) -> tuple[str, ...]:
 
 
 def arm(group: Sequence[Arm]) -> str:
-    """The outcome that these arms share, and how far it went at most: `differs (5 results in 9 runs, 3 ULP)`."""
-    worst = max(group, key=lambda item: (item.distinct, item.max_ulp or 0))
+    """The outcome that these arms share, and how far it went: `differs (in 5 of 9 runs, 3 ULP)`, `repeats (9 runs)`."""
+    worst = max(group, key=lambda item: (item.differing, item.max_ulp or 0))
     if worst.outcome == "differs":
         far = max((item.max_ulp for item in group if item.max_ulp is not None), default=None)
-        return f"differs ({worst.distinct} results in {worst.runs} runs{'' if far is None else f', {numbers.ulps(far)}'})"
+        return f"differs (in {worst.differing} of {worst.runs} runs{'' if far is None else f', {numbers.ulps(far)}'})"
+    if worst.outcome == "repeats":
+        return f"repeats ({numbers.count(min(item.runs for item in group), 'run')})"
     if worst.outcome in ("crash", "timeout"):
         return f"{worst.outcome} ({worst.message})"
     return worst.outcome

@@ -37,9 +37,10 @@ _Digest = Annotated[str, Meta(max_length=100)]
 
 
 class Measured(Arm, frozen=True, kw_only=True):
-    """An arm as the worker writes it: the catalog's, and the digest of each size's first result."""
+    """An arm as the worker writes it: the catalog's, the digest of each size's first result, and those of the last size's results."""
 
     digests: Annotated[tuple[_Digest, ...], Meta(max_length=20)] = ()
+    results: Annotated[tuple[_Digest, ...], Meta(max_length=100)] = ()
 
 
 class Began(msgspec.Struct, frozen=True):
@@ -66,6 +67,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dtype: Name = ""
     direction: Direction = "forward"
     kernel: Name = ""
+    form: Name = ""
     dispatched: Annotated[tuple[Name, ...], Meta(max_length=200)] = ()
     size: Name = ""
     inputs: Name = ""

@@ -35,6 +35,17 @@ def is_view(function: Any) -> bool:
     return not function._schema.is_mutable and bool(returns) and all(item.alias_info is not None for item in returns)
 
 
+def form(function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> str:
+    """What chooses among an operator's algorithms: its yes-or-no and word arguments that are not the default: `accumulate=True`."""
+    schema = getattr(function, "_schema", None)
+    found = []
+    for place, argument in enumerate(schema.arguments if schema is not None else ()):
+        value = args[place] if place < len(args) else kwargs.get(argument.name, argument.default_value)
+        if isinstance(value, (bool, str)) and value != argument.default_value:
+            found.append("%s=%s" % (argument.name, value))
+    return ", ".join(found)[:100]
+
+
 def mode(torch: Any, dispatched: Told, aside: bool = False) -> Any:
     """A context in which `dispatched(function, args, kwargs)` is told of each operator, and calls it.
 

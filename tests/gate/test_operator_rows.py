@@ -12,41 +12,43 @@ from repro_gate.runs.operators import Line, Measured
 
 
 def measured(outcome: Outcome = "repeats", *digests: str, runs: int = 8) -> Measured:
-    return Measured(outcome=outcome, runs=runs, distinct=1, digests=digests or ("d",))
+    differing = runs // 2 if outcome == "differs" else 0
+    results = digests[-1:] or ("d",)
+    return Measured(outcome=outcome, runs=runs, differing=differing, distinct=1, digests=digests or ("d",), results=results)
 
 
 def line(off: Measured, on: Measured | None = None, inputs: str = "i", direction: Direction = "forward") -> Line:
     return Line(case="k/x", operator="x", dtype="float32", direction=direction, off=off, on=on or measured(), inputs=inputs)
 
 
-def merged(first: Line, again: Line | None) -> tuple[str, int, int]:
+def merged(first: Line, again: Line | None) -> tuple[str, int, int, int]:
     (row,) = rows_of({first.key: first}, {} if again is None else {again.key: again})
-    return row.off.outcome, row.off.runs, row.off.distinct
+    return row.off.outcome, row.off.runs, row.off.differing, row.off.distinct
 
 
 @pytest.mark.parametrize(
     ("first", "again", "expected"),
     [
-        (measured(), measured(runs=1), ("repeats", 9, 1)),
-        (measured(), measured("repeats", "other", runs=1), ("differs", 9, 2)),
-        (measured("repeats", "a", "b"), measured("repeats", "a", runs=1), ("repeats", 9, 1)),  # fewer sizes: those that both have
-        (measured("repeats", "a", "b"), measured("repeats", "a", "c", runs=1), ("differs", 9, 2)),
-        (measured("uninitialised"), measured("repeats", "other", runs=1), ("uninitialised", 8, 1)),
-        (measured("differs"), measured("repeats", "other", runs=1), ("differs", 9, 1)),
-        (measured(), measured("differs", runs=4), ("differs", 12, 1)),
-        (measured(), measured("timeout", runs=0), ("timeout", 8, 1)),
-        (measured("differs"), measured("crash", runs=0), ("differs", 8, 1)),
-        (measured(), measured("raises", runs=0), ("differs", 8, 1)),
-        (measured(), measured("no-kernel", runs=0), ("differs", 8, 1)),
+        (measured(), measured(runs=1), ("repeats", 9, 0, 1)),
+        (measured(), measured("repeats", "other", runs=1), ("differs", 9, 1, 2)),
+        (measured("repeats", "a", "b"), measured("repeats", "a", "b", runs=1), ("repeats", 9, 0, 1)),
+        (measured("repeats", "a", "b"), measured("repeats", "a", "c", runs=2), ("differs", 10, 2, 2)),
+        (measured("uninitialised"), measured("repeats", "other", runs=1), ("uninitialised", 8, 0, 1)),
+        (measured("differs"), measured("repeats", "other", runs=1), ("differs", 9, 5, 2)),
+        (measured(), measured("differs", runs=4), ("differs", 12, 2, 1)),
+        (measured(), measured("timeout", runs=0), ("timeout", 8, 0, 1)),
+        (measured("differs"), measured("crash", runs=0), ("differs", 8, 4, 1)),
+        (measured(), measured("raises", runs=0), ("differs", 8, 0, 1)),
+        (measured(), measured("no-kernel", runs=0), ("differs", 8, 0, 1)),
     ],
 )
-def test_a_fresh_process_counts(first: Measured, again: Measured, expected: tuple[str, int, int]) -> None:
+def test_a_fresh_process_counts(first: Measured, again: Measured, expected: tuple[str, int, int, int]) -> None:
     assert merged(line(first), line(again)) == expected
     assert merged(line(first), None)[0] == first.outcome
 
 
 def test_other_inputs_in_the_second_process_say_nothing() -> None:
-    assert merged(line(measured()), line(measured("repeats", "other"), inputs="j")) == ("repeats", 8, 1)
+    assert merged(line(measured()), line(measured("repeats", "other"), inputs="j")) == ("repeats", 8, 0, 1)
 
 
 def test_the_price_is_the_ratio_with_the_interval_of_the_gates_own_cost() -> None:
@@ -66,6 +68,8 @@ def test_the_price_spans_both_processes() -> None:
 
     (row,) = rows_of({timed(1).key: timed(4.0)}, {timed(1).key: timed(1.0)})
     assert row.price is not None and row.price.ratio == pytest.approx(2.0) and row.price.low < 1 < 4 < row.price.high
+    (row,) = rows_of({timed(1).key: timed(4.0)}, {})
+    assert row.price is None, "one process times what looked apart by chance, too"
 
 
 @pytest.mark.parametrize("on", [[], [1.0, 2.0], [1.0, math.inf, 1.0], [1.0, 0.0, 1.0], [1e-5] * 4])

@@ -69,13 +69,19 @@ def test_the_terminal_shows_counts_the_rate_and_the_tables() -> None:
         "50 rows of 49 cases in 5 min 21 s",
         "flags off: 45 repeats, 3 differs, 1 uninitialised, 1 crash",
         "flags on: 46 repeats, 1 differs, 2 raises, 1 crash",
-        "exclude, at 95 %, that more than 22.1% of executions differ",
+        "what repeats, with the share that could differ all the same, at 95 %: 9 executions in 45 rows (at most 28.3%)",
         "float32, bfloat16",
-        "differs (4 results in 9 runs, 3 ULP)",
+        "differs (in 5 of 9 runs, 3 ULP)",
         "2.50 (2.00 to 3.10)",
     ):
         assert words in shown, shown
     assert "kernel/fine1" not in shown and "INTERRUPTED" not in shown
+    rows = (*(row(f"kernel/{runs}", Arm(outcome="repeats", runs=runs), size=f"{runs}x100") for runs in (4, 5, 5, 6, 6, 6, 20, 45)),)
+    (*_, evidence, small) = operators.page(changed(WHOLE, rows=rows)).summary
+    shares = ((6, "3 rows", 39.3), (5, "2 rows", 45.1), (4, "1 row", 52.7))
+    told = ", ".join(f"{runs} executions in {count} (at most {share}%)" for runs, count, share in shares)
+    assert evidence.endswith(f"{told}, 20 to 45 in the others")
+    assert small == "6 rows of samples below 1,000 elements: too small for a kernel to split its work"
     assert "INTERRUPTED" in operator_pages.terminal(operators.page(changed(WHOLE, complete=False)), View(width=200))
 
 
@@ -137,6 +143,6 @@ def test_a_comparison_tells_what_moved_and_that_nothing_did() -> None:
     assert ("torch", "2.13.0+cpu -> 2.14.0") in page.facts
     assert sections(page)["Newly differing"] == ["kernel/put_"]
     shown = operator_pages.terminal(page, View(width=160))
-    assert "flags off" in shown and "differs (4 results in 9 runs, 3 ULP)" in shown
+    assert "flags off" in shown and "differs (in 5 of 9 runs, 3 ULP)" in shown
     same = operators.compared(WHOLE, changed(WHOLE, complete=False))
     assert same.summary[0].startswith("nothing changed") and "interrupted" in same.summary[1] and not sections(same)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-KNOWN = {"mode", "out", "device", "pattern", "quick", "user", "path", "cases", "skip", "settings"}
+KNOWN = {"mode", "out", "device", "pattern", "quick", "user", "path", "cases", "skip", "dear", "settings"}
 SETTINGS = {"repeats", "contended", "seconds", "price", "seed", "flags", "sizes", "record"}
 ABOUT = {
     "torch": "9.9.0",
@@ -89,7 +89,7 @@ def do(name: str, again: bool) -> dict:
     if name == "prints":
         print('{"done": true}\n::error::no\n\x1b[31m' + "x" * 100_000, flush=True)
     if name == "races":
-        return {"off": {**arm("differs"), "distinct": 3, "max_ulp": 7}}
+        return {"off": {**arm("differs"), "differing": 5, "distinct": 3, "max_ulp": 7}}
     if name == "raises":
         return {"on": {**arm("raises"), "message": "races does not have a deterministic implementation"}}
     if name in ("no-kernel", "uninitialised"):
@@ -110,9 +110,9 @@ def row(name: str, dtype: str, direction: str) -> dict:
 
 def arm(outcome: str, digest: str = "d") -> dict:
     runs = 0 if outcome in ("raises", "no-kernel") else 8
-    return {
-        "outcome": outcome, "runs": runs, "distinct": min(runs, 1), "max_ulp": None, "digests": [digest] * bool(runs), "message": "",
-    }  # fmt: skip
+    found = [digest] * bool(runs)
+    counts = {"runs": runs, "differing": 0, "distinct": len(found)}
+    return {"outcome": outcome, **counts, "max_ulp": None, "digests": found, "results": found, "message": ""}
 
 
 if __name__ == "__main__":
