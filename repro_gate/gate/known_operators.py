@@ -12,9 +12,9 @@ from repro_gate.escape import and_more
 from repro_gate.ops.catalog import Arm, Catalog, Row, cached, platform_of, read, rows_of
 from repro_gate.report import numbers
 from repro_gate.report.model import Reason
+from repro_gate.report.operators import DEAR
 from repro_gate.runs.launch import Run
 
-_DEAR = 1.1  # from this ratio on, its whole interval above it, a deterministic form is worth a word
 _FEW = 5  # operators that a note names
 _HEDGE = "; other forms of it came to something else"
 _WORST = ("differs", "raises")  # outcomes without the flags, and with them, that count before all others
@@ -22,9 +22,9 @@ _WORST = ("differs", "raises")  # outcomes without the flags, and with them, tha
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """The catalog's rows of what the training asks for, one for each operator, dtype and pass: the most telling. `asked` counts all of
-    these, those that the catalog has no row of as well. A row is one of `mixed` where others of its operator, dtype and pass came to
-    something else: the training's own form may be any of them."""
+    """The catalog's rows of what the training asks for, one for each operator, dtype, pass and form: the most telling. `asked` counts all
+    of these, those that the catalog has no row of as well. A row is one of `mixed` where others of the same came to something else: the
+    training's own may be any of them."""
 
     catalog: Catalog
     asked: int
@@ -43,9 +43,9 @@ class Known:
 
     @property
     def dear(self) -> tuple[Row, ...]:
-        """What the flags make slower, the dearest first: of the others the price is noise, for the flags change nothing in them."""
-        changed = [row for row in self.rows if row.documented or row.off.outcome == "differs"]
-        found = [(row.price.ratio, row) for row in changed if row.price is not None and row.price.low > _DEAR]
+        """What the flags make slower in whatever form the training has it, the dearest first."""
+        sure = [row for row in self.rows if _key(row) not in self.mixed]
+        found = [(row.price.ratio, row) for row in sure if row.price is not None and row.price.low > DEAR]
         return tuple(row for _, row in sorted(found, key=lambda item: -item[0]))
 
 
@@ -54,7 +54,7 @@ def known_operators(
 ) -> tuple[Known | None, tuple[Reason, ...]]:
     """What is known, and notes for the report. None where the control noted no operator, or no catalog of this platform is there."""
     noted = () if control is None else control.traces
-    asked = dict.fromkeys((name, dtype, phase) for trace in noted for name, dtype, phase, _ in trace.dispatched)
+    asked = dict.fromkeys((name, dtype, phase, form) for trace in noted for name, dtype, phase, form, _ in trace.dispatched)
     facts = next((trace.facts for trace in noted if trace.dispatched), None)
     path = None if facts is None else cached(environment, platform_of(facts, machine))
     if path is None:
@@ -63,7 +63,7 @@ def known_operators(
         catalog = read(path)
     except UsageError as error:
         return None, (Reason("ops/unreadable", str(error), error.remedy),)
-    groups = [rows for name, dtype, phase in asked if (rows := rows_of(catalog, name, dtype, phase))]
+    groups = [rows for name, dtype, phase, form in asked if (rows := _of_form(rows_of(catalog, name, dtype, phase), form))]
     chosen = [max(rows, key=_telling) for rows in groups]
     unlike = (len({(row.off.outcome, row.on.outcome) for row in rows}) > 1 for rows in groups)
     mixed = frozenset(_key(row) for row, several in zip(chosen, unlike, strict=True) if several)
@@ -76,20 +76,33 @@ def lines_of(known: Known | None) -> tuple[str, ...]:
     if known is None:
         return ()
     rows = dict.fromkeys((*known.differing, *known.refused, *known.dear))
-    looked_up = f"{len(known.rows)} of {known.asked} operators by dtype and pass are in this machine's catalog of {known.catalog.date[:10]}"
+    looked_up = (
+        f"{len(known.rows)} of {known.asked} operators by dtype, pass and form are in this machine's catalog of {known.catalog.date[:10]}"
+    )
     return (*(said(row) + _HEDGE * (_key(row) in known.mixed) for row in rows), looked_up)
 
 
 def cited(diagnosis: Diagnosis | None, known: Known | None) -> Diagnosis | None:
     """The diagnosis with the catalog's row of the operator that it names."""
-    rows = [] if diagnosis is None or known is None or not diagnosis.op else rows_of(known.catalog, diagnosis.op)
-    if diagnosis is None or not rows:
+    if diagnosis is None or known is None or not diagnosis.op:
         return diagnosis
-    return replace(diagnosis, evidence=(*diagnosis.evidence, f"this machine's catalog: {said(max(rows, key=_telling))}"))
+    name = diagnosis.op.replace("::", ".")
+    phases = {item.phase for item in diagnosis.operators if item.name.startswith(name) and item.same_inputs and not item.same_outputs}
+    direction = {"backward": "backward", "forward": "forward"}.get(phases.pop()) if len(phases) == 1 else None
+    rows = rows_of(known.catalog, diagnosis.op, direction=direction)
+    if not rows:
+        return diagnosis
+    hedge = _HEDGE * (len({(row.off.outcome, row.on.outcome) for row in rows}) > 1)
+    return replace(diagnosis, evidence=(*diagnosis.evidence, f"this machine's catalog: {said(max(rows, key=_telling))}{hedge}"))
+
+
+def _of_form(rows: list[Row], form: str) -> list[Row]:
+    """Those of the same form; all of them where the catalog has none of it."""
+    return [row for row in rows if row.form == form] or rows
 
 
 def said(row: Row) -> str:
-    """`index_put_ (accumulate) (float32, backward): without the flags it differs: 7 results of 20, up to 3 ULP; with them it repeats`."""
+    """`index_put_ (accumulate) (float32, backward): without the flags it differs in 6 of 20, up to 3 ULP; with them it repeats`."""
     price = row.price
     cost = "" if price is None else f", {price.ratio:.2f} times the time [{price.low:.2f}, {price.high:.2f}]"
     return f"{row.operator} ({row.dtype}, {row.direction}): without the flags it {_came_to(row.off)}; with them it {_came_to(row.on)}{cost}"
@@ -98,8 +111,12 @@ def said(row: Row) -> str:
 def _came_to(arm: Arm) -> str:
     if arm.outcome == "differs":
         far = "" if arm.max_ulp is None else f", up to {numbers.ulps(arm.max_ulp)}"
-        return f"differs: {arm.distinct:,} results of {arm.runs:,}{far}"
-    words = {"repeats": f"repeats in {arm.runs:,} of {arm.runs:,}", "raises": "has no form", "uninitialised": "reads unwritten memory"}
+        return f"differs in {arm.differing:,} of {arm.runs:,}{far}"
+    words = {
+        "repeats": f"repeats in {arm.runs:,} of {arm.runs:,}",
+        "raises": "is refused by torch",
+        "uninitialised": "reads unwritten memory",
+    }
     return words.get(arm.outcome, f"came to `{arm.outcome}`")
 
 

@@ -9,6 +9,7 @@ import re
 import sys
 from typing import Any, Dict, Optional, Set, Tuple
 
+from ..trace.dispatch import form
 from ..trace.format import MAX_DISPATCHED, MAX_NAME, MAX_REFUSED, REFUSAL
 from . import session
 from .operators import Operators, Watching
@@ -24,14 +25,14 @@ def watching(torch: Any, config: Dict[str, Any]) -> Optional[Watching]:
 
 
 class Dispatched(Watching):
-    """Counts the operators of `step` by name, dtype and pass. Where something was compiled before it, nothing: a compiled graph dispatches
-    nothing, and would not run under this watch."""
+    """Counts the operators of `step` by name, dtype, pass and form. Where something was compiled before it, nothing: a compiled graph
+    dispatches nothing, and would not run under this watch."""
 
     eager = False
 
     def __init__(self, torch: Any, step: int) -> None:
         super().__init__(torch, step)
-        self._seen: Dict[Tuple[str, str, str], int] = {}
+        self._seen: Dict[Tuple[str, str, str, str], int] = {}
 
     def at(self, step: int) -> None:
         """The one step."""
@@ -39,7 +40,7 @@ class Dispatched(Watching):
             self.begin()
         elif step > self.step and self._mode is not None:
             self.end()
-            rows = [[op[:200], dtype[:100], phase, count] for (op, dtype, phase), count in self._seen.items()]
+            rows = [[op[:200], dtype[:100], phase, chosen, count] for (op, dtype, phase, chosen), count in self._seen.items()]
             session.current().event("dispatched", rows=rows)
 
     def dispatched(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
@@ -47,7 +48,7 @@ class Dispatched(Watching):
         current = session.current()
         if current.live and not current.depth:
             phase = "forward" if self.torch._C._current_autograd_node() is None else "backward"
-            key = str(function), self._dtype((args, kwargs)), phase
+            key = str(function), self._dtype((args, kwargs)), phase, form(function, args, kwargs)
             if key in self._seen or len(self._seen) < MAX_DISPATCHED:
                 self._seen[key] = self._seen.get(key, 0) + 1
         return function(*args, **kwargs)

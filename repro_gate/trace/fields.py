@@ -26,7 +26,7 @@ Row = tuple[Name, Dtype, Shape]
 UnmovedRow = tuple[
     Literal["module", "attribute"], Annotated[str, Meta(max_length=fmt.MAX_UNMOVED_NAME)], Annotated[str, Meta(max_length=32)]
 ]
-DispatchedRow = tuple[Short, Dtype, Literal["forward", "backward"], Count]
+DispatchedRow = tuple[Short, Dtype, Literal["forward", "backward"], Short, Count]
 Setting = Union[Name, bool, int, float, None]  # the value of a flag
 
 

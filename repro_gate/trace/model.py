@@ -205,7 +205,7 @@ class OperatorLine(Event, frozen=True, tag="operator"):
 
 
 class Dispatched(Event, frozen=True):
-    """The operators of one step: name, dtype of its first floating-point tensor, pass, how often."""
+    """The operators of one step: name, dtype of its first floating-point tensor, pass, form (`dispatch.form`), how often."""
 
     rows: Annotated[tuple[DispatchedRow, ...], Meta(max_length=fmt.MAX_DISPATCHED)]
 

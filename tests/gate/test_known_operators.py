@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from repro_gate.diagnosis.model import Diagnosis
+from repro_gate.diagnosis.model import Diagnosis, ShownOperator
 from repro_gate.gate.known_operators import Known, cited, known_operators, lines_of, said
 from repro_gate.ops.catalog import Arm, Catalog, Controls, Platform, Price, Repeats, Row, cached_path, platform_of, write
 from repro_gate.report.model import Reason
@@ -17,10 +17,10 @@ from tests.support.built_traces import run, training
 
 FACTS = {"torch": "2.13.0", "device": "cpu: AVX512", "cpu-isa": "AVX512", "threads": "2", "python": "3.11.7"}
 MACHINE = {"cpu-model": "AMD EPYC", "os": "Linux"}
-REPEATS, DIFFERS = Arm(outcome="repeats", runs=20, distinct=1), Arm(outcome="differs", runs=20, distinct=7, max_ulp=3)
+REPEATS, DIFFERS = Arm(outcome="repeats", runs=20, distinct=1), Arm(outcome="differs", runs=20, differing=6, distinct=3, max_ulp=3)
 RAISES = Arm(outcome="raises", message="put_ does not have a deterministic implementation")
 FLOAT = ("float32", "forward")
-ADD = "index_add_ (float32, forward): without the flags it differs: 7 results of 20, up to 3 ULP; with them it repeats in 20 of 20"
+ADD = "index_add_ (float32, forward): without the flags it differs in 6 of 20, up to 3 ULP; with them it repeats in 20 of 20"
 
 
 def row(operator: str, off: Arm = REPEATS, on: Arm = REPEATS, **more: Any) -> Row:
@@ -45,9 +45,9 @@ def catalog(*rows: Row, platform: Platform | None = None) -> Catalog:
     )
 
 
-def control(*asked: tuple[str, str, Any]) -> Run:
+def control(*asked: tuple[str, str, Any], form: str = "") -> Run:
     trace = training(2, facts=FACTS)
-    trace.dispatched = [(f"aten.{name}.default", dtype, phase, 4) for name, dtype, phase in asked]
+    trace.dispatched = [(f"aten.{name}.default", dtype, phase, form, 4) for name, dtype, phase in asked]
     return run("reseeded", trace)
 
 
@@ -73,9 +73,9 @@ def test_operators_that_differ_have_no_form_or_are_dear_are_told_of(tmp_path: Pa
     same = "repeats in 20 of 20"
     assert lines_of(found) == (
         ADD,
-        "put_ (float32, forward): without the flags it differs: 7 results of 20, up to 3 ULP; with them it has no form",
+        "put_ (float32, forward): without the flags it differs in 6 of 20, up to 3 ULP; with them it is refused by torch",
         f"mm (float32, forward): without the flags it {same}; with them it {same}, 6.04 times the time [5.80, 6.30]",
-        "3 of 4 operators by dtype and pass are in this machine's catalog of 2026-11-23",
+        "3 of 4 operators by dtype, pass and form are in this machine's catalog of 2026-11-23",
     )
     (note,) = notes
     assert note.id == "ops/known" and note.message == (
@@ -86,9 +86,11 @@ def test_operators_that_differ_have_no_form_or_are_dear_are_told_of(tmp_path: Pa
 
 def test_where_all_repeat_at_no_price_there_is_no_note(tmp_path: Path) -> None:
     cheap = row("mm", price=Price(ratio=1.3, low=0.9, high=1.9), documented="deterministic")
-    untouched = row("bmm", price=Price(ratio=2.0, low=1.9, high=2.1))  # the flags change nothing in it: that is noise
-    found, notes = known(tmp_path, control(("mm", *FLOAT), ("bmm", *FLOAT)), cheap, untouched)
-    assert notes == () and lines_of(found) == ("2 of 2 operators by dtype and pass are in this machine's catalog of 2026-11-23",)
+    forms = (row("bmm", price=Price(ratio=2.0, low=1.9, high=2.1)), row("bmm", RAISES, RAISES))  # the training's own may be either
+    found, notes = known(tmp_path, control(("mm", *FLOAT), ("bmm", *FLOAT)), cheap, forms[0])
+    assert len(notes) == 1 and "bmm 2.0 times slower" in notes[0].message
+    found, notes = known(tmp_path, control(("mm", *FLOAT)), cheap, *forms)
+    assert notes == () and lines_of(found) == ("1 of 1 operators by dtype, pass and form are in this machine's catalog of 2026-11-23",)
 
 
 @pytest.mark.parametrize("asked", [("index_add_", "float64", "forward"), ("index_add_", "float32", "backward"), ("index", *FLOAT)])
@@ -108,7 +110,18 @@ def test_what_only_some_forms_of_an_operator_come_to_is_said_so(tmp_path: Path) 
     found, (note,) = known(tmp_path, control(("put_", *FLOAT)), *forms)
     assert found is not None and found.refused == ()
     assert note.message == "1 operator of this training may differ on this machine without the flags: put_ (float32, forward)"
-    assert lines_of(found)[0].endswith("with them it has no form; other forms of it came to something else")
+    assert lines_of(found)[0].endswith("with them it is refused by torch; other forms of it came to something else")
+
+
+def test_the_form_that_the_training_asks_for_is_the_one_that_is_told(tmp_path: Path) -> None:
+    one = row("put_", DIFFERS, RAISES, case="kernel/put_ (no accumulate)")
+    other = row("put_", price=Price(ratio=3.0, low=2.9, high=3.1), form="accumulate=True", case="kernel/put_ (accumulate)")
+    plain, _ = known(tmp_path, control(("put_", *FLOAT)), one, other)
+    adding, (note,) = known(tmp_path, control(("put_", *FLOAT), form="accumulate=True"), one, other)
+    assert plain is not None and plain.rows == (one,) == plain.refused and not plain.mixed
+    assert adding is not None and adding.rows == (other,) and note.message == "deterministic forms that cost here: put_ 3.0 times slower"
+    unknown, _ = known(tmp_path, control(("put_", *FLOAT), form="accumulate=maybe"), one, other)
+    assert unknown is not None and unknown.rows == (one,) and unknown.mixed
 
 
 def test_without_a_control_a_note_of_operators_or_a_catalog_nothing_is_known(tmp_path: Path) -> None:
@@ -135,6 +148,11 @@ def test_a_diagnosis_that_names_an_operator_cites_its_row(tmp_path: Path) -> Non
     told = cited(diagnosis, found)
     assert told is not None and told.evidence == ("seen", f"this machine's catalog: {ADD}")
     assert cited(replace(diagnosis, op="aten.mm.default"), found) == replace(diagnosis, op="aten.mm.default")
+    seen = (ShownOperator(name="aten.index_add_.default", phase="backward", same_outputs=False),)
+    assert cited(replace(diagnosis, operators=seen), found) == replace(diagnosis, operators=seen), "no row of that pass"
+    both, _ = known(tmp_path, control(("mm", *FLOAT)), row("index_add_", DIFFERS), row("index_add_", case="kernel/another"))
+    told = cited(diagnosis, both)
+    assert told is not None and told.evidence[-1] == f"this machine's catalog: {ADD}; other forms of it came to something else"
     assert cited(None, found) is None and cited(diagnosis, None) is diagnosis
 
 
