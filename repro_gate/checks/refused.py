@@ -26,6 +26,7 @@ INSTEAD = (
     ("adaptive_max_pool", "`amax` over the windows, as `x.amax((-2, -1))` for an output of 1 x 1"),
     ("avg_pool3d", "`x.unfold` along each axis, then `mean`"),
     ("fractional_max_pool", "a max pool with fixed windows"),
+    ("max_pool3d", "`x.unfold` along each axis, then `amax`"),
     ("max_unpool", "`torch.zeros(...).index_put_` at the indices"),
     ("upsample", "a product with the interpolation's matrix along each axis"),
     ("reflection_pad", "indexing with the reflected positions, `x[..., index]`"),
@@ -33,7 +34,7 @@ INSTEAD = (
     ("ctc_loss", "cuDNN's CTC loss: blank 0, targets as int32 on the CPU, inputs of full length in float32 on the GPU"),
     ("embedding_bag", "`embedding`, then `amax` over each bag"),
     ("scatter_reduce", "`index_reduce` on the CPU, or a sort by index and a product of each segment"),
-    ("resize_", "a new tensor of that size"),
+    ("quantized_resize", "`torch.quantize_per_tensor` of a float tensor of that size"),
 )
 _FRAME = re.compile(r'File "([^"<>]{1,1000})", line (\d{1,9})')
 _PASSES = {"forward": "", "backward": ", in the backward pass", "optimizer": ", in the optimizer"}
