@@ -38,7 +38,7 @@ def _is(description: str, **bounds: Any) -> Meta:
     return Meta(description=description, **bounds)
 
 
-Count = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Name = Annotated[str, Meta(max_length=300)]
 Text = Annotated[str, Meta(max_length=1_000)]
 

@@ -110,14 +110,16 @@ def test_a_measurement_is_compared_with_an_older_one(double: Double, tmp_path: P
         (["--op", "nothing"], "--op nothing: is not of the form"),
         (["{b}"], "not a catalog of operators"),
         (["--compare", "/nowhere.json"], "is not there"),
+        (["{a}", "--compare", "{c}"], "not a catalog of operators"),
     ],
 )
 def test_bad_arguments_and_files_are_refused_before_anything_runs(
     tmp_path: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = {"a": tmp_path / "a.json", "b": tmp_path / "b.json"}
+    names = {"a": tmp_path / "a.json", "b": tmp_path / "b.json", "c": tmp_path / "c.json"}
     names["a"].write_text(text(catalog()))
     names["b"].write_text('{"schema": "repro-gate/report/v1"}')
+    names["c"].write_text(text(catalog(row("kernel/x", DIFFERS))).replace('"runs": 9', f'"runs": {10**400}'))
     assert main(["ops", *(argument.format(**names) for argument in arguments)]) == 2
     assert said in capsys.readouterr().err
 

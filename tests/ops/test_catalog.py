@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 
 from repro_gate._version import SCHEMAS_URL
 from repro_gate.errors import UsageError
+from repro_gate.ops import bits
 from repro_gate.ops import catalog as file
 from repro_gate.ops.catalog import cached, cached_path, platform_key, platform_of, read, rows_of, text
 from tests.support.operators import DIFFERS, PLATFORM, RAISES, catalog, price, row
@@ -42,9 +43,16 @@ def test_what_is_written_is_read_again_and_follows_the_published_schema(tmp_path
     assert schema["$id"] == f"{SCHEMAS_URL}/ops/schema.json"
 
 
-def test_an_ulp_distance_of_more_than_64_bits_is_kept(tmp_path: Path) -> None:
-    far = catalog(row("kernel/far", msgspec.structs.replace(DIFFERS, max_ulp=1 << 64)))
+def test_the_largest_ulp_distance_that_is_measured_is_kept(tmp_path: Path) -> None:
+    far = catalog(row("kernel/far", msgspec.structs.replace(DIFFERS, max_ulp=bits._MOST_ULP)))
     assert read(written(tmp_path, text(far))) == far
+
+
+@pytest.mark.parametrize("digits", [19, 20, 400])
+def test_a_count_that_no_measurement_reaches_is_refused(tmp_path: Path, digits: int) -> None:
+    path = written(tmp_path, text(WHOLE).replace('"runs": 9', f'"runs": {10**digits - 1}'))
+    with pytest.raises(UsageError, match="not a catalog of operators"):
+        read(path)
 
 
 def test_fields_of_a_later_version_are_let_through(tmp_path: Path) -> None:
