@@ -34,14 +34,26 @@ class Change:
 
 
 def changes(before: Catalog, after: Catalog) -> tuple[Change, ...]:
-    """Every change, by kind, those that matter most first. A row that only one side holds is new or gone where both catalogs are
-    complete and of one scope, so that an interrupted or shorter measurement takes nothing away."""
+    """Every change, by kind, those that matter most first. A row that only one side holds is new or gone where both catalogs were to
+    measure the same, so that an interrupted, shorter or other measurement takes nothing away."""
     old, new = ({(row.case, row.dtype, row.direction): row for row in catalog.rows} for catalog in (before, after))
     found = [change for key, row in new.items() if key in old for change in _changed(old[key], row)]
-    if before.complete and after.complete and before.scope == after.scope:
+    if _of_the_same(before, after):
         found += [Change(kind="new", flags="", before=None, after=row) for key, row in new.items() if key not in old]
         found += [Change(kind="gone", flags="", before=row, after=None) for key, row in old.items() if key not in new]
     return tuple(sorted(found, key=lambda change: KINDS.index(change.kind)))
+
+
+def apart(before: Catalog, after: Catalog) -> tuple[int, int]:
+    """How many rows only the first and only the second catalog holds and that are neither new nor gone, since other rows were asked for."""
+    old, new = ({(row.case, row.dtype, row.direction) for row in catalog.rows} for catalog in (before, after))
+    return (0, 0) if _of_the_same(before, after) else (len(old - new), len(new - old))
+
+
+def _of_the_same(before: Catalog, after: Catalog) -> bool:
+    """Whether both are whole and were asked for the same rows: all, all of the quick ones, or by one command those that it chooses."""
+    chosen = "some" in (before.scope, after.scope)
+    return before.complete and after.complete and (before.command == after.command if chosen else before.scope == after.scope)
 
 
 def platform_changes(before: Platform, after: Platform) -> tuple[tuple[str, str, str], ...]:

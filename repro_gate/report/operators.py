@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from repro_gate.ops.catalog import Arm, Catalog, Platform, Row
-from repro_gate.ops.changes import KINDS, Change, changes, platform_changes
+from repro_gate.ops.changes import KINDS, Change, apart, changes, platform_changes
 from repro_gate.report import numbers
 
 _COMMONEST = 3
@@ -121,12 +121,19 @@ def compared(before: Catalog, after: Catalog) -> Page:
     moved = platform_changes(before.platform, after.platform)
     counts = Counter(change.kind for change in found)
     summary = [f"{numbers.count(counts[kind], _NOUN[kind][0], _NOUN[kind][1])}" for kind in KINDS if counts[kind]]
+    alone = apart(before, after)
+    nothing = "nothing changed: no row has another outcome, no price's interval lies apart"
+    if any(alone) and (alone[0] == len(before.rows) or alone[1] == len(after.rows)):
+        nothing = "no row is in both catalogs"
+    left = [f"{numbers.count(alone[0], 'row')} of the first catalog"] if alone[0] else []
+    left += [f"{numbers.count(alone[1], 'row')} of the second"] if alone[1] else []
     partial = [name for name, side in (("first", before), ("second", after)) if not side.complete]
     return Page(
         title="What changed between two catalogs of operators",
         facts=tuple((name, f"{was or '(none)'} -> {now or '(none)'}") for name, was, now in moved) or (("platform", "the same"),),
         summary=(
-            "; ".join(summary) or "nothing changed: no row has another outcome, no price's interval lies apart",
+            "; ".join(summary) or nothing,
+            *([f"not compared, since the other did not measure them: {' and '.join(left)}"] if left else []),
             *([f"the {' and the '.join(partial)} catalog is of an interrupted measurement"] if partial else []),
         ),
         sections=tuple(_changed(kind, [change for change in found if change.kind == kind]) for kind in KINDS),

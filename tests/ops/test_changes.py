@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from repro_gate.ops.catalog import Arm, Catalog
-from repro_gate.ops.changes import changes, platform_changes
+from repro_gate.ops.changes import apart, changes, platform_changes
 from tests.support.operators import DIFFERS, PLATFORM, RAISES, REPEATS, catalog, changed, price, row
 
 RACES = Arm(outcome="differs", runs=12, distinct=9)
@@ -45,6 +45,18 @@ def test_rows_come_and_go_only_between_whole_catalogs_of_one_scope() -> None:
     one, two = catalog(row("a"), row("gone")), catalog(row("a"), row("a", dtype="int64"))
     assert kinds(one, two) == [("new", "", "a"), ("gone", "", "gone")]
     assert kinds(one, changed(two, complete=False)) == kinds(one, changed(two, scope="quick")) == []
+
+
+def test_parts_of_the_catalog_have_new_rows_only_where_one_command_chose_them() -> None:
+    index, pool = (
+        changed(catalog(row("a"), row(name)), scope="some", command=f"repro-gate ops --only {name}") for name in ("index", "pool")
+    )
+    assert kinds(index, pool) == kinds(pool, index) == [] and apart(index, pool) == (1, 1)
+    later = changed(pool, command=index.command)
+    assert kinds(index, later) == [("new", "", "pool"), ("gone", "", "index")] and apart(index, later) == (0, 0)
+    for whole in (catalog(row("a")), changed(catalog(row("a")), scope="quick"), changed(index, complete=False, rows=())):
+        assert kinds(index, whole) == kinds(whole, index) == [] and apart(index, whole) == (2 - len(whole.rows), 0)
+    assert apart(catalog(row("a")), catalog(row("b"))) == (0, 0)
 
 
 def test_more_runs_other_messages_and_kernels_are_no_change() -> None:

@@ -146,3 +146,15 @@ def test_a_comparison_tells_what_moved_and_that_nothing_did() -> None:
     assert "flags off" in shown and "differs (in 5 of 9 runs, 3 ULP)" in shown
     same = operators.compared(WHOLE, changed(WHOLE, complete=False))
     assert same.summary[0].startswith("nothing changed") and "interrupted" in same.summary[1] and not sections(same)
+
+
+def test_rows_that_only_one_of_two_different_measurements_has_are_counted_and_not_compared() -> None:
+    one = changed(catalog(row("kernel/index_put_"), row("kernel/both")), scope="some", command="repro-gate ops --only index")
+    two = changed(catalog(row("kernel/max_pool2d"), row("kernel/both")), scope="some", command="repro-gate ops --only pool")
+    page = operators.compared(one, two)
+    left = "not compared, since the other did not measure them: 1 row of the first catalog and 1 row of the second"
+    assert page.summary == ("nothing changed: no row has another outcome, no price's interval lies apart", left) and not sections(page)
+    nothing = operators.compared(one, changed(two, rows=two.rows[:1]))
+    assert nothing.summary[0] == "no row is in both catalogs" and "2 rows of the first catalog and 1 row" in nothing.summary[1]
+    assert operators.compared(one, changed(two, rows=one.rows[:1])).summary[1].endswith(": 1 row of the first catalog")
+    assert len(operators.compared(catalog(row("kernel/both")), WHOLE).summary) == 1, "between two whole ones they are new or gone"
