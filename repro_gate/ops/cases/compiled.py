@@ -26,7 +26,7 @@ def cases() -> List[Case]:
     written = (
         ("cumsum", lambda x: x.cumsum(0), lambda make: [make.normal(_N)]),
         ("scatter_add", lambda x, index, y: x.scatter_add(0, index, y), _into),
-        ("index_put (accumulate)", lambda x, index, y: x.index_put((index,), y, accumulate=True), _into),
+        ("index_put, accumulate", lambda x, index, y: x.index_put((index,), y, accumulate=True), _into),
         ("index_add", lambda x, index, y: x.index_add(0, index, y), _into),
         ("sum of products", lambda x, y: (x * y).sum() + x.sin().mean(), lambda make: [make.normal(1 << 20), make.normal(1 << 20)]),
     )
