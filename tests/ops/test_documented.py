@@ -65,6 +65,13 @@ def test_every_entry_of_the_installed_torch_has_a_case(torch: Any) -> None:
     assert not documented.assign(cases, found)
 
 
+def test_a_case_whose_draws_no_seed_resets_on_cuda_is_left_out_there_and_named(torch: Any) -> None:
+    (here, notes), (there, told) = (catalog(torch, device, {"cases": []}) for device in ("cpu", "cuda"))
+    name = "kernel/GRU (dropout)"
+    assert {case.name for case in here} - {case.name for case in there} == {name}
+    assert not any(name in note for note in notes) and sum(note.startswith(f"{name} is not measured on CUDA") for note in told) == 1
+
+
 def test_case_names_are_unique(torch: Any) -> None:
     cases, _ = catalog(torch, "cpu", {"cases": []})
     assert len({case.name for case in cases}) == len(cases) > 200

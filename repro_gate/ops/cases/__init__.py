@@ -17,6 +17,9 @@ def catalog(torch: Any, device: str, request: Dict[str, Any]) -> Tuple[List[Case
         return user.cases(own, device), []
     found: List[Case] = [case for family in _FAMILIES for case in family.cases()]
     notes: List[str] = []
+    if device == "cuda":
+        notes += ["%s %s" % item for item in sequence.NOT_ON_CUDA.items()]
+        found = [case for case in found if case.name not in sequence.NOT_ON_CUDA]
     wanted = request.get("cases")
     sampled = wanted is None or any(name.startswith("opinfo/") for name in wanted)  # importing the samples takes seconds
     for listed, said in (extensions.cases(), samples.cases(torch, device) if sampled else ([], [])):
