@@ -24,15 +24,19 @@ def _into(make: Making) -> List[Any]:
 def cases() -> List[Case]:
     """One size and dtype each: the compiler takes seconds for each of them."""
     written = (
-        ("cumsum", lambda x: x.cumsum(0), lambda make: [make.normal(_N)]),
-        ("scatter_add", lambda x, index, y: x.scatter_add(0, index, y), _into),
-        ("index_put, accumulate", lambda x, index, y: x.index_put((index,), y, accumulate=True), _into),
-        ("index_add", lambda x, index, y: x.index_add(0, index, y), _into),
-        ("sum of products", lambda x, y: (x * y).sum() + x.sin().mean(), lambda make: [make.normal(1 << 20), make.normal(1 << 20)]),
+        ("compile(cumsum)", lambda x: x.cumsum(0), lambda make: [make.normal(_N)]),
+        ("compile(scatter_add)", lambda x, index, y: x.scatter_add(0, index, y), _into),
+        ("compile(index_put) (accumulate)", lambda x, index, y: x.index_put((index,), y, accumulate=True), _into),
+        ("compile(index_add)", lambda x, index, y: x.index_add(0, index, y), _into),
+        (
+            "compile(sum) (of products)",
+            lambda x, y: (x * y).sum() + x.sin().mean(),
+            lambda make: [make.normal(1 << 20), make.normal(1 << 20)],
+        ),
     )
     return [
         Case(
-            "compile(%s)" % name,
+            name,
             _compiled(function, inputs),
             source="compile",
             dtypes=("float32",),
