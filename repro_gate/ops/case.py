@@ -9,7 +9,6 @@ import zlib
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 FLOATS = ("float32", "float64", "bfloat16", "float16")
-WIDE = ("float32", "float64")
 SIZES = 2  # a large one, and a larger one
 Built = Tuple[Callable[..., Any], List[Any]]
 

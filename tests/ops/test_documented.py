@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from repro_gate.ops import documented
-from repro_gate.ops.case import Case
+from repro_gate.ops.case import FLOATS, Case
 from repro_gate.ops.cases import catalog
 from repro_gate.ops.documented import Entry
 
@@ -70,6 +70,13 @@ def test_a_case_whose_draws_no_seed_resets_on_cuda_is_left_out_there_and_named(t
     name = "kernel/GRU (dropout)"
     assert {case.name for case in here} - {case.name for case in there} == {name}
     assert not any(name in note for note in notes) and sum(note.startswith(f"{name} is not measured on CUDA") for note in told) == 1
+
+
+def test_the_kernels_are_measured_in_all_four_float_dtypes(torch: Any) -> None:
+    cases, _ = catalog(torch, "cpu", {"cases": []})
+    fewer = {case.operator for case in cases if case.source == "kernel" and not set(FLOATS) <= set(case.dtypes)}
+    integers = {"mm (integers)", "bincount", "cumsum (integers)"}
+    assert fewer == integers | {"randperm", "resize_ (quantized)"}, "only these are of other dtypes by their nature"
 
 
 def test_case_names_are_unique(torch: Any) -> None:

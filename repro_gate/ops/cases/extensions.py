@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, List, Tuple
 
-from ..case import WIDE, Built, Case, Making
+from ..case import Built, Case, Making
 
 
 def cases() -> Tuple[List[Case], List[str]]:
@@ -45,12 +45,12 @@ def _vision(package: Any) -> List[Case]:
         return lambda x, score: ops.nms(x, score, 0.5), [_boxes(make), make.uniform(make.n(512))]
 
     return [
-        Case("roi_align", pooled("roi_align", 7), source="torchvision", dtypes=WIDE),
-        Case("roi_pool", pooled("roi_pool", 7), source="torchvision", dtypes=WIDE),
-        Case("ps_roi_align", pooled("ps_roi_align", 4), source="torchvision", dtypes=WIDE),
-        Case("ps_roi_pool", pooled("ps_roi_pool", 4), source="torchvision", dtypes=WIDE),
-        Case("deform_conv2d", deformed, source="torchvision", dtypes=WIDE),
-        Case("nms", suppressed, source="torchvision", dtypes=WIDE, backward=False),
+        Case("roi_align", pooled("roi_align", 7), source="torchvision"),
+        Case("roi_pool", pooled("roi_pool", 7), source="torchvision"),
+        Case("ps_roi_align", pooled("ps_roi_align", 4), source="torchvision"),
+        Case("ps_roi_pool", pooled("ps_roi_pool", 4), source="torchvision"),
+        Case("deform_conv2d", deformed, source="torchvision"),
+        Case("nms", suppressed, source="torchvision", backward=False),
     ]
 
 
@@ -62,4 +62,4 @@ def _scatter(package: Any) -> List[Case]:
 
         return build
 
-    return [Case("scatter (%s)" % kind, scattered(kind), source="torch_scatter", dtypes=WIDE) for kind in ("sum", "mean", "max", "mul")]
+    return [Case("scatter (%s)" % kind, scattered(kind), source="torch_scatter") for kind in ("sum", "mean", "max", "mul")]
