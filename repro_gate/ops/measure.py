@@ -150,10 +150,10 @@ def _one_size(bench: _Bench, size: int, arms: Dict[str, Arm], row: Dict[str, Any
         _blame(torch, runners["off"], row)
     if arms["on"].outcome == "raises":
         row["kernel"], row["form"] = (arms["on"].raised, arms["on"].form) if arms["on"].raised else (row["kernel"], row["form"])
-    dear = settings.price and len(runners) == 2 and (settings.dear or bool(bench.documented()) or _changed(arms))
-    if dear:
+    last = size + 1 == min(bench.case.sizes, settings.sizes) or any(arm.done() for arm in arms.values())
+    if settings.price and last and len(runners) == 2 and (settings.dear or (settings.record and _worth_a_price(bench, arms))):
         for arm in arms.values():
-            arm.priced = []  # those of the largest size count; `times` decided that there are any
+            arm.priced = []
         _repeat(bench, runners, arms, price=True)
 
 
@@ -224,7 +224,7 @@ def _repeat(bench: _Bench, runners: Dict[str, Runner], arms: Dict[str, Arm], pri
         elif len(arms["off"].digests) > 1 and not price:
             wanted = -(-wanted // 2)  # the larger of two sizes
         with bench.load.busy() if place == "contended" and wanted else contextlib.nullcontext():
-            ends = time.monotonic() + settings.seconds / 2 * (_MORE if bench.risky() else 1)
+            ends = time.monotonic() + settings.seconds / 2 * (_MORE if bench.risky() and not price else 1)
             for done in range(wanted):
                 if done and (time.monotonic() > ends or (arms["off"].outcome == "differs" and done > settings.repeats)):
                     break
@@ -270,9 +270,10 @@ def _blame(torch: Any, runner: Runner, row: Dict[str, Any]) -> None:
         row["kernel"], row["form"] = (name, first.forms[name]) if name else (row["kernel"], row["form"])
 
 
-def _changed(arms: Dict[str, Arm]) -> bool:
+def _worth_a_price(bench: _Bench, arms: Dict[str, Arm]) -> bool:
+    """Whether torch documents that the flags change it, or they seem to."""
     off, on = arms["off"], arms["on"]
-    if off.outcome != on.outcome or off.digests != on.digests:
+    if bench.documented() or off.outcome != on.outcome or off.digests != on.digests:
         return True
     if not (off.times and on.times):
         return False
