@@ -19,6 +19,7 @@ _LONGEST_MESSAGE = 300
 _CULPRIT_SECONDS = 1.0  # of recorded executions in which the operator that differs is looked for
 _CHEAPEST, _DEAREST = 0.87, 1.15  # ratios of time between which the flag is taken to change nothing
 _MOST_RESULTS = 100  # digests of one arm that are told
+_FEWEST = 3  # timed executions of an arm, for a price
 _MORE = 4  # times as many executions of what is known to race
 _NOTICED = 0.1  # milliseconds of difference below which a ratio is noise
 ARMS = ("off", "on")
@@ -145,16 +146,14 @@ def _one_size(bench: _Bench, size: int, arms: Dict[str, Arm], row: Dict[str, Any
             row["size"] = sizes_of(torch, sample.inputs)
     if settings.record and not bench.case.compiled and "off" in runners and not size:
         _describe(torch, runners["off"], arms["off"], row)
-    _repeat(bench, runners, arms)
+    last = size + 1 == min(bench.case.sizes, settings.sizes)
+    _repeat(bench, runners, arms, ("alone", "contended") if last or bench.risky() else ("alone",))
     if "off" in runners and arms["off"].outcome == "differs" and not bench.case.compiled and settings.record:
         _blame(torch, runners["off"], row)
     if arms["on"].outcome == "raises":
         row["kernel"], row["form"] = (arms["on"].raised, arms["on"].form) if arms["on"].raised else (row["kernel"], row["form"])
-    last = size + 1 == min(bench.case.sizes, settings.sizes) or any(arm.done() for arm in arms.values())
-    if settings.price and last and len(runners) == 2 and (settings.dear or (settings.record and _worth_a_price(bench, arms))):
-        for arm in arms.values():
-            arm.priced = []
-        _repeat(bench, runners, arms, price=True)
+    if settings.price and not size and len(runners) == 2 and (settings.dear or (settings.record and _worth_a_price(bench, arms))):
+        _repeat(bench, runners, arms, ("priced",))
 
 
 def _first(bench: _Bench, name: str, runner: Runner, arm: Arm) -> bool:
@@ -212,21 +211,24 @@ def _describe(torch: Any, runner: Runner, arm: Arm, row: Dict[str, Any]) -> None
         row["dispatched"] = row["dispatched"] or []
 
 
-def _repeat(bench: _Bench, runners: Dict[str, Runner], arms: Dict[str, Arm], price: bool = False) -> None:
-    """Execute the arms in turn: alone, then beside other work; `price`: only to time them."""
+def _repeat(bench: _Bench, runners: Dict[str, Runner], arms: Dict[str, Arm], places: Tuple[str, ...]) -> None:
+    """Execute the arms in turn: `alone`, `contended` (beside other work), or `priced` (alone, only to time them)."""
     torch, settings = bench.torch, bench.settings
-    for place in ("priced",) if price else ("alone", "contended"):
+    for place in places:
         wanted = {"priced": settings.price, "alone": settings.repeats, "contended": settings.contended}[place]
-        if bench.case.source == "opinfo" and wanted > 1 and not price:
+        least = 1
+        if place == "priced":
+            least = _FEWEST
+        elif bench.case.source == "opinfo" and wanted > 1:
             wanted //= 2  # by far the most rows
-        elif bench.risky() and not price:
+        elif bench.risky():
             wanted *= _MORE
-        elif len(arms["off"].digests) > 1 and not price:
+        elif len(arms["off"].digests) > 1:
             wanted = -(-wanted // 2)  # the larger of two sizes
         with bench.load.busy() if place == "contended" and wanted else contextlib.nullcontext():
-            ends = time.monotonic() + settings.seconds / 2 * (_MORE if bench.risky() and not price else 1)
+            ends = time.monotonic() + settings.seconds / 2 * (_MORE if bench.risky() and place != "priced" else 1)
             for done in range(wanted):
-                if done and (time.monotonic() > ends or (arms["off"].outcome == "differs" and done > settings.repeats)):
+                if done >= least and (time.monotonic() > ends or (arms["off"].outcome == "differs" and done > settings.repeats)):
                     break
                 for name, runner in runners.items():
                     flags.switch(torch, name == "on")
