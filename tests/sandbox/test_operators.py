@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,9 @@ pytestmark = needs_own_user
 
 def test_operators_are_measured_as_a_user_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path_factory.mktemp("operators")
-    for above in (folder, folder.parent, folder.parent.parent):
-        if above != Path("/tmp"):  # that one's bits are the system's
-            above.chmod(0o755)
+    system = Path(tempfile.gettempdir())
+    for above in (folder, *folder.parents[: len(folder.relative_to(system).parts) - 1]):  # the system's own keeps its bits
+        above.chmod(0o755)
     double = Double(folder, monkeypatch)
     double.set("repeats", "crash", "process")
     script = double.folder / "ops_worker.py"
