@@ -65,8 +65,7 @@ def known_operators(
         return None, (Reason("ops/unreadable", str(error), error.remedy),)
     groups = [rows for name, dtype, phase, form in asked if (rows := _of_form(rows_of(catalog, name, dtype, phase), form))]
     chosen = [max(rows, key=_telling) for rows in groups]
-    unlike = (len({(row.off.outcome, row.on.outcome) for row in rows}) > 1 for rows in groups)
-    mixed = frozenset(_key(row) for row, several in zip(chosen, unlike, strict=True) if several)
+    mixed = frozenset(_key(row) for row, rows in zip(chosen, groups, strict=True) if _disagree(rows))
     known = Known(catalog=catalog, asked=len(asked), rows=tuple(chosen), mixed=mixed)
     return known, tuple(_notes(known))
 
@@ -88,12 +87,17 @@ def cited(diagnosis: Diagnosis | None, known: Known | None) -> Diagnosis | None:
         return diagnosis
     name = diagnosis.op.replace("::", ".")
     phases = {item.phase for item in diagnosis.operators if item.name.startswith(name) and item.same_inputs and not item.same_outputs}
-    direction = {"backward": "backward", "forward": "forward"}.get(phases.pop()) if len(phases) == 1 else None
+    direction = phases.pop() if phases in ({"forward"}, {"backward"}) else None
     rows = rows_of(known.catalog, diagnosis.op, direction=direction)
     if not rows:
         return diagnosis
-    hedge = _HEDGE * (len({(row.off.outcome, row.on.outcome) for row in rows}) > 1)
+    hedge = _HEDGE * _disagree(rows)
     return replace(diagnosis, evidence=(*diagnosis.evidence, f"this machine's catalog: {said(max(rows, key=_telling))}{hedge}"))
+
+
+def _disagree(rows: Sequence[Row]) -> bool:
+    """Whether rows came to more than one thing, so that what one of them says may not be so of another."""
+    return len({(row.off.outcome, row.on.outcome) for row in rows}) > 1
 
 
 def _of_form(rows: list[Row], form: str) -> list[Row]:

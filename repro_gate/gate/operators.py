@@ -41,7 +41,7 @@ _SETTINGS: Mapping[bool, Mapping[str, Any]] = {  # by --quick
     False: {"repeats": 4, "contended": 3, "seconds": 0.35, "sizes": 2},
     True: {"repeats": 3, "contended": 1, "seconds": 0.2, "sizes": 1, "price": 0},
 }
-_AGAIN: Mapping[str, Any] = {"repeats": 1, "contended": 0, "price": 4, "record": False}  # what counts is whether the first is the same
+_AGAIN: Mapping[str, Any] = {"repeats": 1, "contended": 0, "price": 4, "record": False}  # is the first result the same?
 _CONTROL_REPEATS = 12
 _WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS is refused under the flags
 
@@ -126,7 +126,7 @@ def measure(wanted: Wanted, outer: Mapping[str, str], sandbox: Sandbox, watch: W
 def _limits(platform: Platform) -> Iterator[str]:
     """What these rows cannot show."""
     if platform.device == "cuda":
-        yield f"{_WORKSPACE[0]}={_WORKSPACE[1]} was set with the flags off too: what it alone keeps from racing repeats here, at no price"
+        yield f"{_WORKSPACE[0]}={_WORKSPACE[1]} was set with the flags off too: races that it prevents do not show, nor does its price"
     elif platform.threads == 1:
         yield "torch computes with one thread here: no kernel of the CPU can race"
 

@@ -46,7 +46,7 @@ class Arm:
     def __init__(self) -> None:
         self.outcome = "repeats"
         self.message = self.raised = self.form = ""  # `raised`: the operator that did, and its form
-        self.runs = self.differing = 0  # of the largest size
+        self.runs = self.differing = 0  # of the last size
         self.distinct: Dict[str, None] = {}  # their digests, in the order in which they came
         self.digests: List[str] = []
         self.max_ulp: Optional[int] = None
@@ -97,7 +97,9 @@ def measure(torch: Any, case: Case, device: str, dtype: str, direction: str, set
                 break
             _one_size(_Bench(torch, case, device, dtype, direction, settings, load), size, arms, row)
     except Exception as error:  # a sample that cannot be made, or an operator that this device, dtype or torch does not have
-        if flags.fatal(error) or not arms["off"].done():
+        if flags.fatal(error):
+            raise
+        if not arms["off"].done():
             arms["off"].fail(error)
     finally:
         flags.switch(torch, False)
@@ -150,8 +152,8 @@ def _one_size(bench: _Bench, size: int, arms: Dict[str, Arm], row: Dict[str, Any
     _repeat(bench, runners, arms, ("alone", "contended") if last or bench.risky() else ("alone",))
     if "off" in runners and arms["off"].outcome == "differs" and not bench.case.compiled and settings.record:
         _blame(torch, runners["off"], row)
-    if arms["on"].outcome == "raises":
-        row["kernel"], row["form"] = (arms["on"].raised, arms["on"].form) if arms["on"].raised else (row["kernel"], row["form"])
+    if arms["on"].raised:
+        row["kernel"], row["form"] = arms["on"].raised, arms["on"].form
     if settings.price and not size and len(runners) == 2 and (settings.dear or (settings.record and _worth_a_price(bench, arms))):
         _repeat(bench, runners, arms, ("priced",))
 
@@ -269,7 +271,8 @@ def _blame(torch: Any, runner: Runner, row: Dict[str, Any]) -> None:
     with contextlib.suppress(Exception):
         first, _ = dispatch.record(torch, runner.run, digests=True)
         name = dispatch.first_differing(torch, runner.run, first.calls, _CULPRIT_SECONDS)
-        row["kernel"], row["form"] = (name, first.forms[name]) if name else (row["kernel"], row["form"])
+        if name:
+            row["kernel"], row["form"] = name, first.forms[name]
 
 
 def _worth_a_price(bench: _Bench, arms: Dict[str, Arm]) -> bool:
