@@ -79,12 +79,6 @@ def _run(options: argparse.Namespace) -> int:
 
     files = output.files_of(options)
     output.remove(files)
-    if (
-        options.keep_traces is not None
-        and options.keep_traces.exists()
-        and (not options.keep_traces.is_dir() or any(options.keep_traces.iterdir()))
-    ):
-        raise UsageError(f"--keep-traces {options.keep_traces}: already exists and is not empty", remedy="name a new folder")
     spec, chosen = _asked(
         options,
         base=options.base,
@@ -94,6 +88,7 @@ def _run(options: argparse.Namespace) -> int:
         keep_traces=options.keep_traces,
         cache=not options.no_cache,
     )
+    output.make_empty(options.keep_traces)
     with _watch(options) as watch:
         report = run_gate(spec, chosen, watch)
     output.show(report, files, verbose=options.verbose)

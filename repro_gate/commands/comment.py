@@ -54,6 +54,7 @@ def comment_command(wanted: Wanted, environment: Mapping[str, str]) -> int:
     paths = (path / "report.json" if path.is_dir() else path for path in wanted.paths)
     reports = [redact(load(path), known_secrets(environment)) for path in paths]
     if wanted.dry_run:
+        _require_one_run(reports)
         with log_guard(environment):
             print(markdown.comment(reports[0]) if _alone(wanted, reports) else matrix.render(reports), end="")
         return 0
@@ -110,6 +111,16 @@ def _alone(wanted: Wanted, reports: Sequence[Report]) -> bool:
     return len(reports) == 1 and wanted.matrix is None
 
 
+def _require_one_run(reports: Sequence[Report]) -> None:
+    """Raise UsageError for reports of several commits or runs: one table names one."""
+    of = {f"commit {report.subject.commit or 'unknown'}" for report in reports if report.origin is None}
+    origins = (report.origin for report in reports if report.origin is not None)
+    of |= {f"{origin.repository} run {origin.run_id} at {origin.head_sha}" for origin in origins}
+    if len(of) > 1:
+        remedy = "name the reports of one workflow run"
+        raise UsageError(f"the reports are of several runs: {'; '.join(sorted(of))}", remedy=remedy, reason_id="usage/reports")
+
+
 def _post(api: Api, number: int, reports: Sequence[Report], wanted: Wanted, view: View) -> Posted:
     """One report as itself; those of a matrix as one table under a marker that its name makes, so that a run that left fewer reports writes
     into the same comment. Raises UsageError for reports of several commits or runs."""
@@ -117,10 +128,7 @@ def _post(api: Api, number: int, reports: Sequence[Report], wanted: Wanted, view
         return post_report(api, number, reports[0], when=wanted.when, view=view)
     origins = [report.origin for report in reports if report.origin is not None]  # all have one: the callers asked
     newest = max(origins, key=lambda origin: origin.run_attempt)  # a job that was started again has a later attempt than its siblings
-    of = sorted({f"{origin.repository} run {origin.run_id} at {origin.head_sha}" for origin in origins})
-    if len(of) > 1:
-        remedy = "name the reports of one workflow run"
-        raise UsageError(f"the reports are of several runs: {'; '.join(of)}", remedy=remedy, reason_id="usage/reports")
+    _require_one_run(reports)
     state = hashlib.sha256("".join(sorted(state_of(report) for report in reports)).encode()).hexdigest()[:16]
     marker = Marker(key_for("matrix", wanted.matrix or ""), newest.head_sha, newest.run_id, newest.run_attempt, state)
     return post(

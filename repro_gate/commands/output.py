@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import shutil
@@ -67,12 +68,27 @@ def view(verbose: bool = False) -> View:
 
 
 def writable(path: Path | None) -> None:
-    """A file that cannot be written is said before the runs, not after them."""
+    """Raise UsageError for a file that cannot be written: before the runs, not after them."""
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
         raise UsageError(
             f"{path}: cannot be written: {'it is a folder' if path.is_dir() else 'its folder does not exist'}",
             remedy="name a file in a folder that exists",
         )
+
+
+def make_empty(folder: Path | None) -> None:
+    """Make the folder of `--keep-traces`. Raise UsageError if it cannot be made or written to, or holds something: before the runs."""
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise UsageError(f"--keep-traces {folder}: already exists and is not empty", remedy="name a new folder")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        remedy = "name a folder that can be made and written to"
+        raise UsageError(f"--keep-traces {folder}: {error.strerror}", remedy=remedy) from None
 
 
 def write(path: Path, text: str) -> bool:

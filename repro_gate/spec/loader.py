@@ -136,7 +136,7 @@ def _spec(path: Path, document: Document) -> Spec:
     compare = determinism.pop("compare", "bitwise")
     tolerance = None if isinstance(compare, str) else model.Tolerance(loss=float(compare["loss"]), weights=float(compare["weights"]))
     determinism["allow"] = tuple(model.AllowedFlag(**item) for item in determinism.get("allow", ()))
-    vary = data.get("robustness", {}).get("vary", model.VARIED) or ()
+    vary = data.get("robustness", {}).get("vary", True)
     waived = [{**item, **({"until": date.fromisoformat(item["until"])} if "until" in item else {})} for item in checklist.get("waive", ())]
     checklist["waive"] = tuple(model.Waiver(**item) for item in waived)
     return Spec(
@@ -144,7 +144,7 @@ def _spec(path: Path, document: Document) -> Spec:
         train=model.Train(**train),
         random_state=model.RandomState(seeds=tuple(int(seed) for seed in seeds)),
         determinism=model.Determinism(tolerance=tolerance, **determinism),
-        robustness=model.Robustness(tuple(dict.fromkeys(vary)), data.get("robustness", {}).get("stress", False)),
+        robustness=model.Robustness(model.VARIED if vary is True else tuple(vary or ()), data.get("robustness", {}).get("stress", False)),
         capture=model.Capture(**{**capture, "artifacts": tuple(capture.get("artifacts", ()))}),
         cost=model.CostBudget(**named("cost")),
         data=tuple(

@@ -90,10 +90,10 @@ def _validator() -> Validator:
             yield ValidationError("pattern")
 
     def unique(_validator: Any, wanted: bool, found: object, _schema: Mapping[str, Any]) -> Iterator[ValidationError]:
-        """In linear time; only seeds carry it, and what is not a number is said by `items`."""
-        seen = set[float]()
+        """In linear time; only lists of seeds and names carry it, and what is neither is said by `items`."""
+        seen = set[float | str]()
         for index, item in enumerate(found) if wanted and isinstance(found, list) else ():
-            if isinstance(item, (int, float)):
+            if isinstance(item, (int, float, str)):
                 if item in seen:
                     yield ValidationError("unique", path=[index])
                 seen.add(item)
@@ -130,7 +130,7 @@ def problems_of(error: ValidationError, document: Document, base: KeyPath = ()) 
         yield _exclusive(path, [*value["required"]], document)
     elif rule == "uniqueItems":
         yield value_place(document, path).problem(path, f"{shown(found[path[-1]])} stands twice, keep one")
-    elif rule in ("oneOf", "anyOf") and isinstance(found, dict) and (inner := _mapping_branch(error)):
+    elif rule in ("oneOf", "anyOf") and isinstance(found, dict | list) and (inner := _branch_of_its_kind(error)):
         for part in inner:
             yield from problems_of(part, document, path)
     else:
@@ -245,10 +245,11 @@ def _forbidden(error: ValidationError) -> str:
     return f"has no meaning beside {beside}, leave one of them out"
 
 
-def _mapping_branch(error: ValidationError) -> list[ValidationError]:
-    """Of a choice that failed, the errors of the branch that is a mapping."""
+def _branch_of_its_kind(error: ValidationError) -> list[ValidationError]:
+    """Return, of a choice that failed, the errors of the branch that is a mapping, or a list, as what was found is."""
     branches: Any = error.validator_value
-    index = next((index for index, branch in enumerate(branches) if "properties" in mapping_shape(branch)), None)
+    keyword = "items" if isinstance(error.instance, list) else "properties"
+    index = next((index for index, branch in enumerate(branches) if keyword in mapping_shape(branch)), None)
     return [part for part in error.context or () if index is not None and part.schema_path[0] == index]
 
 

@@ -230,6 +230,14 @@ def test_a_dry_run_of_several_reports_prints_their_table(tmp_path: Path, capsys:
     assert capsys.readouterr().out.startswith("## ❌ Repro Gate: fail (2 fail)\n\n| Where |")
 
 
+def test_a_dry_run_joins_no_reports_of_two_commits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for others in (of(OTHER), reported(), of(None)):
+        paths = matrix(tmp_path, on("H100", of()), on("A100", others))
+        with pytest.raises(UsageError, match="the reports are of several runs: ") as caught:
+            comment_command(Wanted(paths, dry_run=True), {})
+        assert f"commit {HEAD}" in caught.value.message and capsys.readouterr().out == ""
+
+
 def test_in_workflow_run_the_run_chooses_the_pull_request(github: GitHub, tmp_path: Path) -> None:
     assert comment_command(Wanted(saved(tmp_path, reported())), workflow_run(github, tmp_path)) == 0
     (posted,) = github.comments(7)

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from repro_gate.cli import main
 from repro_gate.commands.arguments import FORMATS
-from repro_gate.commands.output import remove, rendered, show
+from repro_gate.commands.output import make_empty, remove, rendered, show
 from tests.support import reports
+from tests.support.gates import training
 
 
 def test_an_older_report_is_removed_and_a_pipe_or_a_link_stays(tmp_path: Path) -> None:
@@ -28,3 +30,23 @@ def test_every_format_is_written(form: object, tmp_path: Path) -> None:
     path = tmp_path / "report"
     assert show(reports.FAIL, [(given, path)], verbose=False)
     assert path.read_text(encoding="utf-8") == rendered(reports.FAIL, given) and path.stat().st_size > 500
+
+
+@pytest.mark.parametrize("option", ["--base", "--against", "--json", "--html", "--keep-traces"])
+def test_an_empty_argument_is_a_mistake_and_not_the_current_folder(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["run", option, ""])
+    assert caught.value.code == 2 and f"argument {option}: is empty: is a variable not set?" in capsys.readouterr().err
+
+
+def test_a_folder_for_traces_that_cannot_be_made_is_found_before_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = training(tmp_path / "code", "raise SystemExit('it was started')")
+    (tmp_path / "file").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/x").touch()
+    for name, words in (("file", "File exists"), ("file/x", "Not a directory"), ("full", "already exists and is not empty")):
+        assert main(["run", str(code), "--keep-traces", str(tmp_path / name)]) == 2
+        said = capsys.readouterr().err
+        assert f"--keep-traces {tmp_path / name}: {words}" in said and "deterministic-1" not in said
+    make_empty(tmp_path / "new/folder")
+    assert (tmp_path / "new/folder").is_dir()
