@@ -65,7 +65,7 @@ def merge(baseline: Baseline | None, entry: Entry) -> Baseline:
 
 
 def result_of(run: Run, artifacts: Mapping[str, Artifact]) -> RecordedResult:
-    """What a run that came to its end left behind; `artifacts` by their names. One that was refused is left out: it was not read."""
+    """What a run that came to its end left behind; `artifacts` by their names, those that could be read."""
     traces = processes(run.traces)
     first = next(iter(traces.values()), None)
     return RecordedResult(
@@ -74,7 +74,7 @@ def result_of(run: Run, artifacts: Mapping[str, Artifact]) -> RecordedResult:
         losses=_digest("losses", _final(traces, "loss")),
         weights=_digest("weights", _final(traces, "parameter", "buffer")),
         optimizer=_digest("optimizer", _final(traces, "optimizer")),
-        artifacts=_readable({name: _artifact(item) for name, item in artifacts.items() if item.format != "refused"}),
+        artifacts=_readable({name: _artifact(item) for name, item in artifacts.items()}),
         loss_curve="" if first is None else _curve(losses_of(first)),
     )
 

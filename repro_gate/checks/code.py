@@ -141,9 +141,12 @@ def pristine_workspace(evidence: Evidence) -> Finding:
         message = f"a run crashed for want of {len(absent)} files that are in this checkout and in no clone: git does not track them"
         remedy = "track it with git, declare it under `data:`, or let train.run make it"
         return failed(message, [f"{path} (not found by {name})" for path, name in absent.items()], remedy)
-    if not evidence.runs or bad:
-        return skipped("no run came to its end", tuple(run.problem for run in bad[:3]))
-    return passed(f"each of {len(evidence.runs)} runs started in a fresh copy of {evidence.files} files")
+    good = len(evidence.runs) - len(bad)
+    problems = tuple(f"{run.plan.name}: {run.problem}" for run in bad[:3])
+    if not good:
+        return skipped("no run came to its end", problems)
+    ended = f"each of {good} runs came to its end" if not bad else f"{good} of {len(evidence.runs)} runs came to their end"
+    return passed(f"{ended} in a fresh copy of {evidence.files} files", problems)
 
 
 @check("code/imports-checkout", "Every module of the checkout that training imported came from the run's own workspace.", traced=True)

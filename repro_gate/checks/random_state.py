@@ -275,18 +275,20 @@ def robust(evidence: Evidence) -> Finding:
         return skipped("the spec varies nothing (`robustness: {vary: false}`)")
     if evidence.comparison is None or not evidence.varied:
         return skipped("no varied run could be compared")
-    if not evidence.comparison.identical and any(not item.same for item in evidence.varied.values()):
-        return skipped("two runs that differ in nothing diverge too: see the first divergence")
-    alike = tuple(f"not varied: {text}" for text in left_alike(names))
-    broken = next((item for item in evidence.varied.values() if not item.same), None)
+    broken = next((item for item in evidence.varied.values() if not item.same and not item.by_chance), None)
+    if broken is None and any(item.by_chance for item in evidence.varied.values()):
+        return skipped("two runs differ, or one of them fails, whether or not anything is varied: see the reasons")
+    unvaried = tuple(f"not varied: {text}" for text in left_alike(names))
     if broken is None:
-        return passed(f"the second run was the same with another {', '.join(names)}", alike)
+        return passed(f"the second run was the same with another {', '.join(names)}", unvaried)
     remedy = "make numbers of what the checkout and the spec declare; or leave what has to matter out of `robustness.vary`"
     if (found := evidence.not_robust) is not None:
         return missing(found.message, found.lines, found.remedy or remedy)
     if broken.comparison is None or (first := broken.comparison.first_divergence) is None:
-        return missing(f"{broken.run.plan.name}, which is varied, could not be compared: {broken.run.problem}", alike, remedy)
-    return missing(f"repeatable, but not robust: the varied run diverges at step {first.step} ({first.kind} {first.name})", alike, remedy)
+        return missing(f"{broken.run.plan.name}, which is varied, could not be compared: {broken.run.problem}", unvaried, remedy)
+    return missing(
+        f"repeatable, but not robust: the varied run diverges at step {first.step} ({first.kind} {first.name})", unvaried, remedy
+    )
 
 
 def _deterministic(evidence: Evidence) -> tuple[Run, ...]:

@@ -123,8 +123,8 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
     """Two checkpoints or other files; the shards that an index names beside it, one by one."""
     with scratch_folder() as place:
         sides = in_place(a), in_place(b)
-        if problem := next((item for side in sides for item in side if item.note), None):
-            raise UsageError(f"{problem.name}: {problem.note}")
+        if problem := next((item for side in sides for item in side if item.problem), None):
+            raise UsageError(f"{problem.name}: {problem.problem}")
         if len(sides[0]) != len(sides[1]):
             raise UsageError(f"{a} and {b}: {len(sides[0])} files cannot be compared with {len(sides[1])}")
         for name in ("empty", "tmp"):
@@ -139,11 +139,11 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
         first, second = read_in[number - 1 : number + 1]
         count += len(first.leaves.keys() | second.leaves.keys())
         for difference in compare_artifacts(first, second, items[number - 1].name if len(items) > 2 else ""):
-            distance = distances.get((number, difference.leaf))
-            found.append(replace(as_divergence(difference, -1), distance=distance))
-        for item in {first.note: first, second.note: second}.values():
-            if found and item.note:
-                _say(f"note: {for_terminal(item.note, 600)}")
+            item = as_divergence(difference, -1)
+            found.append(replace(item, distance=distances.get((number, difference.leaf), item.distance)))
+        for note in dict.fromkeys((first.note, second.note)):
+            if found and note:
+                _say(f"note: {for_terminal(note, 600)}")
     tally = Tally(count, len(found))
     return Comparison(
         identical=not found,

@@ -41,8 +41,14 @@ def diagnose(spec: Spec, options: Options, watch: Watch, tell: Callable[[str], N
     told = _Told(tell, lines)
     whole = replace(spec, diagnosis=spec.diagnosis or DiagnosisBounds(), determinism=replace(spec.determinism, tolerance=None))
     results, found = diagnose_alone(whole, options, watch, told.compared, told.pair)
+    for run in results.runs:
+        if run.log_matters:
+            tell(for_terminal(f"run {run.plan.name}: {run.problem}", 1_000))
     diverged = any(not comparison.identical for comparison in results.comparisons.values())
-    if not diverged and (bad := next((run for run in results.runs if not run.good), None)):
+    if results.interrupted and not diverged:
+        raise Inconclusive(results.interrupted, remedy="diagnose it again")
+    fragile = [item.run for item in results.not_robust]
+    if not diverged and (bad := next((run for run in results.runs if not run.good and run not in fragile), None)):
         raise Inconclusive(f"run {bad.plan.name}: {for_terminal(bad.problem, 1_000)}", remedy=bad.remedy)
     if not results.comparisons:
         raise Inconclusive("no two runs could be compared", remedy="run the gate, whose report says why: `repro-gate run`")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from repro_gate.compare.model import Value
+
+MAX_NUMBER = 25  # characters of a number: every float has fewer, and a report keeps integers of up to 30 digits
 WHOLE_FILE = "(file)"  # the name of the one leaf of a file that is compared by its bytes
 _STRUCTURE = "(structure)"  # what differs when every leaf is equal, yet containers or the types of keys are not
 
@@ -25,8 +28,8 @@ class Leaf:
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
     """A file's leaves by name, in its order. `format` is `torch`, `safetensors`, `distributed` (a folder), `npz`, `npy`, `json`, `jsonl`,
-    `csv`, `tsv`, `opaque` (compared by its bytes) or `refused` (a link, a device, nothing at all: no leaves). `digest` is the SHA-256 of
-    its bytes, `structure` a digest over container types and types of keys, `note` what a person should know."""
+    `csv`, `tsv` or `opaque` (compared by its bytes). `digest` is the SHA-256 of its bytes, `structure` a digest over container types and
+    types of keys, `note` what a person should know."""
 
     format: str
     digest: str = ""
@@ -38,14 +41,13 @@ class Artifact:
 @dataclass(frozen=True, kw_only=True)
 class LeafDifference:
     """One leaf in which two artifacts differ: `artifact` names the file, `leaf` the leaf in it. `what` is `value`, `dtype`, `shape`,
-    `kind`, `missing` (on one side), `format` (the files were read in different ways), `structure`, or `unread` (a side was refused).
-    `values` are both sides as short text: values where they are known, else the first 12 digits of the digests. `detail` says in words what
-    the values do not show."""
+    `kind`, `missing` (on one side), `format` (the files were read in different ways) or `structure`. `values` are both sides where they are
+    short, `detail` says in words what the values do not show."""
 
     artifact: str
     leaf: str
     what: str
-    values: tuple[str, str]
+    values: tuple[Value, Value] | None = None
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
     detail: str = ""
@@ -57,24 +59,18 @@ class LeafDifference:
 
 
 def compare_artifacts(a: Artifact, b: Artifact, name: str) -> tuple[LeafDifference, ...]:
-    """Differing leaves in the order of `a`, then those that only `b` holds. A refused artifact is never equal to anything."""
-
-    def whole(what: str, values: tuple[str, str], detail: str) -> tuple[LeafDifference, ...]:
-        return (LeafDifference(artifact=name, leaf=WHOLE_FILE, what=what, values=values, detail=detail),)
-
-    if "refused" in (a.format, b.format):
-        return whole("unread", (a.note or "read", b.note or "read"), "a file that was not read cannot be compared")
+    """Return the leaves that differ in the order of `a`, then those that only `b` holds."""
     if a.digest == b.digest:
         return ()
     if a.format != b.format:
         detail = "; ".join(f"{side}: {artifact.note}" for side, artifact in (("first", a), ("second", b)) if artifact.note)
-        return whole("format", (a.format, b.format), detail or "the files are of different formats")
+        detail = detail or f"{a.format} in the first, {b.format} in the second"
+        return (LeafDifference(artifact=name, leaf=WHOLE_FILE, what="format", detail=detail),)
     names = dict.fromkeys([*a.leaves, *b.leaves])
     found = [item for leaf in names if (item := _difference(name, leaf, a.leaves.get(leaf), b.leaves.get(leaf)))]
     if not found and a.structure != b.structure:
         detail = "every value is equal, but containers, the types of keys, or what is trainable are not"
-        values = (a.structure[:12], b.structure[:12])
-        found = [LeafDifference(artifact=name, leaf=_STRUCTURE, what="structure", values=values, detail=detail)]
+        found = [LeafDifference(artifact=name, leaf=_STRUCTURE, what="structure", detail=detail)]
     return tuple(found)
 
 
@@ -82,18 +78,30 @@ def _difference(artifact: str, name: str, a: Leaf | None, b: Leaf | None) -> Lea
     known = a or b
     if known is None or a == b:
         return None
-    what, detail = "value", ""
+    what, detail, values = "value", "", None
     if a is None or b is None:
-        what, detail = "missing", f"missing in the {'first' if a is None else 'second'}"
+        what, detail = "missing", f"only in the {'second' if a is None else 'first'}"
     elif a.kind != b.kind:
         what, detail = "kind", f"kind {a.kind} against {b.kind}"
     elif a.dtype != b.dtype:
         what, detail = "dtype", f"dtype {a.dtype} against {b.dtype}"
     elif a.shape != b.shape:
         what, detail = "shape", f"shape {list(a.shape or ())} against {list(b.shape or ())}"
-    values = (_shown(a), _shown(b))
+    if a is not None and b is not None:
+        first, second = _value(a), _value(b)
+        values = (first, second) if first is not None and second is not None else None
     return LeafDifference(artifact=artifact, leaf=name, what=what, values=values, dtype=known.dtype, shape=known.shape, detail=detail)
 
 
-def _shown(leaf: Leaf | None) -> str:
-    return "missing" if leaf is None else leaf.digest[:12] if leaf.value is None else leaf.value
+def _value(leaf: Leaf) -> Value | None:
+    """Return the value of a scalar by its type, as text where it is no number or a very long one; None where it is not known."""
+    if leaf.value is None or leaf.shape is not None:
+        return None
+    if leaf.kind != "number" or len(leaf.value) > MAX_NUMBER:
+        return leaf.value
+    try:
+        if leaf.dtype == "bool":
+            return leaf.value == "True"
+        return int(leaf.value) if leaf.dtype == "int" else float(leaf.value)
+    except ValueError:  # a complex number, a NaN with a payload
+        return leaf.value

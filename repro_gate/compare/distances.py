@@ -6,9 +6,9 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
-from repro_gate.compare.model import Distance, Divergence
+from repro_gate.compare.model import Distance, Divergence, Value
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.fields import Measured
 from repro_gate.trace.model import Trace
@@ -17,11 +17,15 @@ Key = tuple[int, str, int]
 
 
 def with_distance(divergence: Divergence, measured: Mapping[tuple[str, int, Any, str], Measured]) -> Divergence:
-    """The divergence with the figures that were measured for it, if any were; a loss carries its own values."""
-    if divergence.distance is not None:
+    """Return the divergence with the distance of its two values, if it has them, else with the figures measured for it, if any were. An
+    artifact's is known from reading it."""
+    if divergence.distance is not None or divergence.kind == "artifact":
         return divergence
     figures = measured.get((divergence.process, divergence.step, divergence.kind, divergence.name))
-    distance = _loss_distance(divergence) if divergence.values else distance_of(figures) if figures and differs(figures) else None
+    if divergence.values is not None:
+        distance = distance_of_values(*divergence.values, divergence.dtype)
+    else:
+        distance = distance_of(figures) if figures and differs(figures) else None
     return divergence if distance is None else replace(divergence, distance=distance)
 
 
@@ -93,18 +97,26 @@ def weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
     return tuple(sorted(found, key=rank))
 
 
-def _loss_distance(divergence: Divergence) -> Distance | None:
-    """|a - b| and ULP of two losses or numbers, given as hex floats of values of their dtype."""
-    a, b = (float.fromhex(value) for value in divergence.values or ("nan", "nan"))
-    if not (math.isfinite(a) and math.isfinite(b)):
+def distance_of_values(a: Value, b: Value, dtype: str | None) -> Distance | None:
+    """Return |a - b| and the ULP of two finite numbers of one dtype; None for texts, truth values, NaN and infinities."""
+    if not (_is_number(a) and _is_number(b)):
         return None
-    packing = {"float32": "f", "float64": "d", "float": "d", "float16": "e"}.get(divergence.dtype or "")
+    packing = {"float32": "f", "float64": "d", "float": "d", "float16": "e"}.get(dtype or "")
     try:
-        ulp = None if packing is None else abs(_place(a, packing) - _place(b, packing))
+        first, second, gap = float(a), float(b), float(abs(a - b))
+    except OverflowError:  # an integer beyond any float
+        return None
+    if not (math.isfinite(first) and math.isfinite(second)):
+        return None
+    try:
+        ulp = None if packing is None else abs(_place(first, packing) - _place(second, packing))
     except OverflowError:  # a trace that states a value which its dtype cannot hold
         ulp = None
-    gap = finite(abs(a - b))
-    return Distance(gap, ulp, gap, finite(abs(a - b) / abs(a)) if a else None)
+    return Distance(finite(gap), ulp, finite(gap), finite(gap / abs(first)) if first else None)
+
+
+def _is_number(value: Value) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _place(value: float, packing: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
@@ -12,6 +12,7 @@ Kind = Literal["rng", "batch", "buffer", "loss", "gradient", "parameter", "optim
 KINDS = ("rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer", "artifact")
 TimedArm = Literal["deterministic", "default"]
 STEPS = "steps"  # the name of a divergence in the number of optimizer steps
+Value: TypeAlias = bool | int | float | str  # of a loss, a learning rate or a file: its type says whether it is a number or a text
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Divergence:
     process: str = "main"  # which traced process: `main`, `rank0`, …
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
-    values: tuple[str, str] | None = None  # the two values where they are short (losses, learning rates): both as text
+    values: tuple[Value, Value] | None = None  # of both runs, where they are short; numbers have a distance, texts have none
     detail: str = ""  # what a digest cannot say: `missing in run 2`, `shape [3] against [4]`
     distance: Distance | None = None
 
@@ -102,6 +103,7 @@ class Comparison:
     first_divergence: Divergence | None = None
     by_kind: Mapping[str, Tally] = field(default_factory=dict)
     by_step: tuple[tuple[int, int], ...] = ()
+    differing_steps: int = 0  # steps of both runs in which something differs
     losses: tuple[tuple[int, float, float], ...] = ()
     weights: tuple[Divergence, ...] = ()
     loss_gaps: tuple[tuple[int, float], ...] = ()

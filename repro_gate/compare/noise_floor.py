@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from repro_gate.compare.distances import finite
 from repro_gate.compare.model import Comparison, Divergence, NoiseFloor
-from repro_gate.compare.traces import compare_runs, processes
+from repro_gate.compare.traces import compare_runs, measured_alike, processes
 from repro_gate.trace.model import Trace
 
 
@@ -16,7 +16,7 @@ def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
     comparison = compare_runs(a, b)
     losses = comparison.losses
     gaps = [gap for _, gap in comparison.loss_gaps if math.isfinite(gap)]
-    l2, relative = _weight_l2(b)
+    l2, relative = _weight_l2(measured_alike(processes(a), processes(b)))
     first = comparison.first_divergence
     if comparison.identical:
         gaps, l2, relative = [0.0] if losses else [], 0.0, 0.0
@@ -56,11 +56,11 @@ def recorded(run: Sequence[Trace], item: Divergence) -> list[bytes]:
     ]
 
 
-def _weight_l2(b: Sequence[Trace]) -> tuple[float | None, float | None]:
+def _weight_l2(second: Mapping[str, Trace]) -> tuple[float | None, float | None]:
     """||a - b|| and ||a - b|| / ||a|| over all final parameters of all processes, taken as one vector."""
     pairs = [
         (item.l2, item.reference_l2)
-        for trace in processes(b).values()
+        for trace in second.values()
         for item in trace.distances
         if item.kind == "parameter" and item.step == len(trace.steps) - 1
     ]

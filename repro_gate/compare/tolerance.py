@@ -8,6 +8,11 @@ from repro_gate.compare.model import Comparison
 from repro_gate.spec.model import Tolerance
 
 
+def alike(comparison: Comparison, tolerance: Tolerance | None) -> bool:
+    """Return whether two runs are the same, as the spec asks for it: bitwise identical, or within its tolerance if it has one."""
+    return comparison.identical or (tolerance is not None and not outside_tolerance(comparison, tolerance))
+
+
 def outside_tolerance(comparison: Comparison, tolerance: Tolerance) -> tuple[str, ...]:
     """What lies outside the tolerance, as sentences; empty where everything compared is within it.
 
@@ -21,7 +26,8 @@ def outside_tolerance(comparison: Comparison, tolerance: Tolerance) -> tuple[str
         gap, step = max(bad)
         found.append(f"the loss differs by {_amount(gap)} at step {step}, {tolerance.loss:g} is allowed")
     if comparison.unmeasured:
-        found.append(f"{comparison.unmeasured} parameters differ at the end, and how far could not be measured")
+        some = "1 parameter differs" if comparison.unmeasured == 1 else f"{comparison.unmeasured} parameters differ"
+        found.append(f"{some} at the end, and how far could not be measured")
     for item in comparison.weights:
         far = item.distance.max_abs if item.distance is not None else None
         if item.kind == "parameter" and (far is None or not far <= tolerance.weights):

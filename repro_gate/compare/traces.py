@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from repro_gate.compare.distances import Key, key_of, loss_gaps, losses_of_both, weights, with_distance
 from repro_gate.compare.heat_map import Marks, heat_map, measured_over_steps
-from repro_gate.compare.model import STEPS, Comparison, Divergence, Tally
+from repro_gate.compare.model import KINDS, STEPS, Comparison, Divergence, Tally, Value
 from repro_gate.errors import Inconclusive
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.fields import Measured, Row
@@ -27,7 +27,8 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
 
     `b` may carry the distances that its probe measured against `a`; the figures are attached where they belong.
     """
-    first, second = processes(a), processes(b)
+    first = processes(a)
+    second = measured_alike(first, processes(b))
     _same_digest(first, second)
     steps = max((len(trace.steps) for trace in [*first.values(), *second.values()]), default=0)
     tally = _Tally(Marks(steps))
@@ -48,8 +49,9 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
         tensors=sum(item.tensors for item in tensors),
         differing=sum(item.differing for item in tensors),
         first_divergence=None if earliest is None else with_distance(earliest, measured),
-        by_kind=by_kind,
+        by_kind={kind: by_kind[kind] for kind in KINDS if kind in by_kind},
         by_step=tuple(sorted(tally.by_step.items())),
+        differing_steps=sum(0 <= step < steps for step in tally.by_step),  # what comes after the last step is no step
         losses=losses_of_both(first.get(main), second.get(main)),
         weights=weights(second),
         loss_gaps=loss_gaps(first, second),
@@ -58,6 +60,13 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
         heat_map=heat_map(tally.marks),
     )
     return measured_over_steps(comparison, second, again=False)
+
+
+def measured_alike(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> dict[str, Trace]:
+    """Return the second run's processes, without the distances of those that took more or fewer steps than their counterparts: a probe
+    measures what its run ends with, which is then the state of another step."""
+    alike = {label: label in first and len(first[label].steps) == len(trace.steps) for label, trace in second.items()}
+    return {label: trace if alike[label] else replace(trace, distances=[]) for label, trace in second.items()}
 
 
 def with_replay(comparison: Comparison, second: Sequence[Trace]) -> Comparison:
@@ -240,7 +249,9 @@ def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
         if at is None:
             yield _divergence(label, a, row, detail=ONLY_FIRST)
             continue
-        values = (a.values[index], b.values[at]) if index < len(a.values) and at < len(b.values) else None
+        values = None
+        if index < len(a.values) and at < len(b.values):
+            values = _number(a.values[index], row[1]), _number(b.values[at], b.rows[at][1])
         if b.rows[at][1:] != row[1:]:
             detail = f"{row[1]} {list(row[2])} in the first run, {b.rows[at][1]} {list(b.rows[at][2])} in the second"
             yield _divergence(label, a, row, values=values, detail=detail)
@@ -250,7 +261,15 @@ def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
         yield _divergence(label, b, b.rows[at], detail=ONLY_SECOND)
 
 
-def _divergence(label: str, block: Block, row: Row, *, values: tuple[str, str] | None = None, detail: str = "") -> Divergence:
+def _number(text: str, dtype: str) -> Value:
+    """Return the number that a trace holds as a hex float, as the bool or int that it was. What a trace says of its dtype is untrusted."""
+    number = float.fromhex(text)
+    if dtype == "bool":
+        return bool(number)
+    return int(number) if dtype == "int" and math.isfinite(number) else number
+
+
+def _divergence(label: str, block: Block, row: Row, *, values: tuple[Value, Value] | None = None, detail: str = "") -> Divergence:
     return Divergence(
         step=block.step, kind=block.kind, name=row[0], process=label, dtype=row[1], shape=row[2], values=values, detail=detail
     )

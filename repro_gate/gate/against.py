@@ -85,6 +85,8 @@ class _Undecided(Exception):
 
 
 def _compared(other: Other, evidence: Evidence, here: Results, hashed: ConfigHash | None, options: Options, watch: Watch) -> AgainstFinding:
+    if here.interrupted:
+        raise _Undecided(here.interrupted)
     if here.comparison is None or not here.comparison.identical or hashed is None:
         raise _Undecided("the runs of this checkout are not bitwise identical themselves, so they cannot be compared with another ref")
     if why := unsound(evidence, here.runs):

@@ -104,7 +104,10 @@ def check(spec: Spec, watch: Watch, *, cached: bool = True) -> tuple[CheckResult
 
 
 def with_runs(evidence: Evidence, results: Results) -> Evidence:
-    """The evidence with what the runs came to."""
+    """Return the evidence with what the runs came to. A varied run that plain ones do not contradict is `not_robust`; any other that is not
+    the same is chance."""
+    fragile = results.not_robust
+    varied = {seed: item if item.same or item in fragile else replace(item, by_chance=True) for seed, item in results.varied.items()}
     return replace(
         evidence,
         files=results.folder.snapshot.files,
@@ -112,7 +115,7 @@ def with_runs(evidence: Evidence, results: Results) -> Evidence:
         pair=results.pair(),
         control=results.control,
         comparison=results.comparison,
-        varied=results.varied,
+        varied=varied,
         control_comparison=against_control(results),
         changed_data=results.changed_data,
         gpu_processes=results.gpu_processes,
@@ -137,7 +140,7 @@ def entry_of_runs(results: Results, hashed: ConfigHash, machine: Mapping[str, st
         return None
     recorded = []
     for run in (results.pair(seed)[0] for seed in seeds):
-        files = results.artifacts.get(run.plan.name, {})
+        files = {name: item for name, item in results.artifacts.get(run.plan.name, {}).items() if item.readable}
         recorded.append(result_of(run, dict(zip(files, results.reader.contents([*files.values()]), strict=True))))
     outside = outside_facts(results.pair()[0], machine)
     return entry_of(hashed, recorded, outside, now.strftime("%Y-%m-%dT%H:%M:%SZ"), __version__, results.step_times())

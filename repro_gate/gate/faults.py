@@ -121,7 +121,7 @@ def _drawn_from(blocks: Sequence[Block]) -> str:
 
 def checkpoint_of(artifacts: Sequence[Collected]) -> str | None:
     """The declared artifact to damage: a checkpoint before other files; None where there is none."""
-    whole = [item for item in artifacts if not item.note and any(size for _, _, size in item.files)]
+    whole = [item for item in artifacts if item.readable and any(size for _, _, size in item.files)]
     whole.sort(key=lambda item: not item.name.endswith(_CHECKPOINTS))
     return whole[0].name if whole else None
 

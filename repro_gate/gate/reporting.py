@@ -53,12 +53,17 @@ def findings_of(
     compared = None if policy.baseline is None or entry is None else compare_entry(policy.baseline, entry)
     return Findings(
         spec=results.spec,
-        comparisons=tuple(SeedResult(seed, comparison, results.compared(seed)) for seed, comparison in results.comparisons.items()),
+        comparisons=tuple(
+            SeedResult(seed, comparison, results.compared(seed), results.failed(seed)) for seed, comparison in results.comparisons.items()
+        ),
         runs=results.runs,
+        not_robust=frozenset(item.run.plan.name for item in results.not_robust),
         checklist=run_checks(evidence, date.today()),
         cost=measure_cost(on, off, results.spec.train.warmup),
         artifact_notes=results.artifact_notes,
+        uncompared=results.uncompared,
         interrupted=results.interrupted,
+        interrupted_by=results.interrupted_by,
         diagnosis=diagnosis,
         stopped_early=results.stopped_early,
         baseline=compared,
@@ -102,7 +107,7 @@ def make_report(
         cost=findings.cost,
         cost_budget_pct=results.spec.cost.max_percent,
         checklist=findings.checklist,
-        runs=tuple(_summary(run, len(results.artifacts.get(run.plan.name, ()))) for run in results.runs),
+        runs=tuple(_summary(run, sum(item.readable for item in results.artifacts.get(run.plan.name, {}).values())) for run in results.runs),
         fingerprint=fingerprint(first.traces, first.plan.arm.seed, _unsteady(evidence)) if first else None,
         tolerance=results.spec.determinism.tolerance,
         config_hash=hashed,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from repro_gate.checks.interface import NotRobust
 from repro_gate.compare.model import Comparison
+from repro_gate.compare.tolerance import alike
 from repro_gate.compare.traces import compare_runs
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.diagnosis.robustness import SURROUNDINGS, Outcome, diagnose
 from repro_gate.diagnosis.search import Exhausted
+from repro_gate.errors import Inconclusive
 from repro_gate.gate.diagnose import labelled, uses_of
 from repro_gate.report.wording import place_of
+from repro_gate.runs.crashes import compare_crashed
+from repro_gate.runs.ending import last_line
 from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.launch import Plan, Run
 from repro_gate.runs.progress import Watch
@@ -27,15 +31,28 @@ _TOLD = {item.uses for item in SURROUNDINGS.values()}  # the names of those uses
 
 
 def robustness_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch) -> tuple[Diagnosis | None, Results]:
-    """Which of what was varied a run depends on, where the plain runs are the same and the varied one is not; None where that is not so.
-    And the results: where one more run that is varied in nothing diverges too, or one that is varied in all of it does not, it was chance:
-    the training is not repeatable after all."""
-    broken = results.not_robust
-    if broken is None or results.interrupted:
+    """Return which of what was varied a run depends on, where the plain runs of its seed are the same and the varied one is not; None where
+    there is no such run. And the results: where a varied run differs or fails by chance, its training is not repeatable after all."""
+    found = None
+    for broken in results.not_robust:
+        if results.interrupted:
+            break
+        diagnosis, results = _look_into(broken, spec, folder, results, watch, search=found is None)
+        found = found or diagnosis
+    if found is None:
         return None, results
-    first = next(run for run in results.runs if run.plan.name == broken.run.plan.second_of)
-    bounds = spec.diagnosis
-    steps, began, done, plain = _steps(broken), monotonic(), 0, dict[int, Comparison]()
+    ended = ((run.plan.name, last_line(run.ended.tail)) for run in (item.run for item in results.not_robust) if not run.good)
+    return replace(found, evidence=(*found.evidence, *(f"{name} ended with: {line}" for name, line in ended if line))), results
+
+
+def _look_into(
+    broken: Varied, spec: Spec, folder: GateFolder, results: Results, watch: Watch, *, search: bool
+) -> tuple[Diagnosis | None, Results]:
+    """Look into one varied run. Without `search` it is only varied in all of it once more, which tells chance from dependence."""
+    seed, first = broken.run.plan.arm.seed, next(run for run in results.runs if run.plan.name == broken.run.plan.second_of)
+    bounds, names = spec.diagnosis, broken.run.plan.varied
+    tolerance, began, done, experiments = spec.determinism.tolerance, monotonic(), 0, dict[frozenset[str], _Experiment]()
+    steps, compared = _steps(broken) if tolerance is None else None, broken.comparison
 
     def run(varied: frozenset[str]) -> Outcome:
         nonlocal done
@@ -45,25 +62,63 @@ def robustness_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch
         done += 1
         watch.said(f"robustness: one run with {', '.join(sorted(varied)) or 'nothing'} varied")
         arm = replace(first.plan.arm, steps=steps if steps is not None else first.plan.arm.steps)
-        plan = Plan(name=f"robustness-{done}", arm=arm, varied=varied, probe={"factors": _WATCH})
+        plan = Plan(name=f"robustness-{seed}-{done}", arm=arm, varied=varied, probe={"factors": _WATCH})
+        if tolerance is not None:  # which asks how far the final weights are apart
+            plan = replace(plan, keep_final=True, reference=first.traces)
         series = run_series(spec, folder, Watch(), (plan,), measure=False)
-        comparison = _compared(results, series, first, steps)
-        if not varied and comparison is not None and not comparison.identical:
-            plain[first.plan.arm.seed] = comparison
-        return Outcome(comparison is None or not comparison.identical, tuple(uses_of(list(labelled(series.runs[0].traces)), _TOLD)))
+        if series.interrupted:
+            raise _Interrupted(series.interrupted)
+        experiment = experiments[varied] = _Experiment(series.runs[0], _compared(results, series, first, steps))
+        differs = not experiment.run.good
+        if experiment.comparison is not None and (compared is not None or not varied):  # a failure is explained by one that fails too
+            differs = differs or not alike(experiment.comparison, tolerance)
+        return Outcome(differs, tuple(uses_of(list(labelled(experiment.run.traces)), _TOLD)))
 
-    compared = broken.comparison
     diverged = compared.first_divergence if compared is not None else None
     where = f"in how it ends ({broken.run.problem})" if compared is None or diverged is None else place_of(diverged, compared.steps)
-    names = [name for name in spec.robustness.vary if name in broken.run.plan.varied]
-    found = diagnose(names, 10**9 if diverged is None else max(diverged.step, 0), where, run)
-    if found is None and compared is not None:
-        plain[first.plan.arm.seed] = compared  # two equal runs and a varied one that is another by chance: the training is not repeatable
-    if plain:
-        return None, replace(results, comparisons={**results.comparisons, **plain})
+    try:
+        if search:
+            until = 10**9 if diverged is None else max(diverged.step, 0)
+            found = diagnose(sorted(names, key=spec.robustness.vary.index), until, where, run)
+            by_chance = found is None
+        else:
+            found, by_chance = None, not run(names).differs
+    except _Interrupted as error:
+        return None, replace(results, interrupted=str(error))
+    except (Inconclusive, OSError) as error:
+        return None, replace(results, interrupted=f"the series ended early: {error}")
+    plain = experiments.get(frozenset())
+    if plain is not None and (plain.comparison is None or not alike(plain.comparison, tolerance) or not plain.run.good):
+        return None, _by_chance(results, broken, plain)
+    if by_chance:  # a failure is one beside the run that is varied in the same and comes through
+        proof = compared if compared is not None else compare_crashed(experiments[names].run, broken.run)
+        return None, _by_chance(results, broken, _Experiment(broken.run, proof))
     if found is None:
         return None, results
     return replace(found, runs=done, seconds=round(monotonic() - began, 3)), results
+
+
+class _Interrupted(Exception):
+    """An experiment was ended: the text says by what."""
+
+
+@dataclass(frozen=True)
+class _Experiment:
+    """A run, and how it compares with the first of its seed; None where it ended badly and that is not the training's own doing."""
+
+    run: Run
+    comparison: Comparison | None
+
+
+def _by_chance(results: Results, broken: Varied, proof: _Experiment) -> Results:
+    """Return the results where an experiment is the proof that nothing which was varied explains the varied run. A run that ended badly is
+    one of the gate's runs from here on, so that the report has its log."""
+    seed = broken.run.plan.arm.seed
+    runs = results.runs if proof.run.good or proof.run in results.runs else (*results.runs, proof.run)
+    comparisons = results.comparisons if proof.comparison is None else {**results.comparisons, seed: proof.comparison}
+    second = {**results.second, seed: broken.run.plan.name} if proof.run is broken.run and broken.run.good else results.second
+    varied = {**results.varied, seed: replace(broken, by_chance=True)}
+    return replace(results, runs=runs, comparisons=comparisons, second=second, varied=varied)
 
 
 def told(found: Diagnosis | None) -> NotRobust | None:
@@ -76,7 +131,7 @@ def told(found: Diagnosis | None) -> NotRobust | None:
 
 
 def _steps(broken: Varied) -> int | None:
-    """How many steps an experiment needs; None: all of them, and what the training leaves at its end."""
+    """Return how many steps an experiment needs; None: all of them, and what the training leaves at its end."""
     compared = broken.comparison
     first = compared.first_divergence if compared is not None else None
     if compared is None or first is None or first.kind == "artifact" or first.detail or first.step + 1 >= compared.steps:
@@ -85,13 +140,13 @@ def _steps(broken: Varied) -> int | None:
 
 
 def _compared(results: Results, series: Results, first: Run, steps: int | None) -> Comparison | None:
-    """An experiment's run compared with the first, in the steps that both took; None where it ended badly."""
+    """Compare an experiment's run with the first, in the steps that both took."""
     run = series.runs[0]
     if not run.good:
-        return None
-    if steps is None and first.plan.arm.seed == results.spec.random_state.seeds[0]:
-        return results.compare_with(series)
-    a, b = ([trace if steps is None else _cut(trace, steps) for trace in item.traces] for item in (first, run))
+        return compare_crashed(first, run)
+    if steps is None:
+        return results.compare_with(series, first.plan.arm.seed)
+    a, b = ([_cut(trace, steps) for trace in item.traces] for item in (first, run))
     return compare_runs(a, b)
 
 

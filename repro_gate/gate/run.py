@@ -117,8 +117,8 @@ def diagnose_alone(
     with prepared(given, options, watch) as (spec, folder):
         plans = [plan for plan in gate_runs(spec, CONTROL_STEPS) if plan.arm.name == "deterministic"]
         results = run_series(spec, folder, watch, plans)
-        compared(results)
         fragile, results = robustness_of(spec, folder, results, watch)
+        compared(results)
         return results, diagnosis_of(spec, folder, results, watch, seen) or fragile
 
 

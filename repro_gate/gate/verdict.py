@@ -15,7 +15,7 @@ from repro_gate.checks import uncovered
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import STEPS, Cost
 from repro_gate.compare.nonfinite import nonfinite
-from repro_gate.compare.tolerance import outside_tolerance
+from repro_gate.compare.tolerance import alike, outside_tolerance
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.report.causes import remedy_of
 from repro_gate.report.model import Reason, SeedResult
@@ -24,6 +24,8 @@ from repro_gate.runs.crashes import crashed_by_itself
 from repro_gate.runs.ending import last_exception
 from repro_gate.runs.flags import FILL
 from repro_gate.runs.launch import Run
+from repro_gate.runs.reading import Uncompared
+from repro_gate.runs.results import RUN_AGAIN
 from repro_gate.spec.model import Spec
 
 _OF_ALL_RUNS = ("steps", "whole-run")  # notes of the probe that say the same of every run
@@ -38,10 +40,13 @@ class Findings:
     spec: Spec
     comparisons: tuple[SeedResult, ...]
     runs: tuple[Run, ...]
+    not_robust: frozenset[str] = frozenset()  # names of varied runs that differ, or fail, because of what was varied
     checklist: tuple[CheckResult, ...]
     cost: Cost | None
     artifact_notes: tuple[str, ...] = ()
+    uncompared: tuple[Uncompared, ...] = ()
     interrupted: str = ""
+    interrupted_by: tuple[str, str] = RUN_AGAIN
     diagnosis: Diagnosis | None = None  # why the first seed that diverged did so
     stopped_early: bool = False  # --fail-fast ended the series at a divergence
     baseline: BaselineFinding | None = None
@@ -159,9 +164,10 @@ def _changed(findings: Findings) -> Iterator[Reason]:
 
 
 def _inconclusive(findings: Findings) -> list[Reason]:
-    reasons = [Reason("run/interrupted", findings.interrupted, "run the gate again")] if findings.interrupted else []
+    identifier, remedy = findings.interrupted_by
+    reasons = [Reason(identifier, findings.interrupted, remedy)] if findings.interrupted else []
     reasons += _not_answered(findings)
-    reasons += _ended_badly(findings.runs)
+    reasons += _ended_badly(findings)
     reasons += _nothing_compared(findings)
     if not reasons and not findings.comparisons and not any(item.status == "fail" for item in findings.checklist):
         reasons.append(Reason("run/nothing-compared", "no two runs could be compared"))
@@ -171,14 +177,21 @@ def _inconclusive(findings: Findings) -> list[Reason]:
         message = "cost.max-percent is set, and the cost could not be measured: each run needs 3 steps after its warm-up"
         reasons.append(Reason("cost/not-measured", message, "raise train.steps or lower train.warmup"))
     remedy = "correct capture.artifacts, or leave train.steps out where the file is written at the end"
-    return [*reasons, *(Reason("artifact/missing", note, remedy) for note in findings.artifact_notes)]
+    reasons += (Reason("artifact/missing", note, remedy) for note in findings.artifact_notes)
+    return [*reasons, *(_uncompared(item) for item in findings.uncompared if not item.same or _recorded_nothing(findings))]
 
 
-def _ended_badly(runs: Sequence[Run]) -> list[Reason]:
-    """A reason for each way in which runs ended badly."""
+def _uncompared(item: Uncompared) -> Reason:
+    message = f"capture.artifacts {item.glob!r} matches {item.name}, which was not compared: {item.why}"
+    remedy = "name files that can be read" if item.same else "see why it could not be copied, and run the gate again"
+    return Reason("artifact/not-compared", message, remedy)
+
+
+def _ended_badly(findings: Findings) -> list[Reason]:
+    """Return a reason for each way in which runs ended badly, but for those that `random-state/robust` tells of."""
     found: dict[tuple[str, str, str], list[str]] = {}
-    for run in runs:
-        if not run.good and run.reason_id != "run/ended-early" and not run.plan.varied:  # a plain repeat had the word
+    for run in findings.runs:
+        if run.log_matters and run.plan.name not in findings.not_robust:
             found.setdefault((run.reason_id, f"{run.problem}{_exception(run)}", run.remedy), []).append(run.plan.name)
     return [
         Reason(identifier, f"run{'s' * (len(names) > 1)} {' and '.join(names)}: {text}", remedy)
@@ -204,11 +217,16 @@ def _not_answered(findings: Findings) -> Iterator[Reason]:
         yield Reason("against/inconclusive", f"--against {against.ref}: {against.message}", remedy)
 
 
-def _nothing_compared(findings: Findings) -> Iterator[Reason]:
+def _recorded_nothing(findings: Findings) -> bool:
+    """Return whether the runs of a seed were compared in generator states alone, and no such states differ."""
     empty = [
         item for item in findings.comparisons if not any(tally.tensors for kind, tally in item.comparison.by_kind.items() if kind != "rng")
     ]
-    if empty and all(item.comparison.identical for item in empty):
+    return bool(empty) and all(item.comparison.identical for item in empty)
+
+
+def _nothing_compared(findings: Findings) -> Iterator[Reason]:
+    if _recorded_nothing(findings):
         remedy = "record what is to be the same: repro_gate.record(name, value)"
         yield Reason("run/nothing-compared", "the runs recorded nothing but generator states", remedy)
 
@@ -224,6 +242,8 @@ def _uncovered(checklist: Sequence[CheckResult]) -> Iterator[Reason]:
 def _notes(findings: Findings) -> Iterator[Reason]:
     spec = findings.spec
     yield from (Reason("gate/remark", note) for note in findings.remarks)
+    if not _recorded_nothing(findings):
+        yield from (_uncompared(item) for item in findings.uncompared if item.same)
     if findings.not_compared and spec.baseline.on_change != "fail":
         yield Reason("baseline/not-compared", findings.not_compared)
     yield from (Reason(name, message, remedy) for name, (message, remedy) in findings.unrecorded.items())
@@ -235,7 +255,7 @@ def _notes(findings: Findings) -> Iterator[Reason]:
             yield Reason(f"probe/{identifier}", about + message)
     tolerance = spec.determinism.tolerance
     for item in findings.comparisons:
-        if tolerance is not None and not item.comparison.identical and not outside_tolerance(item.comparison, tolerance):
+        if tolerance is not None and not item.comparison.identical and alike(item.comparison, tolerance):
             within = f"within the tolerance (loss {tolerance.loss:g}, weights {tolerance.weights:g})"
             yield Reason("determinism/within-tolerance", f"seed {item.seed}: the runs are not bitwise identical, but {within}")
     if findings.stopped_early:

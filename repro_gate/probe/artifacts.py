@@ -193,15 +193,23 @@ def _distributed(out: Contents, path: str) -> None:
             out.data(name, file.read())
 
 
+def _mapping(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    """Return an object of a .json file. Raises Unreadable for a key that stands twice: one of its values would not be compared."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise Unreadable("a key of an object stands twice in it")
+    return found
+
+
 def _json(out: Contents, path: str) -> None:
     """To the last bit: `1` is not `1.0`, `-0.0` is not `0.0`; layout and the order of keys do not count."""
-    out.walk("", json.loads(_json_text(path)))
+    out.walk("", json.loads(_json_text(path), object_pairs_hook=_mapping))
 
 
 def _json_lines(out: Contents, path: str) -> None:
     for number, line in enumerate(_json_text(path).split("\n"), 1):
         if line.strip():
-            out.walk("line %d" % number, json.loads(line), 1)
+            out.walk("line %d" % number, json.loads(line, object_pairs_hook=_mapping), 1)
 
 
 def _json_text(path: str) -> str:

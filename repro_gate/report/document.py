@@ -22,9 +22,8 @@ from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import KINDS, Comparison, Cost, Distance, Divergence, Fingerprint, NoiseFloor, SpeedChange, Tally
 from repro_gate.escape import clip, for_terminal
-from repro_gate.report import schema
+from repro_gate.report import schema, wording
 from repro_gate.report.model import PLAIN, Amount, Report, SeedResult, View
-from repro_gate.report.numbers import excluded
 from repro_gate.report.untrusted_json import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, ReportError, read_json
 from repro_gate.spec.model import Tolerance
 
@@ -107,8 +106,9 @@ def _determinism(report: Report) -> dict[str, Any] | None:
         **vars(found.comparison),
         "seed": found.seed,
         "runs": found.runs,
-        "bound_pct": round(excluded(found.runs), 1) if found.comparison.identical else None,
-        "seeds": tuple({**vars(item.comparison), "seed": item.seed, "runs": item.runs} for item in report.comparisons),
+        "failed": found.failed,
+        "bound_pct": found.bound,
+        "seeds": tuple({**vars(item.comparison), **vars(item)} for item in report.comparisons),
         "determinism_settings": report.settings,
         "non_finite": report.non_finite,
         "tolerance": report.tolerance,
@@ -204,7 +204,8 @@ def report_from(document: object, name: str = "") -> Report:
     also = ("diagnosis", "fingerprint", "baseline", "against", "base", "reproduce", "origin")
     parts = {name: _record(getattr(given, name)) for name in (*same, *also)}
     if found is None:  # the runs were not compared: the flags are those of the first of them
-        parts["settings"] = next((run.settings for run in given.runs if run.arm == "deterministic"), {})
+        runs = (run for run in given.runs if run.arm == "deterministic" and not wording.ended_badly(run))
+        parts["settings"] = next((run.settings for run in runs), {})
     else:
         parts["settings"] = found.determinism_settings
         parts["comparisons"] = _comparisons(found)
@@ -259,8 +260,8 @@ def _record(value: Any) -> Any:
 
 def _comparisons(given: schema.DeterminismRow) -> tuple[SeedResult, ...]:
     """Every seed, in order; the details are those of the first that diverged, else of the first. Raises ReportError where they are not."""
-    shown = SeedResult(given.seed or 0, _record(given), given.runs)
-    seeds = [SeedResult(row.seed, _record(row), row.runs) for row in given.seeds]
+    shown = SeedResult(given.seed or 0, _record(given), given.runs, given.failed)
+    seeds = [SeedResult(row.seed, _record(row), row.runs, row.failed) for row in given.seeds]
     chosen = next((index for index, item in enumerate(seeds) if not item.comparison.identical), 0)
     if not given.identical and all(item.comparison.identical for item in seeds):
         return (*seeds, shown)  # the only seed, or one beyond the rows that a document holds

@@ -129,6 +129,9 @@ def _verdict(report: Report) -> _Case:
 def _seed(report: Report, item: SeedResult) -> _Case:
     """Whether the deterministic runs of one seed agree; the diagnosis stands at the seed that it is about."""
     name, pair, first = f"determinism, seed {item.seed}", item.comparison, item.comparison.first_divergence
+    if pair.identical and item.failed:
+        message = f"{item.runs} of {item.runs + item.failed} runs are bitwise identical, {item.failed} ended badly"
+        return _Case(name=name, outcome="error", message=message)
     if pair.identical:
         message = f"bitwise identical: {item.runs} runs, {pair.steps} steps, {pair.tensors} tensors"
         return _Case(name=name, outcome="passed", message=message)

@@ -16,6 +16,7 @@ from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import Comparison, Cost, Fingerprint, NoiseFloor
 from repro_gate.diagnosis.model import Diagnosis
+from repro_gate.report.numbers import excluded
 from repro_gate.spec.model import Tolerance
 
 EXIT_CODES: Mapping[str, int] = {"pass": 0, "fail": 1, "inconclusive": 3}
@@ -90,11 +91,17 @@ class Subject:
 @dataclass(frozen=True)
 class SeedResult:
     """The answer for one seed of `random-state.seeds`. `runs`: deterministic runs that were compared; all are the same where `comparison`
-    is identical."""
+    is identical. `failed`: those that ended badly, and not because of what was varied."""
 
     seed: int
     comparison: Comparison
     runs: int = 2
+    failed: int = 0
+
+    @property
+    def bound(self) -> float | None:
+        """Return the share of runs, in percent, above which equal runs exclude a fault at 95 %; None where they differ or one failed."""
+        return round(excluded(self.runs), 1) if self.comparison.identical and not self.failed else None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from repro_gate._version import SCHEMAS_URL
-from repro_gate.compare.model import GrowthPoint, HeatMap, Kind, TimedArm
+from repro_gate.compare.model import GrowthPoint, HeatMap, Kind, TimedArm, Value
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.report.model import Amount, BaseFinding, Commit, Count, Names, Number, Origin, Reason, RunSummary, Step, Subject, about
 
@@ -39,7 +39,7 @@ class DivergenceRow(_Row, frozen=True, kw_only=True):
     process: Annotated[str, about("The traced process: `main`, `rank0`, …")] = "main"
     dtype: Annotated[str | None, about("Type of the elements.")] = None
     shape: Annotated[tuple[Count, ...] | None, about("Size of each dimension.")] = None
-    values: Annotated[tuple[str, str] | None, about("The two values, where they are short.")] = None
+    values: Annotated[tuple[Value, Value] | None, about("Both values, where they are short: numbers, or untrusted text.")] = None
     detail: Annotated[str, about("What a digest cannot say: `missing in run 2`. May be empty.")] = ""
     max_abs: Annotated[Number | None, about("Largest absolute difference of two elements.")] = None
     max_ulp: Annotated[Count | None, about("Largest number of representable values of the dtype between two elements.")] = None
@@ -59,6 +59,7 @@ class _Tallies(_Row, frozen=True, kw_only=True):
     steps: Annotated[Count, about("Optimizer steps compared.")]
     tensors: Annotated[Count, about("Distinct named quantities compared, of all kinds.")]
     differing: Annotated[Count, about("How many of `tensors` differ at any step.")]
+    differing_steps: Annotated[Count, about("Optimizer steps in which something differs.")] = 0
     first_divergence: Annotated[DivergenceRow | None, about("The earliest difference, in order of execution; null where there is none.")]
 
 
@@ -67,6 +68,7 @@ class SeedRow(_Tallies, frozen=True, kw_only=True):
 
     seed: Annotated[int, about("The seed.")]
     runs: Annotated[Count, about("Runs with the flags on and this seed that were compared.")] = 2
+    failed: Annotated[Count, about("Further ones that ended badly, but for a varied run that fails because of what was varied.")] = 0
 
 
 class ComparisonRow(_Tallies, frozen=True, kw_only=True):
@@ -105,6 +107,7 @@ class DeterminismRow(ComparisonRow, frozen=True, kw_only=True):
 
     determinism_settings: Annotated[Mapping[str, Any], about("Flags and variables as read back inside the training process.")]
     runs: Annotated[Count, about("Runs with the flags on and this seed that were compared.")]
+    failed: Annotated[Count, about("Further ones that ended badly, but for a varied run that fails because of what was varied.")] = 0
     bound_pct: Annotated[Amount | None, about("Equal runs exclude faults that show in more percent of runs, at 95 %; else null.")] = None
     seed: Annotated[int | None, about("The seed that these figures are about.")] = None
     seeds: Annotated[tuple[SeedRow, ...], about("The answer for each seed of `random-state.seeds`.", max_length=1_000)] = ()

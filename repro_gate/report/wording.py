@@ -86,6 +86,8 @@ def _differing_headline(report: Report) -> Phrase:
     seeds = sum(not item.comparison.identical for item in report.comparisons)
     of_seeds = f" ({numbers.of(seeds, len(report.comparisons))} seeds)" if len(report.comparisons) > 1 else ""
     says: Phrase = (("say", f"two runs with seed {found.seed} diverge{where}{of_seeds}"),)
+    if first is not None and _differs_in_length(first):
+        says = (("say", f"two runs with seed {found.seed} end differently{of_seeds}: "), ("message", first.detail))
     why = report.diagnosis
     if why is None or not why.confirmed:
         return says
@@ -111,9 +113,16 @@ def place_of(divergence: Divergence, steps: int) -> str:
     """When and in what, as a clause: `at step 3 (gradient of fc.weight)`. The name is as the training gave it: the printer escapes it."""
     if divergence.kind == "artifact":
         return f"in artifact {divergence.name}"
+    if _differs_in_length(divergence):
+        return f"in how they end ({divergence.detail})"
     word = _KIND_WORDS.get(divergence.kind, divergence.kind)
     named = divergence.kind if divergence.name == divergence.kind else f"{word} {divergence.name}"
     return f"{moment(divergence, steps)} ({named})"
+
+
+def _differs_in_length(divergence: Divergence) -> bool:
+    """Return whether two runs are alike in all that both recorded, and took different numbers of steps."""
+    return (divergence.kind, divergence.name) == ("optimizer", STEPS)
 
 
 def where(divergence: Divergence) -> Phrase:
@@ -122,7 +131,7 @@ def where(divergence: Divergence) -> Phrase:
     word = _KIND_WORDS.get(divergence.kind, divergence.kind)
     if divergence.name == divergence.kind:
         word = "the"
-    if divergence.kind == "optimizer" and divergence.name == STEPS:
+    if _differs_in_length(divergence):
         word = "the number of"
     phrase: Phrase = (("figure", step), ("say", f", {word} "), ("name", divergence.name))
     return phrase if divergence.process == "main" else (*phrase, ("say", " in process "), ("name", divergence.process))
@@ -134,23 +143,12 @@ def how_far(divergence: Divergence) -> Phrase:
     if divergence.dtype is not None:
         parts.append((("name", divergence.dtype + (" " + numbers.shape(divergence.shape) if divergence.shape is not None else "")),))
     if divergence.values is not None:
-        first, second = (_decimal(value, divergence.dtype) for value in divergence.values)
+        first, second = (value if isinstance(value, str) else repr(value) for value in divergence.values)
         parts.append((("name", first), ("say", " against "), ("name", second)))
     parts.extend((("figure", text),) for text in apart(divergence))
     if divergence.detail:
         parts.append((("message", divergence.detail),))
     return joined(parts)
-
-
-def _decimal(value: str, dtype: str | None) -> str:
-    """A hex float as the shortest decimal that is the same float, or as the integer or truth value that it was; other text as it is."""
-    try:
-        if not value.lower().lstrip("-").startswith("0x"):
-            return value
-        number = float.fromhex(value)
-        return repr(bool(number) if dtype == "bool" else int(number) if dtype == "int" else number)
-    except (ValueError, OverflowError):
-        return value
 
 
 def distances(divergence: Divergence) -> tuple[str, str, str, str]:
@@ -167,10 +165,11 @@ def apart(divergence: Divergence) -> list[str]:
 
 
 def spread(comparison: Comparison) -> Phrase:
-    """How much of what was compared differs, and in how many steps."""
-    text = f" {'tensor differs' if comparison.differing == 1 else 'tensors differ'}"
-    steps = sum(0 <= step < comparison.steps for step, _ in comparison.by_step)  # what comes after the last step is no step
-    if steps:
+    """Return how much of what was compared differs, and in how many steps."""
+    text = f" tensor{'s' * (comparison.tensors != 1)} differ{'s' * (1 in (comparison.differing, comparison.tensors))}"
+    first = comparison.first_divergence
+    text += f" up to step {first.step}" if first is not None and _differs_in_length(first) and not comparison.differing else ""
+    if steps := comparison.differing_steps:
         text += f", in {numbers.of(steps, max(comparison.steps, steps))} steps"
     return (("figure", numbers.of(comparison.differing, comparison.tensors)), ("say", text))
 
@@ -193,10 +192,13 @@ def compared(report: Report) -> str:
 
 
 def bound(report: Report) -> str:
-    """`3 of 3 identical: …`: what equal runs exclude at 95 %; empty where they differ."""
+    """Return what equal runs exclude at 95 %, as `3 of 3 identical: …`, or how many ended badly; empty where they differ."""
     if (found := report.determinism) is None or not found.comparison.identical:
         return ""
-    return f"{found.runs} of {found.runs} identical: excludes faults that show in more than {numbers.excluded(found.runs):.0f} % of runs"
+    counted = f"{numbers.of(found.runs, found.runs + found.failed)} identical"
+    if found.bound is None:
+        return f"{counted}, {found.failed} ended badly"
+    return f"{counted}: excludes faults that show in more than {found.bound:.0f} % of runs"
 
 
 def non_finite(report: Report) -> str:

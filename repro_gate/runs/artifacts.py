@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -15,9 +17,17 @@ from pathlib import Path, PurePosixPath
 
 from repro_gate.compare.artifacts import WHOLE_FILE
 from repro_gate.errors import Inconclusive, UsageError
-from repro_gate.files import NotRegular, copy_file
+from repro_gate.files import copy_file
 from repro_gate.probe.artifacts import METADATA
 
+FILE = "file"
+_LINK_OUT, _LINK_NOWHERE, _CLOSED = (
+    "link that leads out of the working directory",
+    "link that leads nowhere",
+    "file without permission to read",
+)
+_NOWHERE = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG)
+_KINDS = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 MAX_FILES = 1_000
 MAX_VISITED = 200_000  # folder entries looked at for one run
 _CHUNK = 4 * 2**20
@@ -28,17 +38,24 @@ AsOwner = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Collected:
-    """One file, or one folder of torch.distributed.checkpoint: its name below the root, its copy, and the SHA-256 of its bytes.
+    """What a glob matched: one file, or one folder of torch.distributed.checkpoint, by its name below the root.
 
-    What could not be taken (a link that leads out of the root, a pipe, a full disk) has a `note` that says why and no copy at `path`: a
-    comparison with it is a difference, never a silent pass.
+    Only a FILE has content. What is of another `kind` (a FIFO, a link that leads nowhere) has no copy at `path`, nor has what could not be
+    copied, of which `problem` says why.
     """
 
     name: str
     path: Path
-    digest: str = ""
-    note: str = ""
+    glob: str = ""  # the first that matched it
+    kind: str = FILE
+    problem: str = ""
+    digest: str = ""  # SHA-256 of its bytes
     files: tuple[tuple[str, str, int], ...] = ()  # name, digest and size of each file of a folder, or of the one file
+
+    @property
+    def readable(self) -> bool:
+        """Whether there is a copy whose content can be compared."""
+        return self.kind == FILE and not self.problem
 
 
 class _Search:
@@ -94,7 +111,10 @@ def collect(
             many = f"search more than {MAX_VISITED:,} folder entries"
         raise Inconclusive(f"capture.artifacts {many}", reason_id="artifact/too-many", remedy="name the files to compare more narrowly")
     destination.mkdir(parents=True, exist_ok=True)
-    copies = [_copied(search, name, destination, number, as_owner) for number, name in enumerate(names)]
+    first = {name: glob for glob in reversed(globs) for name in matches[glob]}
+    copies = [
+        replace(_copied(search, name, destination, number, as_owner), glob=first.get(name, globs[0])) for number, name in enumerate(names)
+    ]
     with ThreadPoolExecutor() as pool:
         return tuple(pool.map(_with_digest, copies)), tuple(glob for glob in globs if not matches[glob])
 
@@ -103,7 +123,7 @@ def in_place(path: Path) -> tuple[Collected, ...]:
     """One file where it lies, the index of a sharded model with its shards, or the folder of a distributed checkpoint."""
     search = _Search(path.resolve().parent)
     found = [Collected(os.path.basename(name), Path(search.root, name)) for name in _whole(search, {path.resolve().name})]
-    plain = [item if item.path.is_file() or item.path.is_dir() else replace(item, note="it is not a regular file") for item in found]
+    plain = [item if item.path.is_file() or item.path.is_dir() else replace(item, problem="it is not a regular file") for item in found]
     return tuple(map(_with_digest, plain))
 
 
@@ -166,12 +186,12 @@ def _copied(search: _Search, name: str, destination: Path, place: int, as_owner:
     suffix = os.path.splitext(name)[1]
     target = destination / f"{place:04d}{suffix if re.fullmatch(r'[.][A-Za-z0-9]{1,16}', suffix) else ''}"
     shown = _printable(name)
-    with as_owner():
-        inside, source = search.inside(name), Path(os.path.realpath(os.path.join(search.root, name)))
-        members = [item for item in search.names(name) if os.path.isfile(source / item)] if source.is_dir() else None
-    if not inside:
-        return Collected(shown, target, note="a link leads out of the working directory")
     try:
+        with as_owner():
+            source, kind = Path(os.path.realpath(os.path.join(search.root, name))), _kind(search, name)
+            members = [item for item in search.names(name) if os.path.isfile(source / item)] if kind == FILE and source.is_dir() else None
+        if kind != FILE:
+            return Collected(shown, target, kind=kind)
         if members is None:
             copy_file(source, target, as_owner)
         else:
@@ -180,15 +200,28 @@ def _copied(search: _Search, name: str, destination: Path, place: int, as_owner:
             target.mkdir()
             for item in members:
                 copy_file(source / item, target / item, as_owner)
-    except NotRegular:
-        return Collected(shown, target, note="it is not a regular file")
+    except PermissionError:
+        return Collected(shown, target, kind=_CLOSED)
     except OSError as error:
-        return Collected(shown, target, note=f"it could not be kept: {error.strerror or error}")
+        return Collected(shown, target, problem=f"it could not be copied: {error.strerror or error}")
     return Collected(shown, target)
 
 
+def _kind(search: _Search, name: str) -> str:
+    """Return what the name is, links followed; nothing is opened. Raises OSError where that cannot be seen."""
+    path = os.path.join(search.root, name)
+    if not search.inside(name):
+        return _LINK_OUT
+    try:
+        return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode), FILE)
+    except OSError as error:
+        if error.errno in _NOWHERE and os.path.islink(path):
+            return _LINK_NOWHERE
+        raise
+
+
 def _with_digest(item: Collected) -> Collected:
-    if item.note:
+    if not item.readable:
         return item
     if not item.path.is_dir():
         digest = _digest(item.path)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from repro_gate.compare.distances import key_of
 from repro_gate.compare.model import Comparison, Divergence
-from repro_gate.compare.traces import WITHIN_A_STEP, compare_runs, processes, unequal_length
+from repro_gate.compare.traces import WITHIN_A_STEP, compare_runs, measured_alike, processes, unequal_length
 from repro_gate.runs.ending import NO_DETERMINISTIC, last_exception
 from repro_gate.runs.launch import Run
 from repro_gate.trace.model import Trace
@@ -71,7 +71,8 @@ def _last(run: Run) -> int:
 def _up_to_crash(first: Sequence[Trace], second: Sequence[Trace]) -> tuple[list[Trace], list[Trace]]:
     """The traces of the processes that trained in both runs, up to the step in which the shorter one ended; of that step, what both had
     recorded by then."""
-    ours, theirs = processes(first), processes(second)
+    ours = processes(first)
+    theirs = measured_alike(ours, processes(second))
     a, b = list[Trace](), list[Trace]()
     for label in ours.keys() & theirs.keys():
         pair = ours[label], theirs[label]

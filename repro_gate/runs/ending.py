@@ -135,6 +135,12 @@ def _trace_remedy(problem: str) -> str:
     return "the training process must not write to, cut or remove the trace; run it again"
 
 
+def last_line(log: Sequence[str]) -> str:
+    """Return the line of a log that says most about how the run ended: its exception, else its last line; empty if there is none."""
+    last = next((line.strip() for line in reversed(log) if line.strip()), "")
+    return last_exception(log) or (last if len(last) <= _MOST else last[: _MOST - 1] + "…")
+
+
 def last_exception(log: Sequence[str]) -> str:
     """The exception that ended a training and the innermost frame that is the user's own: `RuntimeError: out of luck (train.py:12)`; empty
     where the log holds no traceback. Of several (chained, ranks, a launcher's own) the last that goes through the user's code counts."""

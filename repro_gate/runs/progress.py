@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from repro_gate.compare.distances import Key, key_of, losses_of
 from repro_gate.compare.model import Divergence
-from repro_gate.compare.traces import first_difference
+from repro_gate.compare.traces import WITHIN_A_STEP, first_difference
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import Trace
 
@@ -58,17 +58,25 @@ class LiveComparison:
     def look(self, traces: Sequence[Trace]) -> str | None:
         """Compare what is new in processes whose key is theirs alone (the whole comparison takes in the others); a text ends the run."""
         for trace in traces:
-            start = self._taken.get(trace.path, 0)
-            self._taken[trace.path] = len(trace.blocks)
+            start, end = self._taken.get(trace.path, 0), len(trace.blocks)
+            while end > start and _may_be_the_end(trace, trace.blocks[end - 1]):
+                end -= 1
+            self._taken[trace.path] = end
             if trace.key not in self._first or sum(other.key == trace.key and other.trained for other in traces) > 1:
                 continue
-            for block in trace.blocks[start:]:
+            for block in trace.blocks[start:end]:
                 if self.found is None and block.kind != "rng":  # a generator that differs diverges once a number depends on it
                     self.compared = True
                     self.found = first_difference(trace.key, self._first[trace.key], block)
                     if self.found is not None:
                         self.watch.diverged(self.found)
         return "stopped: diverged from the first run" if self.found is not None and self.fail_fast else None
+
+
+def _may_be_the_end(trace: Trace, block: Block) -> bool:
+    """Return whether a block belongs to no step that was closed, and may be the state in which the run ends: in which step another run is
+    in that state is not known before both have ended."""
+    return block.step >= len(trace.steps) and block.kind not in WITHIN_A_STEP
 
 
 class Progress:

@@ -16,12 +16,13 @@ from typing import Annotated, Literal
 import msgspec
 
 from repro_gate.compare.artifacts import Artifact, Leaf, LeafDifference, compare_artifacts
+from repro_gate.compare.distances import distance_of_values
 from repro_gate.compare.model import Distance, Divergence
 from repro_gate.errors import Inconclusive
 from repro_gate.files import make_folder, remove_tree
 from repro_gate.probe import artifacts as program
 from repro_gate.probe.contents import MAX_LEAVES, MAX_NAME, MAX_SIZE, MAX_VALUE
-from repro_gate.runs.artifacts import Collected
+from repro_gate.runs.artifacts import FILE, Collected
 from repro_gate.runs.environment import EXTENSION
 from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.interpreter import prepared, training_interpreter
@@ -76,49 +77,86 @@ class ArtifactReader:
             python = "python"
         files = folder / "files"
         files.mkdir()
-        moved = [
-            item if item.note else replace(item, path=item.path.rename(files / f"{number:04d}{item.path.suffix}"))
-            for number, item in enumerate(items)
-        ]
+        moved = [replace(item, path=item.path.rename(files / f"{number:04d}{item.path.suffix}")) for number, item in enumerate(items)]
         chown_to_training(sandbox, files)
         found, _ = read(moved, Interpreter(python, environment, sandbox, folder), self._seconds)
         remove_tree(folder)
         return found
 
 
+@dataclass(frozen=True)
+class Uncompared:
+    """An artifact that was not compared, the glob that matched it, and why. `same`: it is a file in neither run, so nothing of it was lost;
+    else a copy failed."""
+
+    name: str
+    glob: str
+    why: str
+    same: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArtifactComparison:
+    """Two runs' artifacts compared: what differs, the number of values compared, and what could not be compared."""
+
+    divergences: tuple[Divergence, ...]
+    values: int
+    uncompared: tuple[Uncompared, ...]
+
+
 def differences(
     a: Mapping[str, Collected], b: Mapping[str, Collected], reader: ArtifactReader, other: ArtifactReader, step: int
-) -> tuple[tuple[Divergence, ...], int]:
-    """What differs between two runs' artifacts, by their names, as divergences at `step`; and the number of values compared. A file with
-    the same bytes in both is not looked into, and counts as one value. `reader` reads those of `a`, `other` those of `b`."""
-    found = [
-        Divergence(step=step, kind="artifact", name=name, detail=f"written by the {'first' if name in a else 'second'} run only")
-        for name in sorted(a.keys() ^ b.keys())
-    ]
-    unlike = [name for name in sorted(a.keys() & b.keys()) if a[name].note or b[name].note or a[name].digest != b[name].digest]
+) -> ArtifactComparison:
+    """Compare two runs' artifacts by their names; what differs becomes divergences at `step`. A file with the same bytes in both is not
+    looked into, and counts as one value. `reader` reads those of `a`, `other` those of `b`."""
+
+    def differs(name: str, detail: str) -> Divergence:
+        return Divergence(step=step, kind="artifact", name=name, detail=detail)
+
+    both = sorted(a.keys() & b.keys())
+    found = [differs(name, f"written by the {'first' if name in a else 'second'} run only") for name in sorted(a.keys() ^ b.keys())]
+    uncompared = [item for name in both if (item := _uncompared(a[name], b[name])) is not None]
+    readable = [name for name in both if a[name].readable and b[name].readable]
+    skipped = {item.name for item in uncompared}.union(readable)
+    found += (differs(name, f"a {a[name].kind} in the first run, a {b[name].kind} in the second") for name in both if name not in skipped)
+    unlike = [name for name in readable if a[name].digest != b[name].digest]
     if other is reader:  # one start for both
         reader.contents([side[name] for side in (a, b) for name in unlike])
     else:
         reader.contents([a[name] for name in unlike])
         other.contents([b[name] for name in unlike])
-    count = len(a) - len(unlike)
+    count = len(readable) - len(unlike)
     for name in unlike:
         (left,), (right,) = reader.contents([a[name]]), other.contents([b[name]])
         found += (as_divergence(item, step) for item in compare_artifacts(left, right, name))
         count += len(left.leaves)
-    return tuple(sorted(found, key=lambda item: item.name.partition(": ")[0])), count
+    ordered = tuple(sorted(found, key=lambda item: item.name.partition(": ")[0]))
+    return ArtifactComparison(divergences=ordered, values=count, uncompared=tuple(uncompared))
+
+
+def _uncompared(a: Collected, b: Collected) -> Uncompared | None:
+    """Return why two artifacts of one name cannot be compared; None where they can."""
+    if a.problem or b.problem:
+        where = "both runs" if a.problem == b.problem else f"the {'first' if a.problem else 'second'} run"
+        return Uncompared(a.name, a.glob, f"in {where} {a.problem or b.problem}", same=False)
+    if FILE in (a.kind, b.kind):
+        return None
+    what = f"in both runs it is a {a.kind}" if a.kind == b.kind else f"it is a {a.kind} in the first run, a {b.kind} in the second"
+    return Uncompared(a.name, a.glob, what, same=True)
 
 
 def as_divergence(item: LeafDifference, step: int) -> Divergence:
-    """A differing value of an artifact as the report's divergence. Short values are shown, digests of tensors are not."""
+    """Return a differing value of an artifact as the report's divergence."""
+    values = item.values
     return Divergence(
         step=step,
         kind="artifact",
         name=item.name,
         dtype=item.dtype,
         shape=item.shape,
-        values=item.values if item.shape is None else None,
+        values=values,
         detail=item.detail,
+        distance=None if values is None or item.what != "value" else distance_of_values(*values, item.dtype),
     )
 
 
@@ -182,9 +220,7 @@ def read(
     """
     known = _Answers({}, {})
     for number, item in enumerate(items):
-        if item.note:
-            known.found[number] = Artifact(format="refused", note=item.note)
-        elif program.kind_of(str(item.path)) not in program.READERS:
+        if program.kind_of(str(item.path)) not in program.READERS:
             known.found[number] = _opaque(item)
     waiting = [number for number in range(len(items)) if number not in known.found]
     why = _start(items, waiting, python, seconds, known, pairs) if waiting else ""

@@ -9,27 +9,30 @@ from pathlib import Path
 
 from repro_gate.compare.cost import run_medians
 from repro_gate.compare.model import Comparison, Divergence, NoiseFloor, TimedArm
+from repro_gate.compare.tolerance import alike
 from repro_gate.compare.traces import compare_runs
 from repro_gate.files import copy_file
 from repro_gate.runs.artifacts import Collected
 from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.launch import Run
-from repro_gate.runs.reading import ArtifactReader, differences
+from repro_gate.runs.reading import ArtifactReader, Uncompared, differences
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Trace, TraceError
 from repro_gate.trace.reader import trace_files
 
 INTERRUPTED = "the gate was interrupted"  # why a series ended early, on a signal
+RUN_AGAIN = ("run/interrupted", "run the gate again")  # the reason's id and its remedy
 
 
 @dataclass(frozen=True)
 class Varied:
-    """A varied run, and how it compares with the first of its seed; None: it ended badly before it had diverged. `same`: it may count as
-    the seed's second run."""
+    """A varied run, and how it compares with the first of its seed; None: it ended badly. `same`: it may count as
+    the seed's second run. `by_chance`: it is not the same, and nothing that was varied explains it."""
 
     run: Run
     comparison: Comparison | None
     same: bool
+    by_chance: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +49,13 @@ class Results:
     varied: Mapping[int, Varied]
     floor: NoiseFloor | None  # of the default runs, where both came to their end
     artifacts: Mapping[str, Mapping[str, Collected]]
-    artifact_notes: tuple[str, ...]
+    unmatched: Mapping[str, tuple[str, ...]]  # by the run's name, a sentence for each glob that matches nothing
+    uncompared: tuple[Uncompared, ...]
     unrecorded: Mapping[str, tuple[str, str]]  # id of a notice -> message and remedy
     changed_data: tuple[str, ...]
     gpu_processes: tuple[str, ...] | None  # of others, seen between the runs; None: nobody could look
     interrupted: str  # why the series ended early, where it did
+    interrupted_by: tuple[str, str]  # id and remedy of that reason
     stopped_early: bool  # --fail-fast ended it at a divergence
     said: tuple[str, ...]  # what the workspaces do not hold, what a run left behind
 
@@ -75,16 +80,32 @@ class Results:
         return pair_of(self.runs, seed, self.second.get(seed, ""))
 
     def compared(self, seed: int) -> int:
-        """How many deterministic runs of a seed were compared, the first counted; a varied one that is not the same is no repeat of it."""
-        broken = self.varied[seed].run.plan.name if seed in self.varied and not self.varied[seed].same else ""
-        runs = [run for run in self.runs if run.plan.arm.name == "deterministic" and run.plan.arm.seed == seed]
-        return max(2, sum(run.good and run.plan.name != broken for run in runs))
+        """Return how many deterministic runs of a seed were compared, the first counted."""
+        return max(2, sum(run.good for run in self._repeats(seed)))
+
+    def failed(self, seed: int) -> int:
+        """Return how many deterministic runs of a seed ended badly."""
+        return sum(run.log_matters for run in self._repeats(seed))
+
+    def _repeats(self, seed: int) -> list[Run]:
+        """Return the deterministic runs of a seed, but for a varied one that is not the same because of what was varied."""
+        fragile = [item.run.plan.name for item in self.not_robust]
+        runs = [run for run in self.runs if (run.plan.arm.name, run.plan.arm.seed) == ("deterministic", seed)]
+        return [run for run in runs if run.plan.name not in fragile]
 
     @property
-    def not_robust(self) -> Varied | None:
-        """The varied run of the first seed whose plain runs are the same and whose varied run is not."""
-        tried = (item for seed, item in self.varied.items() if not item.same and seed in self.comparisons)
-        return next((item for item in tried if self.comparisons[item.run.plan.arm.seed].identical), None)
+    def artifact_notes(self) -> tuple[str, ...]:
+        """Return a sentence for each glob that matches nothing, but for varied runs that are not robust: the check tells of them."""
+        fragile = [item.run.plan.name for item in self.not_robust]
+        return tuple(dict.fromkeys(text for name, texts in self.unmatched.items() if name not in fragile for text in texts))
+
+    @property
+    def not_robust(self) -> tuple[Varied, ...]:
+        """Return the varied runs that are not the same as the first of their seed, where the plain runs of that seed are, and that was not
+        shown to be chance."""
+        tolerance = self.spec.determinism.tolerance
+        tried = (self.varied[seed] for seed, item in self.comparisons.items() if seed in self.varied and alike(item, tolerance))
+        return tuple(item for item in tried if not item.same and not item.by_chance)
 
     def timed_runs(self) -> tuple[list[Sequence[Trace]], list[Sequence[Trace]]]:
         """The traces of the deterministic runs of the first seed and of the default runs that came to their end, as many as are timed."""
@@ -100,17 +121,17 @@ class Results:
         found = {arm: run_medians(runs, self.spec.train.warmup) for arm, runs in zip(arms, self.timed_runs(), strict=True)}
         return {arm: times for arm, times in found.items() if times}
 
-    def compare_with(self, other: Results) -> Comparison:
-        """The first run of this series and of another, artifacts included."""
-        mine, theirs = self.pair()[0], other.pair()[0]
-        found, count = differences(
+    def compare_with(self, other: Results, seed: int | None = None) -> Comparison:
+        """Compare the first run of this series with that of another, artifacts included; of the first seed where none is named."""
+        mine, theirs = self.pair(seed)[0], other.pair(seed)[0]
+        found = differences(
             self.artifacts.get(mine.plan.name, {}),
             other.artifacts.get(theirs.plan.name, {}),
             self.reader,
             other.reader,
             last_step(self.runs),
         )
-        return compare_runs(mine.traces, theirs.traces, found, count)
+        return compare_runs(mine.traces, theirs.traces, found.divergences, found.values)
 
 
 def pair_of(runs: Sequence[Run], seed: int, second: str = "") -> tuple[Run, ...]:

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from repro_gate.compare.model import Comparison
 from repro_gate.compare.noise_floor import noise_floor, recorded
-from repro_gate.compare.tolerance import outside_tolerance
+from repro_gate.compare.tolerance import alike
 from repro_gate.compare.traces import compare_runs, with_replay
 from repro_gate.compare.unrecorded import differing_modules, notices
 from repro_gate.compare.written import Left
 from repro_gate.data.declared import changed_data, read_data_state
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import listed
+from repro_gate.files import remove_tree
 from repro_gate.machine import other_gpu_processes
 from repro_gate.runs import arms, order, variation
 from repro_gate.runs.artifacts import Collected, collect
@@ -27,8 +28,8 @@ from repro_gate.runs.flags import HASH_SEED
 from repro_gate.runs.gate_folder import GateFolder, site_of
 from repro_gate.runs.launch import Plan, Run, Site, launch
 from repro_gate.runs.progress import LiveComparison, Progress, Watch
-from repro_gate.runs.reading import ArtifactReader, differences
-from repro_gate.runs.results import INTERRUPTED, Results, Varied, default_pair, last_step, pair_of, up_to_divergence
+from repro_gate.runs.reading import ArtifactReader, Uncompared, differences
+from repro_gate.runs.results import INTERRUPTED, RUN_AGAIN, Results, Varied, default_pair, last_step, pair_of, up_to_divergence
 from repro_gate.runs.workspaces import CACHE, copy_cache
 from repro_gate.sandbox.as_user import as_training_user
 from repro_gate.sandbox.cleanup import MOST
@@ -66,7 +67,8 @@ class _Series:
         self.second: dict[int, str] = {}  # seed -> the run that `comparisons` has beside the first
         self.varied: dict[int, Varied] = {}
         self.artifacts: dict[str, dict[str, Collected]] = {}
-        self.artifact_notes: tuple[str, ...] = ()
+        self.unmatched: dict[str, tuple[str, ...]] = {}  # run name -> a sentence for each glob that matches nothing
+        self.uncompared: dict[Uncompared, None] = {}
         self.reader = ArtifactReader(spec, folder)
         self.left: dict[str, Left] = {}  # run name -> the files and the output that nothing compares
         self.unrecorded: dict[str, tuple[str, str]] = {}
@@ -77,7 +79,7 @@ class _Series:
         self.bitwise = spec.determinism.tolerance is None
 
     def run_all(self, plans: Sequence[Plan], measure: bool) -> Results:
-        interrupted, stopped_early, reproducible_by = "", False, ""
+        interrupted, interrupted_by, stopped_early, reproducible_by = "", RUN_AGAIN, False, ""
         try:
             stopped_early = self._do(plans)
             reproducible_by = self._hash_seed()
@@ -89,6 +91,8 @@ class _Series:
             if not self.runs:
                 raise  # nothing was found out yet
             interrupted = f"the series ended early: {error}"
+            if isinstance(error, Inconclusive) and "/" in error.reason_id:  # one that the documents name
+                interrupted_by = error.reason_id, error.remedy
         defaults = default_pair(self.runs)
         floor = None if defaults is None else noise_floor(*defaults)
         return Results(
@@ -101,11 +105,13 @@ class _Series:
             varied=self.varied,
             floor=replace(floor, reproducible_by=reproducible_by) if floor is not None and reproducible_by else floor,
             artifacts=self.artifacts,
-            artifact_notes=self.artifact_notes,
+            unmatched=self.unmatched,
+            uncompared=tuple(self.uncompared),
             unrecorded=self.unrecorded,
             changed_data=self.changed_data,
             gpu_processes=self.gpu_processes,
             interrupted=interrupted,
+            interrupted_by=interrupted_by,
             stopped_early=stopped_early,
             said=tuple(self.said),
         )
@@ -125,12 +131,13 @@ class _Series:
             run = self._run(plan, live, total=len(self.runs) + 1 + len(waiting))
             if not run.good and "dispatched" in plan.probe:  # a note is no reason to lose the control
                 self.runs.remove(run)
+                remove_tree(run.folder)  # the traces of a run lie in a folder of its name
                 run = self._run(replace(plan, probe={}), live, total=len(self.runs) + 1 + len(waiting))
             if len(self.runs) == 1 and not self.sound():
                 self.runs.clear()
                 return False
             if plan.varied and plan.second_of:
-                if not self._take_varied(run, live):
+                if not self._take_varied(run):
                     waiting = self._with_plain_repeat(plan, waiting)
                 continue
             if live is not None:
@@ -158,29 +165,22 @@ class _Series:
         """For the second run of a deterministic pair."""
         if plan.arm.name != "deterministic" or not plan.second_of:
             return None
-        if plan.varied:  # a plain repeat has the word on what diverges: no need to see more of it
-            return LiveComparison(Watch(), self._named(plan.second_of).traces, self.bitwise)
+        if plan.varied:  # a divergence is told of the plain repeat; this run goes on to its end, since how it ends counts too
+            return LiveComparison(Watch(), self._named(plan.second_of).traces, fail_fast=False)
         return LiveComparison(self.watch, self._named(plan.second_of).traces, self.fail_fast and self.bitwise)
 
     def _compared(self, run: Run) -> Comparison:
         """A deterministic run compared with the first of its seed, artifacts included."""
         first = self._named(run.plan.second_of)
         a, b = (self.artifacts.get(item.plan.name, {}) for item in (first, run))
-        found, count = differences(a, b, self.reader, self.reader, last_step(self.runs))
-        return compare_runs(first.traces, run.traces, found, count)
+        found = differences(a, b, self.reader, self.reader, last_step(self.runs))
+        self.uncompared |= dict.fromkeys(found.uncompared)
+        return compare_runs(first.traces, run.traces, found.divergences, found.values)
 
-    def _take_varied(self, run: Run, live: LiveComparison | None) -> bool:
+    def _take_varied(self, run: Run) -> bool:
         """Take in a varied run; False where it is not the same as the first, so that a plain repeat has to say what that is worth."""
-        comparison, tolerance = None, self.spec.determinism.tolerance
-        if run.good:
-            comparison = self._compared(run)
-        elif live is not None and live.found is not None:
-            comparison = up_to_divergence(self._named(run.plan.second_of), run, live.found)
-        same = (
-            run.good
-            and comparison is not None
-            and (comparison.identical or (tolerance is not None and not outside_tolerance(comparison, tolerance)))
-        )
+        comparison = self._compared(run) if run.good else None
+        same = comparison is not None and alike(comparison, self.spec.determinism.tolerance)
         self.varied[run.plan.arm.seed] = Varied(run, comparison, same)
         if same and comparison is not None:
             self._took(run, comparison)
@@ -194,9 +194,10 @@ class _Series:
         return [repeat, *(item for item in waiting if item is not repeat)]
 
     def _took(self, run: Run, comparison: Comparison) -> None:
-        """Keep a comparison with the first run of the seed: the first there is, or the first that diverges."""
+        """Keep a comparison with the first run of the seed: the first there is, or the first that is worse."""
         seed, first = run.plan.arm.seed, self._named(run.plan.second_of)
-        if seed in self.comparisons and (comparison.identical or not self.comparisons[seed].identical):
+        before, tolerance = self.comparisons.get(seed), self.spec.determinism.tolerance
+        if before is not None and (before.identical, alike(before, tolerance)) <= (comparison.identical, alike(comparison, tolerance)):
             return
         self.comparisons[seed], self.second[seed] = comparison, run.plan.name
         if run.plan.stress:
@@ -286,7 +287,7 @@ class _Series:
             self.artifacts[name] = {item.name: item for item in found}
             if unmatched and run.good:
                 stopped = f" (the training was stopped after {self.spec.train.steps} steps)" if run.outcome == "stopped" else ""
-                self.artifact_notes = tuple(f"no file matches capture.artifacts {pattern!r} after a run{stopped}" for pattern in unmatched)
+                self.unmatched[name] = tuple(f"no file matches capture.artifacts {pattern!r} after a run{stopped}" for pattern in unmatched)
         if run.good:
             older = variation.DAY if "file-times" in run.plan.varied else 0
             files, cut = changed_files(site.workspace, self.folder.snapshot.root, self.folder.sandbox, declared, older)

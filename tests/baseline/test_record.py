@@ -156,12 +156,6 @@ def test_an_artifact_is_digested_by_its_leaves(change: dict[str, Any]) -> None:
     assert before == again != after
 
 
-def test_a_refused_artifact_is_left_out() -> None:
-    assert result_of(
-        run("deterministic-1", training()), {"a": Artifact(format="refused", note="it is a link"), "b": FILE}
-    ).artifacts.keys() == {"b"}
-
-
 @pytest.mark.parametrize("steps", [1, 2, 99, 100, 101, 200, 1_000, 12_345])
 def test_a_curve_is_short_even_and_ends_with_the_last_loss(steps: int) -> None:
     trace = Trace(path=training(0).path, blocks=[block(step, "loss", values=(float(step),)) for step in range(steps)], end="exit")

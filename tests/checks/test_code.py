@@ -185,7 +185,10 @@ def test_a_workspace_is_shown_to_be_enough_by_runs_that_end() -> None:
     assert pristine_workspace(evidence(runs=(good,))).status == "pass"
     assert pristine_workspace(evidence()).status == "skip"
     found = pristine_workspace(evidence(runs=(good, bad)))
-    assert (found.status, found.evidence) == ("skip", ("it exited with status 1",))
+    assert (found.status, found.evidence) == ("pass", ("default-1: it exited with status 1",))
+    assert found.message.startswith("1 of 2 runs came to their end in a fresh copy of")
+    found = pristine_workspace(evidence(runs=(bad,)))
+    assert (found.status, found.message, found.evidence) == ("skip", "no run came to its end", ("default-1: it exited with status 1",))
 
 
 def test_a_file_that_only_this_checkout_has_is_named_where_a_run_crashed_for_want_of_it(repo: Path) -> None:

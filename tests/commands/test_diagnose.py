@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -103,3 +104,17 @@ def test_what_the_training_names_itself_cannot_reach_the_terminal(tmp_path: Path
     done, events = diagnosed(folder)
     assert done.returncode == 1 and "\x1b" not in done.stdout and "\\x1b[31m" in done.stdout
     assert events[-1]["diagnosis"]["file"] == name
+
+
+def test_a_diagnosis_that_is_interrupted_does_not_say_that_the_runs_agree(tmp_path: Path) -> None:
+    code = training(tmp_path, with_line("x += 1 if 'clone' in __file__ else 0"), "version: 1\ntrain: {run: python train.py 1}\n")
+    started = subprocess.Popen(
+        command("diagnose", code), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert started.stderr is not None
+    for line in started.stderr:
+        if "robustness: one run" in line:
+            started.send_signal(signal.SIGINT)
+            break
+    _, said = started.communicate(timeout=60)
+    assert started.returncode == 3 and "interrupted" in said, said

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro_gate.compare.model import KINDS, Distance, Divergence, Tally
+from repro_gate.compare.noise_floor import noise_floor
 from repro_gate.compare.traces import ONLY_FIRST, ONLY_SECOND, compare_runs, first_difference, key_of, named_digest, processes
 from repro_gate.errors import Inconclusive
 from repro_gate.trace.blocks import Block
@@ -199,10 +200,34 @@ def test_a_learning_rate_that_differs_comes_before_the_parameters_that_it_moved(
     runs[1] = changed(runs[1], place_of(runs[1], 1, "parameter"), flip(0))
     found = compare_runs(*([item] for item in runs)).first_divergence
     assert found is not None and (found.step, found.kind, found.name) == (1, "optimizer", "param_groups.0.lr")
-    assert found.values == ((1e-3).hex(), (1.5e-3).hex()) and found.distance is not None and found.distance.max_abs == 1.5e-3 - 1e-3
+    assert found.values == (1e-3, 1.5e-3) and found.distance is not None and found.distance.max_abs == 1.5e-3 - 1e-3
     runs[1] = changed(runs[1], place_of(runs[1], 1, "gradient"), flip(0))
     found = compare_runs(*([item] for item in runs)).first_divergence
     assert found is not None and found.kind == "gradient"
+
+
+def test_distances_of_runs_that_end_in_different_steps_are_left_out() -> None:
+    """A probe measures what its run ends with: after five steps and after three that is the state of different steps."""
+    long, short = training(5), apart(training(3), 2.0, 0.27)
+    found = compare_runs([long], [short])
+    assert found.weights == () and found.differing == 0 and not found.identical
+    assert found.first_divergence is not None and (found.first_divergence.name, found.first_divergence.distance) == ("steps", None)
+    assert noise_floor([long], [short]).weight_l2 is None
+    same = compare_runs([training(3)], [apart(training(3, seed=1), 2.0, 0.27)])
+    assert [item.distance and item.distance.max_abs for item in same.weights] == [0.27]
+
+
+def test_numbers_of_a_trace_have_the_type_that_it_states() -> None:
+    def numbers(name: str, dtype: str, a: float, b: float) -> Divergence:
+        rows = ((f"param_groups.0.{name}", dtype, ()),)
+        traces = [
+            replace(training(0), blocks=[block(0, "optimizer", rows, seed=place, values=(item,))]) for place, item in enumerate((a, b))
+        ]
+        return first(traces[:1], traces[1:])
+
+    found = [numbers("nesterov", "bool", 1.0, 0.0), numbers("step", "int", 7.0, 9.0), numbers("lr", "float", 0.5, math.nan)]
+    assert [item.values for item in found[:2]] == [(True, False), (7, 9)] and str(found[2].values) == "(0.5, nan)"
+    assert [item.distance and item.distance.max_abs for item in found] == [None, 2.0, None]
 
 
 def test_steps_that_one_run_lacks_are_no_differences_of_tensors() -> None:
@@ -266,7 +291,7 @@ def test_the_distance_of_a_loss_is_its_own(dtype: str, a: float, b: float, ulp: 
         replace(training(0), blocks=[replace(block(0, "loss", rows, seed=seed), values=(value.hex(),))]) for seed, value in ((1, a), (2, b))
     ]
     found = first(traces[:1], traces[1:])
-    assert found.values == (a.hex(), b.hex())
+    assert found.values == (a, b)
     assert found.distance is not None
     assert (found.distance.max_ulp, found.distance.max_abs) == (ulp, abs(a - b))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.gates import LOOP, Gated, gate, training
+from tests.support.gates import LOOP, Gated, command, environment, gate, training
 
 SPEC = "version: 1\ntrain: {run: python train.py 1}\ncost: {measure: false}\ndiagnosis: {runs: 12}\n"
 LINE = 1 + LOOP.splitlines().index("    # here")
@@ -128,3 +129,151 @@ def test_what_the_spec_does_not_vary_stays_and_strict_fails(tmp_path: Path) -> N
     assert found.exit_code == 0 and found.check(ROBUST)["status"] == "pass"
     found = gated(tmp_path / "c", two, strict + "robustness: {vary: false}\n")
     assert found.exit_code == 0 and found.check(ROBUST)["status"] == "skip"
+
+
+IN_RUN = "import os, sys, time, signal\n    from _repro_gate.probe import session\n"
+IN_RUN += "    name, varied = os.path.basename(session.current().config['traces']), 'clone' in __file__\n    if number == 2 and WHEN: "
+SECOND = "name == 'deterministic-2'"
+FAILURES = {
+    "raise RuntimeError('out of luck')": ("fail", "determinism/crashed"),
+    "sys.exit(3)": ("fail", "determinism/crashed"),
+    "os.abort()": ("fail", "determinism/crashed"),
+    "os.kill(os.getpid(), signal.SIGKILL)": ("inconclusive", "run/killed"),
+    "time.sleep(100)": ("inconclusive", "run/timeout"),
+}
+
+
+def failing(folder: Path, when: str, how: str, spec: str = "") -> Gated:
+    short = "version: 1\ntrain: {run: python train.py 1, timeout: 3s}\ncost: {measure: false}\n"
+    return gated(folder, IN_RUN.replace("WHEN", when) + how, short + spec)
+
+
+@pytest.mark.parametrize("how", FAILURES)
+def test_a_second_run_that_fails_by_chance_never_passes(tmp_path: Path, how: str) -> None:
+    """The second run is varied, and a plain repeat of the first comes through: done again, so does a varied one."""
+    verdict, reason = FAILURES[how]
+    found = failing(tmp_path, SECOND, how)
+    assert found.report["verdict"] == verdict and reason in found.reason_ids, found.stdout + found.stderr
+    assert any("deterministic-2" in item["message"] for item in found.report["reasons"])
+    determinism = found.report["determinism"]
+    assert (determinism["failed"], determinism["bound_pct"]) == (1, None) and "excludes faults" not in found.stdout
+    assert found.check(ROBUST)["status"] == "skip" and found.check("code/pristine-workspace")["status"] == "pass"
+
+
+def test_a_second_run_that_records_nothing_by_chance_never_passes(tmp_path: Path) -> None:
+    how = IN_RUN.replace("number == 2 and WHEN", SECOND).replace("\n    ", "\n") + "sys.exit(0)\n"
+    spec = "version: 1\ntrain: {run: python train.py 1}\ncost: {measure: false}\n"
+    found = gate(training(tmp_path / "code", how + LOOP, spec), out=tmp_path)
+    assert found.exit_code == 3 and found.reason_ids == ["run/nothing-recorded"], found.stdout + found.stderr
+
+
+@pytest.mark.parametrize("how", FAILURES)
+def test_a_run_that_fails_whenever_it_is_varied_is_not_robust_with_the_last_line_of_its_log(tmp_path: Path, how: str) -> None:
+    found = failing(tmp_path, "varied", f"print('the end'); {how}")
+    assert found.exit_code == 0 and found.report["determinism"]["failed"] == 0, found.stdout + found.stderr
+    check = found.check(ROBUST)
+    assert check["status"] == "warn" and check["message"].startswith("repeatable, but not robust: ")
+    last = "RuntimeError: out of luck (train.py:" if "raise" in how else "the end"
+    assert any(text.startswith(f"deterministic-2 ended with: {last}") for text in check["evidence"]), check
+
+
+def test_a_plain_repeat_that_fails_too_is_told_with_the_varied_run(tmp_path: Path) -> None:
+    found = failing(tmp_path, "name in ('deterministic-2', 'deterministic-3')", "sys.exit(3)")
+    assert found.exit_code == 1 and found.reason_ids == ["determinism/crashed", "run/crashed"]
+    assert found.report["reasons"][1]["message"] == "runs deterministic-2 and deterministic-3: it exited with status 3"
+
+
+def test_a_diagnosis_of_a_run_that_fails_whenever_it_is_varied_names_what_was_varied(tmp_path: Path) -> None:
+    line = "assert 'clone' not in __file__, 'wrong folder'"
+    code = training(tmp_path / "code", LOOP.replace("# here", line), SPEC)
+    done = subprocess.run(command("diagnose", code, "--quiet"), env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "depends on the path of the checkout" in " ".join(done.stdout.split()), done.stdout + done.stderr
+
+
+def test_a_varied_run_that_fails_for_one_seed_only_never_passes(tmp_path: Path) -> None:
+    """The first seed depends on the path; the second one's varied run fails by chance."""
+    line = IN_RUN.replace("number == 2 and WHEN", "name == 'seed7-deterministic-2' and number == 2")
+    line += "sys.exit(3)\n    x += 1 if varied and sys.argv[1] == '42' else 0"
+    spec = "version: 1\ntrain: {run: 'python train.py {seed}'}\nrandom-state: {seeds: [42, 7]}\ncost: {measure: false}\n"
+    found = gated(tmp_path, line, spec)
+    assert found.exit_code == 1 and found.reason_ids == ["determinism/crashed", "run/crashed"], found.stdout + found.stderr
+    assert found.check(ROBUST)["status"] == "warn"
+
+
+@pytest.mark.parametrize(("how", "verdict"), [("sys.exit(3)", "fail"), ("os.kill(os.getpid(), signal.SIGKILL)", "inconclusive")])
+def test_a_training_that_depends_on_what_is_varied_does_not_explain_a_failure_by_chance(tmp_path: Path, how: str, verdict: str) -> None:
+    """The second varied run differs too, but it comes through: so nothing that was varied explains that the first one failed."""
+    found = failing(tmp_path, SECOND, f"{how}\n    x += 1 if varied and number == 4 else 0")
+    assert found.report["verdict"] == verdict, found.stdout + found.stderr
+    assert any("deterministic-2" in item["message"] for item in found.report["reasons"])
+
+
+@pytest.mark.parametrize(("more", "verdict"), [("", "inconclusive"), ("; x += name == 'deterministic-2'", "fail")])
+def test_a_control_that_fails_ends_nothing(tmp_path: Path, more: str, verdict: str) -> None:
+    """It notes operators, and is done once more without that note where it fails."""
+    line = IN_RUN.replace("if number == 2 and WHEN: ", f"assert sys.argv[1] == '42', 'only this seed'{more}")
+    spec = "version: 1\ntrain: {run: 'python train.py {seed}'}\ncost: {measure: false}\n"
+    found = gated(tmp_path, line, spec)
+    assert found.report["verdict"] == verdict and "run/interrupted" not in found.reason_ids, found.stdout + found.stderr
+    assert any(
+        "run reseeded: it exited with status 1: AssertionError: only this seed" in item["message"] for item in found.report["reasons"]
+    )
+
+
+def test_what_only_a_varied_run_does_not_write_is_not_robust_and_not_missing(tmp_path: Path) -> None:
+    line = "open('a.txt', 'w').close(); 'clone' in __file__ or open('b.txt', 'w').close()"
+    spec = SPEC.replace("diagnosis: {runs: 12}", "diagnosis: false")
+    found = gated(tmp_path / "a", line, spec + "capture: {artifacts: [a.txt, b.txt]}\n")
+    assert found.exit_code == 0 and found.check(ROBUST)["status"] == "warn", found.stdout + found.stderr
+    found = gated(tmp_path / "b", line, spec + "capture: {artifacts: [a.txt, c.txt]}\n")
+    assert found.exit_code == 3 and found.reason_ids == ["artifact/missing"]
+
+
+def test_too_many_artifacts_have_their_own_reason(tmp_path: Path) -> None:
+    spec = SPEC.replace("diagnosis: {runs: 12}", "diagnosis: false") + "capture: {artifacts: ['*.txt']}\n"
+    found = gated(tmp_path, "[open(f'{place}.txt', 'w').close() for place in range(1001)]", spec)
+    assert found.exit_code == 3 and found.reason_ids == ["artifact/too-many"], found.stdout + found.stderr
+    assert found.report["reasons"][0]["remedy"] == "name the files to compare more narrowly"
+
+
+def test_each_seeds_own_plain_repeat_decides_what_its_varied_run_shows(tmp_path: Path) -> None:
+    line = "import os, sys; x += os.urandom(1)[0] if number == 2 and sys.argv[1] == '7' else 0"
+    spec = "version: 1\ntrain: {run: 'python train.py {seed}'}\nrandom-state: {seeds: [42, 7]}\ncost: {measure: false}\n"
+    found = gated(tmp_path, line, spec)
+    assert found.exit_code == 1 and found.check(ROBUST)["status"] == "skip", found.check(ROBUST)
+
+
+@pytest.mark.parametrize("vary", ["", "robustness: {vary: false}\n"])
+def test_with_a_tolerance_the_worst_of_several_runs_decides(tmp_path: Path, vary: str) -> None:
+    """The second run is within the tolerance and the third is not."""
+    source = (
+        IN_RUN.partition("    name")[0].replace("\n    ", "\n")
+        + """
+from repro_gate import record, step
+name = os.path.basename(session.current().config["traces"])
+for number in range(4):
+    record("loss", 1.0 + 1e-9 * (sum(map(ord, name)) % 7) + (5.0 if name == "deterministic-3" and number == 2 else 0.0))
+    step()
+"""
+    )
+    spec = "version: 1\ntrain: {run: python train.py}\ncost: {measure: false}\n"
+    spec += "determinism: {repeat: REPEAT, compare: {loss: 0.5, weights: 0.5}}\n"
+    found = gate(training(tmp_path / "a", source, spec.replace("REPEAT", "3") + vary), out=tmp_path)
+    assert found.exit_code == 1 and "the loss differs by 5 at step 2" in found.stdout, found.stdout + found.stderr
+    found = gate(training(tmp_path / "b", source, spec.replace("REPEAT", "2") + vary), out=tmp_path)
+    assert found.exit_code == 0, found.stdout + found.stderr
+
+
+def test_within_a_tolerance_a_varied_run_that_fails_by_chance_never_passes(tmp_path: Path) -> None:
+    spec = "determinism: {compare: {loss: 0.5, weights: 0.5}}\n"
+    found = failing(tmp_path, SECOND, "sys.exit(3)", spec)
+    assert found.exit_code == 1 and found.reason_ids == ["determinism/crashed", "run/crashed"], found.stdout + found.stderr
+
+
+def test_a_run_id_in_a_file_is_a_fail_that_shows_both(tmp_path: Path) -> None:
+    line = "import json; open('metrics.json', 'w').write(json.dumps({'run': 'run-%d' % __import__('time').time_ns()}))"
+    spec = SPEC.replace("diagnosis: {runs: 12}", "diagnosis: false") + "capture: {artifacts: [metrics.json]}\n"
+    found = gated(tmp_path, line, spec)
+    assert found.exit_code == 1 and "Traceback" not in found.stderr, found.stderr
+    assert (found.first["kind"], found.first["name"], found.first["max_abs"]) == ("artifact", "metrics.json: run", None)
+    assert [text[:4] for text in found.first["values"]] == ["run-", "run-"]

@@ -13,6 +13,7 @@ from repro_gate.compare.model import STEPS, Cost, Divergence, SpeedChange, Tally
 from repro_gate.compare.traces import compare_runs
 from repro_gate.gate.verdict import Findings, decide
 from repro_gate.report.model import SeedResult
+from repro_gate.runs.reading import Uncompared
 from repro_gate.spec.model import AllowedFlag, BaselineRule, CostBudget, Determinism, Tolerance
 from tests.support.built_traces import changed, flip, place_of, run, spec, training, with_loss
 from tests.support.reports import WHY
@@ -117,6 +118,26 @@ def test_training_on_another_device_than_the_required_one_is_inconclusive() -> N
 def test_runs_that_recorded_nothing_but_generator_states_are_inconclusive() -> None:
     bare = replace(SAME.comparison, by_kind={"rng": SAME.comparison.by_kind.get("rng", Tally(3, 0))})
     assert decided(comparisons=(SeedResult(42, bare),)) == ("inconclusive", ["run/nothing-compared"], [])
+
+
+def test_an_artifact_that_was_not_compared_is_a_note_unless_nothing_else_was_or_its_copy_failed() -> None:
+    fifo = Uncompared("out/fifo", "out/*", "in both runs it is a FIFO", same=True)
+    assert decided(uncompared=(fifo,)) == ("pass", [], ["artifact/not-compared"])
+    bare = replace(SAME.comparison, by_kind={"rng": Tally(3, 0)})
+    found = decided(uncompared=(fifo,), comparisons=(SeedResult(42, bare),))
+    assert found == ("inconclusive", ["run/nothing-compared", "artifact/not-compared"], [])
+    lost = Uncompared("out/m.pt", "out/*", "in the second run it could not be copied: No space left on device", same=False)
+    assert decided(uncompared=(lost,)) == ("inconclusive", ["artifact/not-compared"], [])
+    (reason,) = decide(Findings(spec=spec(), comparisons=(SAME,), runs=(run("a", A),), checklist=PASSED, cost=COST, uncompared=(lost,)))[1]
+    assert reason.message.startswith("capture.artifacts 'out/*' matches out/m.pt, which was not compared: in the second run it")
+
+
+def test_a_varied_run_that_ended_badly_counts_unless_what_was_varied_explains_it() -> None:
+    crashed = run("deterministic-2", A, outcome="crashed", problem="it exited with status 1", reason_id="run/crashed")
+    varied = replace(crashed, plan=replace(crashed.plan, varied=frozenset(["path"])))
+    runs = (run("deterministic-1", A), varied, run("deterministic-3", A))
+    assert decided(runs=runs) == ("inconclusive", ["run/crashed"], [])
+    assert decided(runs=runs, not_robust=frozenset(["deterministic-2"])) == ("pass", [], [])
 
 
 def test_a_category_of_which_nothing_was_shown_is_a_fail_unless_runs_are_missing() -> None:

@@ -83,6 +83,7 @@ _NUMBER = st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 5e-
 _DISTANCE = st.none() | st.builds(
     Distance, st.none() | _NUMBER, st.none() | st.integers(0, 2**64), st.none() | _NUMBER, st.none() | _NUMBER
 )
+_VALUE = _TEXT | st.booleans() | st.integers(-(10**29), 10**29) | _NUMBER
 _DIVERGENCE = st.builds(
     replace,
     st.just(reports.FIRST),
@@ -92,7 +93,7 @@ _DIVERGENCE = st.builds(
     detail=_TEXT,
     dtype=st.none() | _TEXT,
     shape=st.none() | st.lists(st.integers(0, 10**9), max_size=4).map(tuple),
-    values=st.none() | st.tuples(_TEXT, _TEXT),
+    values=st.none() | st.tuples(_VALUE, _VALUE),
     distance=_DISTANCE.filter(lambda far: far is None or far != Distance()),
 )
 _COMPARISON = st.builds(
@@ -103,21 +104,23 @@ _COMPARISON = st.builds(
     differing=st.integers(0, 10**6),
     first_divergence=st.none() | _DIVERGENCE,
     by_step=st.lists(st.tuples(st.integers(-1, 10**6), st.integers(0, 99)), max_size=4).map(tuple),
+    differing_steps=st.integers(0, 10**6),
     losses=st.lists(st.tuples(st.integers(-1, 10**6), _NUMBER, _NUMBER), max_size=4).map(tuple),
     weights=st.lists(_DIVERGENCE, max_size=3).map(tuple),
 )
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from(sorted(reports.ALL)), _TEXT, _COMPARISON, _NUMBER)
-def test_any_report_is_read_back_and_looks_the_same(name: str, text: str, pair: Comparison, number: float) -> None:
+@given(st.sampled_from(sorted(reports.ALL)), _TEXT, _COMPARISON, _COMPARISON, _NUMBER)
+def test_any_report_is_read_back_and_looks_the_same(name: str, text: str, pair: Comparison, other: Comparison, number: float) -> None:
     base = reports.hostile(text) if name == "fail" else reports.ALL[name]
     cost = replace(reports.COST, determinism_cost_pct=number, ci95=(number, 1.0), memory_cost_pct=number)
-    report = replace(base, comparisons=(SeedResult(7, pair),), cost=cost, seconds=abs(number))
+    report = replace(base, comparisons=(SeedResult(7, pair), SeedResult(8, other)), cost=cost, seconds=abs(number))
     document = _stored(report)
     again = report_from(document)
     assert to_json(again) == document
-    assert markdown.comment(again) == markdown.comment(report)
+    for shown in (markdown.comment, junit.render, sarif.render, terminal.render):
+        assert shown(again) == shown(report)
 
 
 def test_a_report_of_an_older_version_is_read() -> None:

@@ -20,7 +20,8 @@ from rich.cells import cell_len
 from repro_gate.baseline.config_hash import SelfCheck
 from repro_gate.baseline.model import STATUSES, BaselineFinding
 from repro_gate.checks.interface import CheckResult
-from repro_gate.report import terminal
+from repro_gate.compare.model import Comparison, Divergence
+from repro_gate.report import markdown, terminal, wording
 from repro_gate.report.model import Reason, Report, SeedResult, View
 from tests.support import reports
 
@@ -239,6 +240,38 @@ def test_a_fail_by_a_crash_shows_the_end_of_that_log_and_a_run_that_was_ended_on
     assert "end of the log of deterministic-2:\n  | line 192\n" in text and "  | line 199\n" in text and "line 191" not in text
     ended = reports.run("deterministic-2", outcome="interrupted", exit_code=-9)
     assert "end of the log" not in _plain(replace(reports.FAIL, runs=(reports.RUNS[0], ended)))
+
+
+def test_runs_that_take_other_numbers_of_steps_are_said_to_end_differently() -> None:
+    detail = "deterministic-1 ended well after 5 steps, deterministic-2 crashed after 3 steps"
+    ending = Divergence(step=3, kind="optimizer", name="steps", detail=detail)
+    pair = Comparison(identical=False, steps=3, tensors=19, differing=0, first_divergence=ending)
+    report = replace(reports.FAIL, comparisons=(SeedResult(42, pair),), diagnosis=None)
+    text = " ".join(_plain(report).split())
+    assert text.startswith(f"FAIL two runs with seed 42 end differently: {detail}") and "after the last step" not in text
+    assert "differing 0 of 19 tensors differ up to step 3" in text and "at the end" not in text
+    assert wording.place_of(ending, 3) == f"in how they end ({detail})"
+    assert f"end differently: {detail}" in markdown.comment(report)
+
+
+@pytest.mark.parametrize(
+    ("differing", "tensors", "words"),
+    [
+        (1, 22, "1 of 22 tensors differs"),
+        (1, 1, "1 of 1 tensor differs"),
+        (2, 22, "2 of 22 tensors differ"),
+        (0, 1, "0 of 1 tensor differs"),
+    ],
+)
+def test_what_differs_is_counted_in_english(differing: int, tensors: int, words: str) -> None:
+    pair = Comparison(identical=False, steps=3, tensors=tensors, differing=differing, first_divergence=reports.FIRST)
+    assert "".join(text for _, text in wording.spread(pair)) == words
+
+
+def test_a_run_that_failed_is_counted_and_nothing_is_said_to_be_excluded() -> None:
+    report = replace(reports.INCONCLUSIVE, comparisons=(SeedResult(42, reports.SAME, 2, 1),))
+    assert wording.bound(report) == "2 of 3 identical, 1 ended badly"
+    assert report.comparisons[0].bound is None and SeedResult(42, reports.SAME, 2).bound == 77.6
 
 
 def test_a_crash_names_each_run_that_ended_badly_and_counts_the_others() -> None:

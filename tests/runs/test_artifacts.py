@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from repro_gate.compare.artifacts import Artifact, Leaf
+from repro_gate.compare.model import Value
+from repro_gate.compare.traces import compare_runs
 from repro_gate.errors import Inconclusive, UsageError
+from repro_gate.report.document import report_from, to_json
+from repro_gate.report.model import SeedResult
 from repro_gate.runs import reading
-from repro_gate.runs.artifacts import collect
+from repro_gate.runs.artifacts import Collected, collect
+from tests.support import reports
 from tests.support.artifacts import differences, read_files
+from tests.support.built_traces import training
 
 
 @pytest.fixture
@@ -74,8 +84,123 @@ def test_links_inside_count_and_links_outside_are_never_read(root: Path, tmp_pat
     taken = {item.name: item for item in collect(root, ["out/*.pt", "away/*.pt", "run/a.pt"], tmp_path / "kept")[0]}
     assert taken["out/last.pt"].path.read_text() == "out/a.pt" and "run/a.pt" in taken
     assert not any(name.startswith("away") for name in taken)
-    for name in ("out/leak.pt", "out/pipe.pt"):
-        assert taken[name].note and not taken[name].path.exists()
+    kinds = {name: item.kind for name, item in taken.items() if not item.readable}
+    assert kinds == {"out/leak.pt": "link that leads out of the working directory", "out/pipe.pt": "FIFO"}
+    assert not any(taken[name].path.exists() for name in kinds)
+
+
+def _make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.fspath(path))
+
+
+MAKERS: dict[str, Callable[[Path], object]] = {
+    "text": lambda path: path.write_text("a"),
+    "other text": lambda path: path.write_text("b"),
+    "FIFO": os.mkfifo,
+    "socket": _make_socket,
+    "link that leads nowhere": lambda path: path.symlink_to("nothing"),
+    "link through a file": lambda path: (path.with_suffix(".x").touch(), path.symlink_to("x.x/nothing")),
+    "link with a long name": lambda path: path.symlink_to("n" * 300),
+    "looping link": lambda path: path.symlink_to(path.name),
+    "link that leads out of the working directory": lambda path: path.symlink_to("/dev/zero"),
+    "link out to nothing": lambda path: path.symlink_to("/nowhere/at/all"),
+    "absent": lambda path: None,
+}
+KINDS = {"text": "file", "other text": "file"}
+KINDS |= dict.fromkeys(("looping link", "link through a file", "link with a long name"), "link that leads nowhere")
+KINDS |= {"link out to nothing": "link that leads out of the working directory"}
+
+
+@pytest.mark.parametrize("second", MAKERS)
+@pytest.mark.parametrize("first", MAKERS)
+def test_each_pair_of_kinds_is_compared_told_as_another_kind_or_not_compared(
+    first: str, second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = []
+    for place, kind in (("a", first), ("b", second)):
+        (tmp_path / place).mkdir()
+        monkeypatch.chdir(tmp_path / place)  # a socket's path has a short limit
+        MAKERS[kind](Path("x.json"))
+        sides.append({item.name: item for item in collect(tmp_path / place, ["*.json"], tmp_path / f"kept-{place}")[0]})
+    found = compared(*sides)
+    one, other = (KINDS.get(name, name) for name in (first, second))
+    if "absent" in (one, other):
+        detail = f"written by the {'second' if one == 'absent' else 'first'} run only"
+        assert [item.detail for item in found.divergences] == ([] if first == second else [detail]) and found.uncompared == ()
+    elif "file" not in (one, other):
+        (item,) = found.uncompared
+        why = f"in both runs it is a {one}" if one == other else f"it is a {one} in the first run, a {other} in the second"
+        assert (item.glob, item.why, item.same) == ("*.json", why, True)
+        assert (found.divergences, found.values) == ((), 0)
+    elif one != other:
+        assert [item.detail for item in found.divergences] == [f"a {one} in the first run, a {other} in the second"]
+    else:
+        assert [item.values for item in found.divergences] == ([] if first == second else [None]) and found.uncompared == ()
+
+
+def test_what_could_not_be_copied_in_one_run_is_no_difference_and_not_the_same(root: Path) -> None:
+    whole = {item.name: item for item in collect(root, ["top.json"], root.parent / "kept")[0]}
+    cut = {name: replace(item, problem="it could not be copied: No space left on device") for name, item in whole.items()}
+    for sides, where in (((whole, cut), "the second run"), ((cut, whole), "the first run"), ((cut, cut), "both runs")):
+        found = compared(*sides)
+        assert [(item.why, item.same) for item in found.uncompared] == [
+            (f"in {where} it could not be copied: No space left on device", False)
+        ]
+        assert (found.divergences, found.values) == ((), 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second", "leaf", "values", "far"),
+    [
+        ("m.json", '{"id": "abcdef12"}', '{"id": "abcdee12"}', "id", ("abcdef12", "abcdee12"), None),
+        ("m.json", '{"a": 0.5}', '{"a": 0.75}', "a", (0.5, 0.75), 0.25),
+        ("m.json", '{"a": 12}', '{"a": 10}', "a", (12, 10), 2.0),
+        ("m.json", '{"a": 12}', '{"a": "12"}', "a", (12, "12"), None),
+        ("m.json", '{"a": 1.0}', '{"a": 1}', "a", (1.0, 1), None),
+        ("m.json", '{"a": true}', '{"a": false}', "a", (True, False), None),
+        ("m.json", '{"a": 1}', '{"a": 1, "b": 2}', "b", None, None),
+        ("m.json", '{"a": [1]}', '{"a": {"0": 1}}', "(structure)", None, None),
+        ("m.json", '{"a": NaN}', '{"a": 1.0}', "a", None, None),
+        ("m.json", '{"a": 1%s}' % ("0" * 40), '{"a": 2%s}' % ("0" * 40), "a", ("1" + "0" * 40, "2" + "0" * 40), None),
+        ("m.csv", "a,b\n1,x\n", "a,b\n1,y\n", "row 2, column b", ("x", "y"), None),
+        ("m.bin", "x", "y", "(file)", None, None),
+    ],
+)
+def test_a_difference_has_the_values_by_their_type_and_a_distance_for_numbers_alone(
+    name: str, first: str, second: str, leaf: str, values: tuple[Value, Value] | None, far: float | None, tmp_path: Path
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    a, b = tmp_path / "a" / name, tmp_path / "b" / name
+    a.write_text(first)
+    b.write_text(second)
+    (difference,) = differences(*read_files(a, b))
+    found = reading.as_divergence(difference, 3)
+    assert found.name == leaf and (found.distance.max_abs if found.distance else None) == far
+    if "NaN" not in first:
+        assert found.values == values and list(map(type, found.values or ())) == list(map(type, values or ()))
+    comparison = compare_runs([training()], [training()], [found])
+    assert comparison.first_divergence == found
+    assert report_from(to_json(replace(reports.FAIL, comparisons=(SeedResult(42, comparison),)))).determinism is not None
+
+
+class _Files(reading.ArtifactReader):
+    """Reads files as texts, without an interpreter."""
+
+    def __init__(self) -> None:
+        self.notes = []
+
+    def contents(self, items: Sequence[Collected]) -> list[Artifact]:
+        return [
+            Artifact(format="opaque", digest=item.digest, leaves={"(file)": Leaf(kind="bytes", dtype=None, shape=(1,), digest=item.digest)})
+            for item in items
+        ]
+
+
+def compared(a: Mapping[str, Collected], b: Mapping[str, Collected]) -> reading.ArtifactComparison:
+    reader = _Files()
+    return reading.differences(a, b, reader, reader, 3)
 
 
 def test_too_many_files_are_not_cut_off_in_silence(root: Path) -> None:
@@ -116,12 +241,6 @@ def test_nothing_is_started_for_files_that_nothing_looks_into(tmp_path: Path) ->
     a, b = read_files(tmp_path / "a.log", tmp_path / "b.log", python="/nowhere/python")
     assert a.format == "opaque" and not a.note
     assert [(item.name, item.what) for item in differences(a, b)] == [("(file)", "value")]
-
-
-def test_what_was_refused_is_never_equal(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.json")
-    (refused,) = read_files(tmp_path / "pipe.json")
-    assert [item.what for item in differences(refused, refused)] == ["unread"]
 
 
 def test_without_an_interpreter_bytes_are_compared_and_it_is_said(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from repro_gate.compare.model import Divergence
 from repro_gate.runs.crashes import compare_crashed, crashed_by_itself
 from repro_gate.runs.launch import Run
 from repro_gate.trace.model import Trace
-from tests.support.built_traces import changed, flip, place_of, run, training
+from tests.support.built_traces import apart, changed, flip, place_of, run, training
 
 LOG = 'Traceback (most recent call last):\n  File "/tmp/run/workspace/train.py", line 3, in <module>\n'
 
@@ -42,6 +42,13 @@ def test_equal_runs_of_which_one_crashes_differ_in_how_they_ended() -> None:
         assert found.detail == f"deterministic-1 ended well after 4 steps, deterministic-2 crashed after {steps} steps"
     found = divergence(GOOD, crash())  # it had recorded nothing yet
     assert found is not None and "deterministic-2 crashed after 0 steps" in found.detail
+
+
+def test_weights_are_not_measured_against_those_of_another_step() -> None:
+    found = compare_crashed(run("deterministic-1", training(5)), crash(apart(cut(training(5), 3), 2.0, 0.27)))
+    assert found is not None and (found.weights, found.differing) == ((), 0)
+    same = compare_crashed(crash(cut(A, 2), name="deterministic-1"), crash(apart(cut(training(4, seed=1), 2), 2.0, 0.27)))
+    assert same is not None and [item.distance and item.distance.max_abs for item in same.weights] == [0.27]
 
 
 @pytest.mark.parametrize(("step", "kind"), [(-1, "parameter"), (1, "gradient"), (2, "batch")])

@@ -9,7 +9,7 @@ import pytest
 from repro_gate.compare.model import Divergence
 from repro_gate.runs.progress import LiveComparison, Progress, Watch
 from repro_gate.trace.model import Trace
-from tests.support.built_traces import place_of, training, with_loss
+from tests.support.built_traces import block, place_of, training, with_loss
 
 FIRST = training(5)
 
@@ -56,6 +56,15 @@ def test_a_divergence_is_told_once_and_stays_the_state() -> None:
     differs = ("differs", 2, "loss")
     assert told(second)[0] == ["same", 0, "same", 1, "diverged", differs, 2, differs, 3, differs, 4]
     assert told(second, fail_fast=True)[1] == "stopped: diverged from the first run"
+
+
+def test_the_state_in_which_a_run_ends_early_is_not_that_of_the_step_which_another_run_goes_on_with() -> None:
+    final = [block(3, kind, seed="after three steps") for kind in ("parameter", "optimizer", "buffer")]
+    short = replace(training(3), blocks=[*training(3).blocks, block(3, "batch"), *final])
+    live = LiveComparison(Watch(), (FIRST,), True)
+    assert live.look([grown(short, 2)]) is None and live.look([short]) is None and live.found is None and live.compared
+    longer = replace(short, steps=training(4).steps)  # that step was closed after all
+    assert live.look([longer]) is not None and live.found is not None and (live.found.step, live.found.kind) == (3, "parameter")
 
 
 def test_a_varied_run_whose_divergence_is_not_announced_shows_its_state_all_the_same() -> None:

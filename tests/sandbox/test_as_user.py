@@ -150,16 +150,18 @@ def test_artifacts_through_links_are_what_the_training_could_read(written: Path,
     (written / "out").mkdir()
     os.symlink(written / "trace", written / "out" / "inside.pt")
     os.symlink("/proc/self/environ", written / "out" / "environ.pt")
+    os.symlink("/root/.nowhere/x", written / "out" / "hidden.pt")
     os.link(secret, written / "out" / "hard.pt")
     found, _ = collect(written, ["out/*.pt"], tmp_path / "kept", partial(as_training_user, OWN))
-    assert {item.name: item.note for item in found} == {
-        "out/inside.pt": "",
-        "out/environ.pt": "a link leads out of the working directory",
-        "out/hard.pt": "it could not be kept: Permission denied",
+    assert {item.name: (item.kind, item.problem) for item in found} == {
+        "out/inside.pt": ("file", ""),
+        "out/environ.pt": ("link that leads out of the working directory", ""),
+        "out/hidden.pt": ("link that leads out of the working directory", ""),
+        "out/hard.pt": ("file without permission to read", ""),
     }
     assert [path.read_bytes() for path in (tmp_path / "kept").iterdir()] == [b"line\n"]
     taken, _ = collect(written, ["out/hard.pt"], tmp_path / "as-root")  # as root looks, the secret is an artifact
-    assert taken[0].note == "" and taken[0].path.read_bytes() == b"secret"
+    assert taken[0].readable and taken[0].path.read_bytes() == b"secret"
 
 
 def test_copying_looks_up_the_source_with_the_trainings_rights(secret: Path, tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ DIFFERENT = Comparison(
     first_divergence=FIRST,
     by_kind={"loss": Tally(1, 1), "gradient": Tally(20, 5), "parameter": Tally(20, 8), "rng": Tally(3, 0)},
     by_step=tuple((step, min(step, 14)) for step in range(3, 50)),
+    differing_steps=47,
     losses=tuple((step, 1.0, 1.0 if step < 4 else 1.0 + 1e-9 * 1.3**step) for step in range(50)),
     weights=WEIGHTS,
 )
