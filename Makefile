@@ -4,7 +4,7 @@
 #   TORCH='torch==2.13.0'      the torch to install where none is there; empty: leave torch alone
 #   TORCH_INDEX=URL            the package index for torch alone, such as PyTorch's own CPU index: PyPI's build for Linux brings gigabytes of CUDA
 #   NO_VENV=1 PYTHON=python3   use that interpreter as it is: no .venv, nothing installed (a GPU machine without a network)
-#   BENCH=…, CORPUS=…, PYTEST=…  further arguments for `make bench`, `make corpus` and pytest
+#   BENCH=…, CORPUS=…, COMBINATIONS=…, PYTEST=…  further arguments for `make bench`, `make corpus`, `make combinations` and pytest
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -17,6 +17,7 @@ TORCH_INDEX ?=
 NO_VENV ?=
 BENCH ?=
 CORPUS ?=
+COMBINATIONS ?=
 PYTEST ?=
 
 VENV := .venv
@@ -35,7 +36,7 @@ else
   export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 endif
 
-.PHONY: help setup demo test lint api container browser format bench corpus gpu clean
+.PHONY: help setup demo test lint api container browser format bench corpus combinations gpu clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -83,6 +84,9 @@ bench: $(FULL) ## the gate's own speed and memory, as ratios taken in one run
 
 corpus: $(FULL) ## 114 small trainings and the broken examples, most with one way to lose reproducibility: detected, false alarms, causes named; half an hour and more
 	$(PY) -m tests.corpus $(CORPUS)
+
+combinations: $(FULL) ## odd trainings by options of spec and command line, all pairs: each gets the verdict that is due, and every renderer says the same; ten minutes
+	$(PY) -m tests.combinations $(COMBINATIONS)
 
 gpu: $(FULL) ## needs CUDA: the GPU tests, then the GPU part of the benchmarks into benchmarks/results/gpu.json
 	$(PY) -c 'import torch, sys; sys.exit(0 if torch.cuda.is_available() else "make gpu: torch sees no CUDA device here")'
