@@ -126,7 +126,9 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     run.add_argument("--base", metavar="REF", type=_text, help=base)
     judge = "whose spec judges; without it, what the base's own spec says under `policy`"
     run.add_argument("--policy", choices=("head", "base"), help=judge)
-    run.add_argument("--fail-fast", action="store_true", help="stop at the first divergence; noise floor and cost are then not measured")
+    run.add_argument(
+        "--fail-fast", action="store_true", help="stop at the first divergence; what later runs measure, such as the cost, is left out"
+    )
     run.add_argument("--keep-traces", metavar="FOLDER", type=_path, help="keep the traces of all runs there, for `repro-gate compare`")
     _add_quiet(run, verbose=True)
 

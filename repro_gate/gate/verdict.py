@@ -259,8 +259,8 @@ def _notes(findings: Findings) -> Iterator[Reason]:
             within = f"within the tolerance (loss {tolerance.loss:g}, weights {tolerance.weights:g})"
             yield Reason("determinism/within-tolerance", f"seed {item.seed}: the runs are not bitwise identical, but {within}")
     if findings.stopped_early:
-        message = "the runs after the divergence were left out (--fail-fast): noise floor and cost were not measured"
-        yield Reason("run/fail-fast", message)
+        unmeasured = ", so the cost was not measured" if findings.cost is None else ""
+        yield Reason("run/fail-fast", f"the runs after the divergence were left out (--fail-fast){unmeasured}")
     quiet = findings.stopped_early or findings.interrupted or spec.cost.max_percent is not None or not spec.cost.measure
     if findings.cost is None and not quiet and all(run.good for run in findings.runs):
         message = f"the cost was not measured: each run needs 3 steps after the {spec.train.warmup} of its warm-up"

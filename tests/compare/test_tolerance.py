@@ -57,7 +57,7 @@ def test_optimizer_state_is_not_judged() -> None:
 
 
 def test_what_was_not_measured_cannot_pass() -> None:
-    says = ("1 parameters differ at the end, and how far could not be measured",)
+    says = ("1 parameter differs at the end, and how far could not be measured",)
     assert outside(A, PARTED) == says
     assert outside(A, apart(PARTED, 1.0, 1e-3, name="fc.bias")) == says  # another one was
     late = training(12)  # `capture.every: 10`: digests of the parameters at step 10, the run ends at 11

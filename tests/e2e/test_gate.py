@@ -85,7 +85,7 @@ def test_fail_fast_ends_the_second_run_and_leaves_the_rest_out(tmp_path: Path) -
         *("deterministic-1", "default-1", "default-2", "deterministic-2", "deterministic-3")
     ]
     assert gated.report["runs"][-1]["outcome"] == "interrupted" and gated.report["runs"][-1]["steps"] < 12
-    assert gated.report["cost"] is None
+    assert "run/fail-fast" in [note["id"] for note in gated.report["notes"]]
 
 
 def test_a_hard_coded_seed_is_said(tmp_path: Path) -> None:
