@@ -85,7 +85,7 @@ bench: $(FULL) ## the gate's own speed and memory, as ratios taken in one run
 corpus: $(FULL) ## 114 small trainings and the broken examples, most with one way to lose reproducibility: detected, false alarms, causes named; half an hour and more
 	$(PY) -m tests.corpus $(CORPUS)
 
-combinations: $(FULL) ## odd trainings by options of spec and command line, all pairs: each gets the verdict that is due, and every renderer says the same; ten minutes
+combinations: $(FULL) ## odd trainings by options of spec and command line, all pairs: each gets the verdict that is due, and every renderer says the same; some twenty minutes
 	$(PY) -m tests.combinations $(COMBINATIONS)
 
 gpu: $(FULL) ## needs CUDA: the GPU tests, then the GPU part of the benchmarks into benchmarks/results/gpu.json
