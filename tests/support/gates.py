@@ -74,7 +74,7 @@ def environment(**more: str) -> dict[str, str]:
 
 @functools.cache
 def _cache() -> str:
-    folder = tempfile.mkdtemp(prefix="repro-gate-tests-cache-")
+    folder = tempfile.mkdtemp(prefix="cache-of-repro-gates-tests-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
