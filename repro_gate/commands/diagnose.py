@@ -47,8 +47,7 @@ def diagnose(spec: Spec, options: Options, watch: Watch, tell: Callable[[str], N
     diverged = any(not comparison.identical for comparison in results.comparisons.values())
     if results.interrupted and not diverged:
         raise Inconclusive(results.interrupted, remedy="diagnose it again")
-    fragile = [item.run for item in results.not_robust]
-    if not diverged and (bad := next((run for run in results.runs if not run.good and run not in fragile), None)):
+    if not diverged and (bad := next((run for run in results.runs if not run.good and run.plan.name not in results.fragile), None)):
         raise Inconclusive(f"run {bad.plan.name}: {for_terminal(bad.problem, 1_000)}", remedy=bad.remedy)
     if not results.comparisons:
         raise Inconclusive("no two runs could be compared", remedy="run the gate, whose report says why: `repro-gate run`")

@@ -57,7 +57,7 @@ def findings_of(
             SeedResult(seed, comparison, results.compared(seed), results.failed(seed)) for seed, comparison in results.comparisons.items()
         ),
         runs=results.runs,
-        not_robust=frozenset(item.run.plan.name for item in results.not_robust),
+        not_robust=results.fragile,
         checklist=run_checks(evidence, date.today()),
         cost=measure_cost(on, off, results.spec.train.warmup),
         artifact_notes=results.artifact_notes,

@@ -68,11 +68,13 @@ def _look_into(
         series = run_series(spec, folder, Watch(), (plan,), measure=False)
         if series.interrupted:
             raise _Interrupted(series.interrupted)
-        experiment = experiments[varied] = _Experiment(series.runs[0], _compared(results, series, first, steps))
-        differs = not experiment.run.good
-        if experiment.comparison is not None and (compared is not None or not varied):  # a failure is explained by one that fails too
-            differs = differs or not alike(experiment.comparison, tolerance)
-        return Outcome(differs, tuple(uses_of(list(labelled(experiment.run.traces)), _TOLD)))
+        done_run, comparison = series.runs[0], _compared(results, series, first, steps)
+        differs = not done_run.good
+        if comparison is not None and (compared is not None or not varied):  # a failure is explained by one that fails too
+            differs = differs or not alike(comparison, tolerance)
+        outcome = Outcome(differs, tuple(uses_of(list(labelled(done_run.traces)), _TOLD)))
+        experiments[varied] = _Experiment(done_run, comparison, outcome)
+        return outcome
 
     diverged = compared.first_divergence if compared is not None else None
     where = f"in how it ends ({broken.run.problem})" if compared is None or diverged is None else place_of(diverged, compared.steps)
@@ -88,11 +90,11 @@ def _look_into(
     except (Inconclusive, OSError) as error:
         return None, replace(results, interrupted=f"the series ended early: {error}")
     plain = experiments.get(frozenset())
-    if plain is not None and (plain.comparison is None or not alike(plain.comparison, tolerance) or not plain.run.good):
-        return None, _by_chance(results, broken, plain)
+    if plain is not None and plain.outcome.differs:
+        return None, _by_chance(results, broken, plain.run, plain.comparison)
     if by_chance:  # a failure is one beside the run that is varied in the same and comes through
         proof = compared if compared is not None else compare_crashed(experiments[names].run, broken.run)
-        return None, _by_chance(results, broken, _Experiment(broken.run, proof))
+        return None, _by_chance(results, broken, broken.run, proof)
     if found is None:
         return None, results
     return replace(found, runs=done, seconds=round(monotonic() - began, 3)), results
@@ -108,15 +110,16 @@ class _Experiment:
 
     run: Run
     comparison: Comparison | None
+    outcome: Outcome
 
 
-def _by_chance(results: Results, broken: Varied, proof: _Experiment) -> Results:
-    """Return the results where an experiment is the proof that nothing which was varied explains the varied run. A run that ended badly is
-    one of the gate's runs from here on, so that the report has its log."""
+def _by_chance(results: Results, broken: Varied, run: Run, proof: Comparison | None) -> Results:
+    """Return the results where `run`, compared in `proof`, shows that nothing which was varied explains the varied run. A run that ended
+    badly is one of the gate's runs from here on, so that the report has its log."""
     seed = broken.run.plan.arm.seed
-    runs = results.runs if proof.run.good or proof.run in results.runs else (*results.runs, proof.run)
-    comparisons = results.comparisons if proof.comparison is None else {**results.comparisons, seed: proof.comparison}
-    second = {**results.second, seed: broken.run.plan.name} if proof.run is broken.run and broken.run.good else results.second
+    runs = results.runs if run.good or run in results.runs else (*results.runs, run)
+    comparisons = results.comparisons if proof is None else {**results.comparisons, seed: proof}
+    second = {**results.second, seed: run.plan.name} if run is broken.run and run.good else results.second
     varied = {**results.varied, seed: replace(broken, by_chance=True)}
     return replace(results, runs=runs, comparisons=comparisons, second=second, varied=varied)
 

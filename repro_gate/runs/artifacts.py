@@ -36,7 +36,7 @@ _INDEX = re.compile(r"(.*)\.(safetensors|bin)\.index\.json")  # of a sharded mod
 AsOwner = Callable[[], AbstractContextManager[None]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Collected:
     """What a glob matched: one file, or one folder of torch.distributed.checkpoint, by its name below the root.
 
@@ -122,7 +122,7 @@ def collect(
 def in_place(path: Path) -> tuple[Collected, ...]:
     """One file where it lies, the index of a sharded model with its shards, or the folder of a distributed checkpoint."""
     search = _Search(path.resolve().parent)
-    found = [Collected(os.path.basename(name), Path(search.root, name)) for name in _whole(search, {path.resolve().name})]
+    found = [Collected(name=os.path.basename(name), path=Path(search.root, name)) for name in _whole(search, {path.resolve().name})]
     plain = [item if item.path.is_file() or item.path.is_dir() else replace(item, problem="it is not a regular file") for item in found]
     return tuple(map(_with_digest, plain))
 
@@ -191,7 +191,7 @@ def _copied(search: _Search, name: str, destination: Path, place: int, as_owner:
             source, kind = Path(os.path.realpath(os.path.join(search.root, name))), _kind(search, name)
             members = [item for item in search.names(name) if os.path.isfile(source / item)] if kind == FILE and source.is_dir() else None
         if kind != FILE:
-            return Collected(shown, target, kind=kind)
+            return Collected(name=shown, path=target, kind=kind)
         if members is None:
             copy_file(source, target, as_owner)
         else:
@@ -201,10 +201,10 @@ def _copied(search: _Search, name: str, destination: Path, place: int, as_owner:
             for item in members:
                 copy_file(source / item, target / item, as_owner)
     except PermissionError:
-        return Collected(shown, target, kind=_CLOSED)
+        return Collected(name=shown, path=target, kind=_CLOSED)
     except OSError as error:
-        return Collected(shown, target, problem=f"it could not be copied: {error.strerror or error}")
-    return Collected(shown, target)
+        return Collected(name=shown, path=target, problem=f"it could not be copied: {error.strerror or error}")
+    return Collected(name=shown, path=target)
 
 
 def _kind(search: _Search, name: str) -> str:

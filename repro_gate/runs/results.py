@@ -89,15 +89,20 @@ class Results:
 
     def _repeats(self, seed: int) -> list[Run]:
         """Return the deterministic runs of a seed, but for a varied one that is not the same because of what was varied."""
-        fragile = [item.run.plan.name for item in self.not_robust]
+        fragile = self.fragile
         runs = [run for run in self.runs if (run.plan.arm.name, run.plan.arm.seed) == ("deterministic", seed)]
         return [run for run in runs if run.plan.name not in fragile]
 
     @property
     def artifact_notes(self) -> tuple[str, ...]:
         """Return a sentence for each glob that matches nothing, but for varied runs that are not robust: the check tells of them."""
-        fragile = [item.run.plan.name for item in self.not_robust]
+        fragile = self.fragile
         return tuple(dict.fromkeys(text for name, texts in self.unmatched.items() if name not in fragile for text in texts))
+
+    @property
+    def fragile(self) -> frozenset[str]:
+        """Return the names of the runs that are not robust."""
+        return frozenset(item.run.plan.name for item in self.not_robust)
 
     @property
     def not_robust(self) -> tuple[Varied, ...]:

@@ -139,7 +139,7 @@ def test_what_a_training_does_not_have_is_said() -> None:
 
 def test_of_the_artifacts_a_checkpoint_is_damaged_first_and_an_empty_or_unread_one_never() -> None:
     def item(name: str, size: int = 9, problem: str = "") -> Collected:
-        return Collected(name, Path(name), digest="x", problem=problem, files=(("(file)", "x", size),))
+        return Collected(name=name, path=Path(name), digest="x", problem=problem, files=(("(file)", "x", size),))
 
     assert checkpoint_of([item("a.json"), item("m.pt")]) == "m.pt"
     assert checkpoint_of([item("a.json"), item("m.pt", problem="it could not be copied")]) == "a.json"
