@@ -23,12 +23,14 @@ from typing import Any
 
 import yaml
 
+from repro_gate.trace import notebook
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KINDS = ("faults", "clean", "latent", "examples")
 KEYS = {"name", "what", "cause", "or", "file", "also", "kind", "step", "nan", "vary", "beside", "remove", "spec"}
 MARK = "# HERE"
-_NO_TRAINING = ("workflows",)  # among the examples
+_NO_TRAINING = ("gitlab", "workflows")  # among the examples
 _WITHOUT_COST = ("--set", "cost.measure=false")
 REQUIRED = {"cause": 0.95, "line": 0.90, "confirmed": 0.85}  # of the faults
 ROBUST = "random-state/robust"  # the check that names what only a varied run can show
@@ -247,12 +249,19 @@ def _folder(group: str, name: str) -> Path:
 def _lines_with(group: str, name: str, text: str) -> list[tuple[str, int]]:
     """(file, line) of each line of a case's programs that holds a text."""
     return [
-        (path.name, number)
+        (file, number)
         for path in sorted(_folder(group, name).iterdir())
-        if path.suffix in (".py", ".sh")
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for file, source in _sources(path)
+        for number, line in enumerate(source.splitlines(), 1)
         if text in line
     ]
+
+
+def _sources(path: Path) -> list[tuple[str, str]]:
+    """The text of a program, or of each cell of a notebook, by the name that a report gives to it."""
+    if path.suffix == notebook.SUFFIX:
+        return [(notebook.cell_name(path.name, number), text) for number, text in enumerate(notebook.code_cells(path.read_bytes()), 1)]
+    return [(path.name, path.read_text(encoding="utf-8"))] if path.suffix in (".py", ".sh") else []
 
 
 def _spec(case: Case) -> dict[str, Any]:

@@ -1,0 +1,30 @@
+"""Adds up what the processes of a pool have found, as it comes."""
+
+import multiprocessing
+
+import torch
+from torch import nn
+
+
+def partial(number):
+    """A part of the sum, of another size and another time for each number."""
+    found = 0.0
+    for place in range(1, 20000 + 3000 * (number % 7)):
+        found += 1.0 / (place * (number + 1.7))
+    return found * 10 ** (number % 5)
+
+
+if __name__ == "__main__":
+    total = 0.0
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        for found in pool.imap_unordered(partial, range(48)):  # HERE
+            total += found
+    torch.manual_seed(64)
+    scale = torch.tensor(total, dtype=torch.float64)
+    model = nn.Linear(4, 1).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):
+        loss = (model(torch.randn(8, 4, dtype=torch.float64)) * scale / 1e6).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
