@@ -103,7 +103,7 @@ def _command_time(settings: Settings, label: str, arguments: Sequence[str], goal
 def _checkout(place: Place, settings: Settings) -> Path:
     """A git checkout of the workspace with a spec that runs the example to its end."""
     spec = place.workspace / "repro.yml"
-    measured = f"cost: {{measure: {str(settings.defaults).lower()}}}\n"
+    measured = f"cost: {{{'pairs: 2' if settings.defaults else 'measure: false'}}}\n"
     text = f"version: 1\ntrain:\n  run: {_command(settings.epochs, '{seed}')}\nrandom-state:\n  seed: {SEED}\n{measured}"
     spec.write_text(text, encoding="utf-8")
     (place.workspace / ".gitignore").write_text("out/\n__pycache__/\n", encoding="utf-8")

@@ -2,4 +2,5 @@
 
 __version__ = "0.1.0"
 DOCS_URL = "https://github.com/repro-gate/repro-gate/blob/main/docs"
+ISSUES_URL = "https://github.com/repro-gate/repro-gate/issues"
 SCHEMAS_URL = "https://raw.githubusercontent.com/repro-gate/repro-gate/v1/repro_gate"  # `v1` follows the releases; + /spec/schema.json

@@ -13,7 +13,8 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ _PIECE = 1 << 30  # bytes asked of one copy_file_range(2)
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _PATH = getattr(os, "O_PATH", 0)  # Linux: a handle that needs no permission on the file itself
 _LEVELS = 32  # of folders held open at once while a tree is removed
+_AT_ONCE = 8  # threads that unlink: a file that has reached the disk may take milliseconds, nearly all of it waiting
 _KEPT_MODE = 0o777  # set-user-id and its kin are not copied
 
 
@@ -219,8 +221,9 @@ def remove_tree(path: Path) -> None:
         top = _open_folder(os.fspath(path), None)
         try:
             numbers = itertools.count()
-            while _listed(top):
-                _empty(top, top, numbers)
+            with ThreadPoolExecutor(_AT_ONCE, "repro-gate-remove") as pool:
+                while _listed(top):
+                    _empty(top, top, numbers, pool)
         finally:
             os.close(top)
         os.rmdir(path)
@@ -229,22 +232,33 @@ def remove_tree(path: Path) -> None:
         raise Inconclusive(f"cannot remove {path}: {error.strerror or error}", reason_id="workspace/not-removed", remedy=remedy) from error
 
 
-def _empty(folder: int, top: int, numbers: Iterator[int], level: int = 0) -> None:
+def _empty(folder: int, top: int, numbers: Iterator[int], pool: Executor, level: int = 0) -> None:
     """Remove everything in `folder` (a descriptor); what lies deeper than a few levels is moved into `top`, to be removed from there."""
-    for name, is_folder in _listed(folder):
-        if not is_folder:
-            os.unlink(name, dir_fd=folder)
-            continue
+    listed = _listed(folder)
+    files = [name for name, is_folder in listed if not is_folder]
+    count = min(_AT_ONCE, len(files))
+    for part in [pool.submit(_unlink, files[start::count], os.dup(folder)) for start in range(count)]:
+        part.result()
+    for name in (name for name, is_folder in listed if is_folder):
         below = _open_folder(name, folder)  # this also gives the permission to write that a move asks of the folder that is moved
         try:
             if level < _LEVELS:
-                _empty(below, top, numbers, level + 1)
+                _empty(below, top, numbers, pool, level + 1)
         finally:
             os.close(below)
         if level < _LEVELS:
             os.rmdir(name, dir_fd=folder)
         else:
             _move_up(name, folder, top, numbers)
+
+
+def _unlink(names: Sequence[str], folder: int) -> None:
+    """Unlink files of `folder`, a descriptor that is closed at the end: of this call alone, since another part may fail before it."""
+    try:
+        for name in names:
+            os.unlink(name, dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 def _move_up(name: str, folder: int, top: int, numbers: Iterator[int]) -> None:

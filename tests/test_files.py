@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,15 @@ def test_a_hostile_tree_is_removed_and_nothing_else(tmp_path: Path) -> None:
     top.chmod(0o100)
     remove_tree(top)
     assert not top.exists() and tree(tmp_path / "kept") == ["file"]
+
+
+def test_files_that_take_long_to_unlink_are_unlinked_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ext4 took some 3 ms for each file that had reached the disk, nearly all of it waiting: 20,000 files took a minute."""
+    write(tmp_path, **{f"top__{number}": "x" for number in range(200)})
+    unlink, began = os.unlink, time.monotonic()
+    monkeypatch.setattr(os, "unlink", lambda *path, **of: (time.sleep(0.02), unlink(*path, **of)))
+    remove_tree(tmp_path / "top")
+    assert time.monotonic() - began < 2 and tree(tmp_path) == []
 
 
 def test_a_link_is_removed_not_what_it_points_to(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ PAGES = [
 
 # What a printed value is, in the order in which they are tried.
 VALUES = re.compile(
-    r"(?P<url>https?://\S+)|(?P<setting>[\w.]+=\S+)|(?P<name>[A-Za-z_]\w*(\.\w+)+)|(?P<hash>sha256:[0-9a-f]{12}|\b[0-9a-f]{12}\b)"
+    r"(?P<url>https?://\S+)|(?P<setting>[\w.]+=\S+)|(?P<name>(?<=gradient )\w+(\.\w+)*|[A-Za-z_]\w*(\.\w+)+)"
+    r"|(?P<hash>sha256:[0-9a-f]{12}|\b[0-9a-f]{12}\b)"
     r"|(?P<percent>-?[\d.]+ ?%)|(?P<number>-?\d[\d.,]*(e-?\d+)?)"
 )
 LINE = re.compile(r"  (?P<label>[a-z-]+(?: [a-z]+)*)  +(?P<values>.*)")

@@ -22,16 +22,16 @@ from torch import nn
 
 
 def quickstart(path, device):
-    """The model and the step of examples/quickstart: 24 tensors."""
+    """The model and the step of examples/quickstart: 25 tensors."""
     example = runpy.run_path(path)
-    x, labels, source, target = (tensor.to(device) for tensor in example["community_graph"]())
+    x, region, labels, source, target = (tensor.to(device) for tensor in example["community_graph"]())
     train = torch.arange(len(x), device=device) % 4 == 0
     model = example["GraphNet"](x.shape[1], int(labels.max()) + 1).to(device)
     sampler = torch.Generator().manual_seed(0)
 
     def loss():
         keep = torch.rand(len(source), generator=sampler).to(device) >= 0.1
-        return F.cross_entropy(model(x, source[keep], target[keep])[train], labels[train])
+        return F.cross_entropy(model(x, region, source[keep], target[keep])[train], labels[train])
 
     return model, torch.optim.Adam(model.parameters(), lr=2e-2, weight_decay=1e-4), loss
 

@@ -1,6 +1,6 @@
 """Node classification on a synthetic community graph: a four-layer graph network, full batch, Adam.
 
-Messages pass along edges by `h[source]`, whose backward pass adds many edges' gradients into one node.
+Each node has a learned vector of its region: `self.regions[region]`, whose backward pass adds the gradients of many nodes into one row.
 """
 import argparse
 from pathlib import Path
@@ -11,18 +11,18 @@ from torch import nn
 
 
 def community_graph(nodes=4000, communities=8, edges=20000, features=32):
-    """A stochastic block model: 70 % of the edges stay within a community. Returns features, labels, sources and targets."""
+    """A stochastic block model: 70 % of the edges stay within a community. Returns features, regions, labels, sources and targets."""
     generator = torch.Generator().manual_seed(1234)  # the data set: the same for every training seed
     labels = torch.randint(communities, (nodes,), generator=generator)
     members = [torch.nonzero(labels == label).flatten() for label in range(communities)]
-    source = torch.randint(nodes, (edges,), generator=generator)
-    target = torch.randint(nodes, (edges,), generator=generator)
+    source, target = (torch.randint(nodes, (edges,), generator=generator) for _ in range(2))
     stays = torch.rand(edges, generator=generator) < 0.7
     for label, group in enumerate(members):
         inside = stays & (labels[source] == label)
         target[inside] = group[torch.randint(len(group), (int(inside.sum()),), generator=generator)]
     x = F.one_hot(labels, features).float() + 2.0 * torch.randn(nodes, features, generator=generator)
-    return x, labels, torch.cat([source, target]), torch.cat([target, source])
+    region = (5 * labels + torch.randint(10, (nodes,), generator=generator)) % 40  # two communities share each
+    return x, region, labels, torch.cat([source, target]), torch.cat([target, source])
 
 
 class GraphLayer(nn.Module):
@@ -35,7 +35,7 @@ class GraphLayer(nn.Module):
         self.norm = nn.BatchNorm1d(width)
 
     def forward(self, h, source, target):
-        messages = torch.zeros_like(h).index_add_(0, target, h[source])
+        messages = torch.zeros_like(h).index_add_(0, target, h.index_select(0, source))
         degree = torch.bincount(target, minlength=len(h)).clamp(min=1).unsqueeze(1)
         return F.relu(self.norm(self.own(h) + self.neighbours(messages / degree)))
 
@@ -43,12 +43,12 @@ class GraphLayer(nn.Module):
 class GraphNet(nn.Module):
     def __init__(self, features, classes, width=96, depth=4):
         super().__init__()
-        self.embed = nn.Linear(features, width)
+        self.embed, self.regions = nn.Linear(features, width), nn.Parameter(torch.randn(40, width))
         self.layers = nn.ModuleList(GraphLayer(width) for _ in range(depth))
         self.classify = nn.Linear(width, classes)
 
-    def forward(self, x, source, target):
-        h = self.embed(x)
+    def forward(self, x, region, source, target):
+        h = self.embed(x) + self.regions[region]
         for layer in self.layers:
             h = layer(h, source, target)
         return self.classify(h)
@@ -65,7 +65,7 @@ def main():
 
     torch.manual_seed(args.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    x, labels, source, target = (tensor.to(device) for tensor in community_graph())
+    x, region, labels, source, target = (tensor.to(device) for tensor in community_graph())
     train = torch.arange(len(x), device=device) % 4 == 0
     model = GraphNet(x.shape[1], int(labels.max()) + 1).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr, weight_decay=1e-4, fused=True)
@@ -78,7 +78,7 @@ def main():
         for epoch in range(args.epochs):
             model.train()
             keep = torch.rand(len(source), generator=edge_sampler).to(device) >= args.drop_edge
-            logits = model(x, source[keep], target[keep])
+            logits = model(x, region, source[keep], target[keep])
             loss = F.cross_entropy(logits[train], labels[train])
             optimizer.zero_grad()
             loss.backward()
@@ -88,7 +88,7 @@ def main():
 
     model.eval()
     with torch.no_grad():
-        right = model(x, source, target).argmax(dim=1) == labels
+        right = model(x, region, source, target).argmax(dim=1) == labels
     print(f"accuracy: {right[train].float().mean():.3f} on the training nodes, {right[~train].float().mean():.3f} on the others")
     torch.save(model.state_dict(), args.out / "model.pt")
 

@@ -89,7 +89,7 @@ def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
     changes = _named([f"{item.name} {item.before or 'absent'} -> {item.after or 'absent'}" for item in inputs])
     differing = unlike(nearest.outcomes, now.outcomes) if same else ()
     bits = f"other results ({_named(differing)})" if differing else "the same results"
-    message = f"{nothing}; the nearest platform has the same recipe and {bits}, and differs in {changes}"
+    message = f"{nothing}; the nearest platform has the same recipe (code, data, seed, flags) and {bits}, and differs in {changes}"
     if not same:
         message = f"{nothing}, and these inputs for no other platform; the nearest one differs in {changes}"
     return BaselineFinding(

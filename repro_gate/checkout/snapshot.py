@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from repro_gate.checkout.inspection import Checkout, listed_files
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import copy_file, copy_link, make_folder
 
+MANY = 5_000  # files that take seconds to copy and to remove
 _NOT_COPIED = {".git": "git folder", "__pycache__": "__pycache__", "node_modules": "node_modules", ".venv": "virtual environment"}
 _CREDENTIALS = re.compile(r"gha-creds-[0-9a-f]+\.json")  # google-github-actions/auth leaves its in the workspace, for later steps
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
@@ -35,17 +36,22 @@ class Snapshot:
     records: Records = field(default_factory=dict, repr=False, compare=False)
 
 
-def take_snapshot(checkout: Checkout, destination: Path, leave_out: Iterable[Path] = ()) -> Snapshot:
+def take_snapshot(
+    checkout: Checkout, destination: Path, leave_out: Iterable[Path] = (), tell: Callable[[str], None] = lambda _: None
+) -> Snapshot:
     """Copy the checkout's files to `destination`, which is replaced.
 
     With git: tracked and untracked-not-ignored files, submodules included, no `.git` at all; tracked files that are gone are skipped.
     Without: everything but git folders, `__pycache__`, `node_modules` and virtual environments. Links stay links and are never followed,
-    modes and times are kept. `leave_out` are absolute paths (declared data) that need no copy because a workspace links them. Raises
-    UsageError for a file that cannot be read, Inconclusive where the copy cannot be written.
+    modes and times are kept. `leave_out` are absolute paths (declared data) that need no copy because a workspace links them. `tell` is
+    given a line before many files are copied. Raises UsageError for a file that cannot be read, Inconclusive where the copy cannot be
+    written.
     """
     notes: list[str] = list(checkout.notes)
     root, kept = checkout.root, [os.path.realpath(destination), *(os.path.normpath(path) for path in leave_out)]
-    names = listed_files(root) if checkout.is_git else _plain_files(root, notes)
+    names = list(listed_files(root)) if checkout.is_git else _plain_files(root, notes)
+    if len(names) >= MANY:
+        tell(f"each run gets a copy of the checkout's {len(names):,} files; folders declared under `data:` are linked instead")
     make_folder(destination)
     copy = Copy(root, destination, notes)
     for name in names:
@@ -79,13 +85,17 @@ class Copy:
             if stat.S_ISLNK(mode):
                 copy_link(source, target)
             elif stat.S_ISREG(mode):
-                self.bytes += copy_file(source, target)
+                self.bytes += self.copy_file(name)
             elif not stat.S_ISDIR(mode):
                 self.notes.append(f"{name} was left out: it is {_KINDS.get(stat.S_IFMT(mode), 'a special file')}")
                 return
         except OSError as error:
             raise _not_copied(name, source, error) from error
         self.files += not stat.S_ISDIR(mode)
+
+    def copy_file(self, name: str) -> int:
+        """Copy one regular file; return its size in bytes."""
+        return copy_file(self.source / name, self.target / name)
 
     def _folder(self, name: str) -> bool:
         """Make a folder; False where one above it is a link or gone in the source, so that nothing is reached through it."""

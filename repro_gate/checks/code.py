@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import posixpath
 import re
@@ -30,7 +31,7 @@ from repro_gate.trace.fields import Opened
 _LICENCE = re.compile(r"(?:(?:un)?licen[cs]es?|copying)(?:[-._ ].*)?", re.IGNORECASE)
 _NO_LICENCE_SUFFIX = frozenset({".py", ".sh", ".js", ".json", ".yml", ".yaml", ".toml", ".cfg", ".ini", ".in", ".h", ".c", ".ipynb"})
 _PROJECT_BYTES = 1024 * 1024
-_UNTRACKED, _OUTSIDE = "not tracked by git", "outside the checkout"
+_UNTRACKED, _DATA, _OUTSIDE = "not tracked by git", "data that git does not track", "outside the checkout"
 _QUOTED = r"(?:'([^'\n]{1,1000})'|\"([^\"\n]{1,1000})\")"
 _ABSENT = re.compile(  # a whole line that says which file or module is not there
     rf"(?:\[rank\d{{1,6}}\]: )?[\w.]{{0,200}}(?:Error|Exception): (?:.{{0,200}}?No such file or directory: |No module named ){_QUOTED}"
@@ -41,6 +42,7 @@ _FRAME = re.compile(r' {2}File "([^"\n]{1,1000})", line \d{1,9}')
 _PARTS = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*){0,19}")
 _REMEDIES = {  # what to do about a file that training opened, by what is wrong with it
     _UNTRACKED: "`git add` what is not tracked",
+    _DATA: "declare data under `data:` (`data: [{path: …}]`), or `git add` it",
     ABSOLUTE: "open the checkout's own files by relative paths",
     IGNORED: "let `train.run` make what git ignores, or declare it under `data:`",
     _OUTSIDE: "install what lies outside as a package of the lockfile, or declare it under `data:`",
@@ -139,7 +141,8 @@ def pristine_workspace(evidence: Evidence) -> Finding:
     absent = files_of_this_machine(evidence)
     if absent:
         message = f"a run crashed for want of {len(absent)} files that are in this checkout and in no clone: git does not track them"
-        remedy = "track it with git, declare it under `data:`, or let train.run make it"
+        first = os.path.relpath(evidence.root / next(iter(absent)), evidence.folder)
+        remedy = f"track it with git, declare it under `data:` (`- path: {json.dumps(first)}`), or let train.run make it"
         return failed(message, [f"{path} (not found by {name})" for path, name in absent.items()], remedy)
     good = len(evidence.runs) - len(bad)
     problems = tuple(f"{run.plan.name}: {run.problem}" for run in bad[:3])
@@ -182,9 +185,14 @@ def opened_files(evidence: Evidence) -> Finding:
     outside = [item for item in seen.values() if not item.inside and is_source(item.path) and item.path not in imported]
     cut = unlisted(evidence)
     if untracked or outside:
-        found = [(item, _UNTRACKED) for item in untracked] + [(item, misplaced(evidence, item) or _OUTSIDE) for item in outside]
+        found = [(item, _UNTRACKED if is_source(item.path) else _DATA) for item in untracked] + [
+            (item, misplaced(evidence, item) or _OUTSIDE) for item in outside
+        ]
         lines = folded([one for one in found if one[0].inside]) + folded([one for one in found if not one[0].inside])
-        message = f"training opened {len(found)} source or settings files that are not those of a clone of the checkout"
+        data = sum(why == _DATA for _, why in found)
+        counted = ((len(found) - data, "source or settings files"), (data, "files of data"))
+        opened_ones = " and ".join(f"{count} {words}" for count, words in counted if count)
+        message = f"training opened {opened_ones} that are not those of a clone of the checkout"
         wrong = {why for _, why in found}
         return missing(message, (*lines, *cut[:2]), "; ".join(_REMEDIES[why] for why in _REMEDIES if why in wrong))
     if cut:

@@ -69,6 +69,7 @@ class Evidence:
     comparison: Comparison | None = None
     varied: Mapping[int, Varied] = field(default_factory=dict)  # by seed
     not_robust: NotRobust | None = None
+    blamed: Mapping[str, str] | None = None  # `FILE:LINE` -> call that drew from the entropy, of a diagnosis that names a cause
     control_comparison: Comparison | None = None
     operators: tuple[str, ...] = ()  # what this machine's catalog says of the operators that the training asks for
     refused: tuple[Refused, ...] = ()  # every operator that torch refuses, of a run that goes on behind each

@@ -48,7 +48,8 @@ def imported_from_elsewhere(evidence: Evidence, runs: Sequence[Run]) -> Elsewher
     found = dict.fromkeys(item for run in runs for trace in run.traces for item in trace.imports)
     copies = tuple(item for item in found if item.distribution)
     own = [item for item in found if not item.distribution]
-    seen = {os.path.join(evidence.root, path) for path in (*(evidence.tracked or ()), *evidence.uncommitted)}
+    root = evidence.root
+    seen = {os.path.join(root, path) for path in (*(evidence.tracked or ()), *evidence.uncommitted)}
     ignored = tuple(item for item in own if evidence.tracked is not None and item.path not in seen)
     return Elsewhere(copies, ignored, tuple(item for item in own if item not in ignored))
 

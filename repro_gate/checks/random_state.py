@@ -15,7 +15,9 @@ from repro_gate.runs.flags import WARN_ONLY, moot
 from repro_gate.runs.launch import Run
 from repro_gate.runs.variation import left_alike
 from repro_gate.trace.blocks import Block
+from repro_gate.trace.format import BY_LIBRARY
 from repro_gate.trace.model import LoaderSeen, Trace
+from repro_gate.trace.notebook import place
 
 ALGORITHMS = "torch.use_deterministic_algorithms"
 
@@ -38,7 +40,7 @@ def flags_effective(evidence: Evidence) -> Finding:
         return noticed(message, late_lines, "leave the variable alone")
     undone = [(item, trace) for run in runs for trace in run.traces if trace.trained for item in trace.undone if item.step >= 0]
     counting = [item for item, trace in undone if not item.late and not moot(item.flag, trace.facts, {})]
-    for_a_while = sorted({f"{item.flag} set to {item.value} at {item.file}:{item.line}, in step {item.step}" for item in counting})
+    for_a_while = sorted({f"{item.flag} set to {item.value} at {place(item.file, item.line)}, in step {item.step}" for item in counting})
     if for_a_while:
         message = "training code changed a determinism flag and set it back within a step"
         return noticed(message, for_a_while, "leave the flag alone, or name it under determinism.allow with a reason")
@@ -57,7 +59,7 @@ def undone_lines(runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[str, ...],
                     first.setdefault(flag, (mark.step, value, moot(flag, trace.facts, settings)))
             for flag, (step, value, why) in first.items():
                 by = [item for item in trace.undone if flag.startswith(item.flag)]
-                at = next((f", set at {item.file}:{item.line}" for item in by if item.file), "")
+                at = next((f", set at {place(item.file, item.line)}" for item in by if item.file), "")
                 line = f"{flag} is {'not set' if value is None else value} from step {step} on{at}, and the gate wants "
                 line += f"{wanted(flag, run.plan.arm)}"
                 late = bool(by) and all(item.late for item in by)
@@ -227,18 +229,27 @@ def _seed_of(loader: LoaderSeen | None) -> str:
 
 @check("random-state/os-entropy", "No line of the training drew from the operating system's entropy, which no seed steers.")
 def no_os_entropy(evidence: Evidence) -> Finding:
-    """Draws by lines of the workspace in the deterministic runs: a suspect where the runs diverged, a notice where they did not."""
+    """Draws by lines of the workspace in the deterministic runs: a suspect where the runs diverged, a notice where they did not. What a
+    library drew on a line's behalf is a suspect only. Where the diagnosis knows which draws decide, it has the word."""
     runs = [run for run in _deterministic(evidence) if any(trace.trained for trace in run.traces)]
     if not runs:
         return skipped("no run was traced")
-    lines = sorted({f"{item.file}:{item.line}: {item.source}" for run in runs for trace in run.traces for item in trace.drawn})
-    if not lines:
-        return passed("no line of the training was seen to draw from the operating system's entropy")
+    drawn = sorted({(place(item.file, item.line), item.source) for run in runs for trace in run.traces for item in trace.drawn})
+    diverged = evidence.comparison is not None and not evidence.comparison.identical
+    sources = {**(evidence.blamed or {}), **dict(drawn)}
+    suspects = drawn if evidence.blamed is None else [(where, sources[where]) for where in evidence.blamed]
     remedy = "seed it from the run's seed (`default_rng(seed)`, `random.Random(seed)`); waive the check if it only names a file"
-    if evidence.comparison is not None and not evidence.comparison.identical:
-        return failed("the runs diverged, and training code drew from the operating system's entropy", lines, remedy)
-    known = "no two runs could be compared" if evidence.comparison is None else "no recorded number depended on it"
-    return noticed(f"training code drew from the operating system's entropy; {known}", lines, remedy)
+    if diverged and suspects:
+        message = "the runs diverged, and training code drew from the operating system's entropy"
+        return failed(message, [f"{where}: {source}" for where, source in suspects], remedy)
+    lines = [f"{where}: {source}" for where, source in drawn if BY_LIBRARY not in source]
+    libraries = [f"{where}: {source}" for where, source in drawn if BY_LIBRARY in source]
+    other = "the runs diverged for another reason" if diverged else "no recorded number depended on it"
+    known = "no two runs could be compared" if evidence.comparison is None else other
+    if lines:
+        return noticed(f"training code drew from the operating system's entropy; {known}", lines, remedy)
+    behalf = f"; libraries did on behalf of {len(libraries)} lines: {known}" if libraries else ""
+    return passed(f"no line of the training was seen to draw from the operating system's entropy{behalf}", libraries)
 
 
 @check(

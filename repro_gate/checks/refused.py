@@ -9,6 +9,7 @@ from repro_gate.checks.opened import in_workspace
 from repro_gate.escape import clip
 from repro_gate.runs.launch import Run
 from repro_gate.trace.model import Refused
+from repro_gate.trace.notebook import place
 
 # How the name begins, behind underscores, that torch gives an operator it refuses (the first that fits) -> what to write instead. What is
 # named there is deterministic by the list in `torch.use_deterministic_algorithms`, or made of sums, sorts and element-wise operators alone.
@@ -48,7 +49,7 @@ def lines_of(found: Iterable[Refused], ended: Iterable[Run]) -> tuple[str, ...]:
 
 def _line(item: Refused) -> str:
     instead = next((text for start, text in INSTEAD if item.op.lower().lstrip("_").startswith(start)), "")
-    at = f"{item.file}:{item.line}: " if item.file else ""
+    at = f"{place(item.file, item.line)}: " if item.file else ""
     return f"{at}{clip(item.op, 80)}{_PASSES[item.phase]}" + (f"; instead: {instead}" if instead else "")
 
 

@@ -27,6 +27,7 @@ from repro_gate.report.progress import sentence
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
 from repro_gate.spec.model import DiagnosisBounds, Spec
+from repro_gate.trace.notebook import place
 
 _SHOWN, _KEPT = 8, 1_000  # lines that differed: told in the story, written as JSON
 _ALL = 1 << 62  # later than any step
@@ -115,5 +116,5 @@ class _Told:
 def _use(suspect: Suspect) -> str:
     """One line that got different answers."""
     use = suspect.use
-    where = f"{use.site[0]}:{use.site[1]}" if use.site[0] else "outside the workspace"
+    where = place(*use.site) if use.site[0] else "outside the workspace"
     return for_terminal(f"{use.factor}: {use.source} in {where} differs, from step {use.step} on", 300)

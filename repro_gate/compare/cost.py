@@ -4,16 +4,22 @@ The time of a run is its median step time, that of an arm the geometric mean of 
 The interval is Student's, of the difference of two means of logarithms, with the scatter between runs estimated from both arms together
 (Student 1908; without Welch's correction: both arms run the same program on the same machine). It holds whatever makes runs scatter, the
 machine's other load included, as far as runs scatter alike: with two runs of each arm, two degrees of freedom, it is 4.3 standard errors
-wide to each side, with ten it is 2.1. Runs come in the order on, off, off, on, so that a steady drift of the machine cancels in the figure.
-`benchmarks/cost_coverage.py` shows how often it holds the true cost.
+wide to each side, with six it is 2.2. Runs come in the order on, off, off, on, so that a steady drift of the machine cancels in the figure.
+
+Pairs of runs are added until the interval is narrow. Whoever stops at the first narrow interval prefers those that are narrow by luck:
+with six pairs at most, 95 % intervals would hold the true cost in 90 % of cases. So the runs end early only where even the 99 % interval
+is narrow, and that one is reported; where they end for another reason (`cost.pairs`, no time left), the ordinary 95 % interval is. Strict
+looks on the way and an ordinary one at the end: the rule of Haybittle (1971) and Peto et al. (1976), whose looks are stricter still.
+`benchmarks/cost_coverage.py` shows how often the interval holds the true cost under this very rule.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist, fmean, median
+from statistics import fmean, median
 
 from repro_gate.compare.model import Cost, SpeedChange, TimedArm
 from repro_gate.compare.traces import processes
@@ -21,11 +27,9 @@ from repro_gate.trace.model import Trace
 
 RESOLUTION = 1e-6  # milliseconds, in which the trace states times
 PLAUSIBLE = (-50.0, 300.0)  # percent; outside, a mistake of measurement is likelier (shared/facts: what determinism costs)
-WIDEST = math.log(1.25 / 0.75)  # ratio of the ends of the widest interval that a figure is told for
-MOST_PAIRS = 20  # of runs, as the spec allows
+NARROW = 3.0  # points to each side, or a quarter of the figure where that is more
+MISSED, MISSED_EARLY = 0.05, 0.01  # how often an interval may miss the true cost: the last look's, and that of any look before it
 FEWEST = 3  # timed steps of a run, below which no figure is given
-
-_T95 = {2: 4.302653, 4: 2.776445}  # two-sided 95 % quantiles of Student's t, where the expansion below is too far off
 
 StepTimes = Mapping[TimedArm, Sequence[float]]
 Runs = Sequence[Sequence[float]]  # step times of each run of one arm, in milliseconds
@@ -38,11 +42,10 @@ def measure_cost(on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]], 
     if not _enough(arms):
         return None
     typical = [math.exp(fmean(map(_logarithm, runs))) for runs in arms]
-    figure, scatter = percent(*typical), _scatter(arms[0], arms[1])
-    low, high = interval(arms[0], arms[1])
+    figure = percent(*typical)
+    low, high = cost_interval(arms[0], arms[1])
     peaks = [[peak_bytes(run) for run in runs] for runs in (on, off)]
     memory_on, memory_off = max(peaks[0]), max(peaks[1])
-    told = 2 * _half(arms[0], arms[1]) <= WIDEST
     return Cost(
         determinism_cost_pct=figure,
         ci95=(min(low, figure), max(high, figure)),
@@ -55,10 +58,13 @@ def measure_cost(on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]], 
         suspicious=_suspicion(figure),
         memory_ci95=_memory_interval(list(zip(*peaks, strict=False))),
         pairs=min(map(len, arms)),
-        run_scatter_pct=percent(math.exp(scatter), 1.0),
-        told=told,
-        pairs_needed=None if told else _pairs_for(scatter, WIDEST / 2),
     )
+
+
+def needs_more_runs(on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]], warmup: int) -> bool:
+    """Return whether the interval of the cost is still too wide; False if these runs have no cost, which more of them would not have."""
+    arms = [[step_times(run, warmup) for run in runs] for runs in (on, off)]
+    return _enough(arms) and needs_another_pair(arms[0], arms[1])
 
 
 def speed_change(arm: TimedArm, now: Sequence[float], before: Sequence[float]) -> SpeedChange | None:
@@ -87,40 +93,48 @@ def _enough(sides: Sequence[Runs]) -> bool:
     return all(len(runs) > 1 and all(len(times) >= FEWEST and median(times) > 0 for times in runs) for runs in sides)
 
 
-def interval(on: Runs, off: Runs) -> tuple[float, float]:
-    """The 95 % interval of the cost, in percent, from two runs or more of each arm."""
+def interval(on: Runs, off: Runs, missed: float = MISSED) -> tuple[float, float]:
+    """The interval of the cost, in percent, from two runs or more of each arm: the true cost lies outside it in `missed` of cases."""
     figure = fmean(map(_logarithm, on)) - fmean(map(_logarithm, off))
-    half = _half(on, off)
+    half = student_t(len(on) + len(off) - 2, missed) * _scatter(on, off) * math.sqrt(1 / len(on) + 1 / len(off))
     return percent(math.exp(figure - half), 1.0), percent(math.exp(figure + half), 1.0)
 
 
-def _half(on: Runs, off: Runs) -> float:
-    """From the middle of the interval to its ends, in logarithms."""
-    return student_t(len(on) + len(off) - 2) * _scatter(on, off) * math.sqrt(1 / len(on) + 1 / len(off))
+def cost_interval(on: Runs, off: Runs) -> tuple[float, float]:
+    """Return the interval to report: the strict one if the runs could end for its sake, else that of 95 %."""
+    return interval(on, off) if needs_another_pair(on, off) else interval(on, off, MISSED_EARLY)
 
 
-def pairs_to_decide(cost: Cost, budget: float) -> int | None:
-    """About how many pairs of runs would show on which side of a budget, in percent, the cost lies; None where more than MOST_PAIRS."""
-    if min(cost.run_scatter_pct, cost.determinism_cost_pct, budget) <= -100.0:  # a report's figures may be anyone's
-        return None
-    scatter, figure, most = (math.log1p(value / 100.0) for value in (cost.run_scatter_pct, cost.determinism_cost_pct, budget))
-    return _pairs_for(scatter, abs(figure - most))
+def needs_another_pair(on: Runs, off: Runs) -> bool:
+    """Return whether the strict interval is still too wide."""
+    return not narrow(interval(on, off, MISSED_EARLY))
 
 
-def _pairs_for(scatter: float, half: float) -> int | None:
-    """The fewest pairs of runs whose interval is no wider than `half` to each side; None where that takes more than MOST_PAIRS."""
-    fitting = (count for count in range(2, MOST_PAIRS + 1) if student_t(2 * count - 2) * scatter * math.sqrt(2 / count) <= half)
-    return next(fitting, None)
+def narrow(ends: tuple[float, float]) -> bool:
+    """Return whether an interval, in percent, is narrow enough."""
+    low, high = ends
+    figure = math.sqrt((100.0 + low) * (100.0 + high)) - 100.0
+    return (high - low) / 2 <= max(NARROW, abs(figure) / 4)
 
 
-def student_t(freedom: int) -> float:
-    """The two-sided 95 % quantile of Student's t with 2, or 4 or more, degrees of freedom: from 6 on to within 0.004 (Abramowitz and Stegun
-    1964, 26.7.5)."""
-    if freedom in _T95:
-        return _T95[freedom]
-    z = NormalDist().inv_cdf(0.975)
-    terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + sum(term / float(freedom) ** (power + 1) for power, term in enumerate(terms))
+@functools.cache
+def student_t(freedom: int, missed: float = MISSED) -> float:
+    """Return the two-sided quantile of Student's t with two or more degrees of freedom, which is exceeded in `missed` of cases."""
+    low, high = 0.0, 1000.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _share_within(middle, freedom) < 1 - missed else (low, middle)
+    return high
+
+
+def _share_within(t: float, freedom: int) -> float:
+    """Return the share of Student's distribution between -t and t (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4)."""
+    angle, odd = math.atan(t / math.sqrt(freedom)), freedom % 2
+    term = total = math.cos(angle) if odd else 1.0
+    for power in range(2 + odd, freedom - 1, 2):
+        term *= math.cos(angle) ** 2 * (power - 1) / power
+        total += term
+    return (angle + math.sin(angle) * total) * 2 / math.pi if odd else math.sin(angle) * total
 
 
 def _scatter(on: Runs, off: Runs) -> float:

@@ -156,8 +156,7 @@ class SpeedChange:
 class Cost:
     """What the flags cost, from interleaved runs. Percentages of the default figure; step times in milliseconds, memory in bytes. `ci95` is
     the 95 % interval of `determinism_cost_pct` from `pairs` runs of each arm. `suspicious` says why the figure is more likely a mistake of
-    measurement than a cost (outside -50 % … +300 %), else None. `run_scatter_pct`: how far whole runs of an arm scatter (one standard
-    deviation). `told`: the interval is narrow enough for a figure; if not, `pairs_needed` pairs may do (None: more than 20)."""
+    measurement than a cost (outside -50 % … +300 %), else None."""
 
     determinism_cost_pct: float
     ci95: tuple[float, float]
@@ -170,6 +169,3 @@ class Cost:
     suspicious: str | None = None
     memory_ci95: tuple[float, float] | None = None
     pairs: int = 2
-    run_scatter_pct: float = 0.0
-    told: bool = True
-    pairs_needed: int | None = None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 MAX_LINE = 2_000  # characters of one printed line that are looked at
 _LABEL = 40  # characters of a number's name
+_DAYS = 3 * 86_400  # seconds
 
 _BAR = re.compile(r"\d%\||\bit \[\d\d:\d\d|\[\d\d:\d\d<|[━█▉▊▋▌▍▎▏╸╺]{3}|\[[=>.#-]{8,}\]|\baten::")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -23,7 +24,7 @@ _CLOCK = re.compile(  # dates, times of day, durations with colons, time stamps;
     | (?:\b|(?<=_))(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*[ _.]?\d{1,2}(?!\d)
     | (?:\b\d{1,6}\ days?,\ )?(?<!\d)\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+)?(?![\d:])
     | (?<![\d.])\d\d([-_.])\d\d\2\d\d(?!\d)
-    | (?<![^\W_])(?<!\.)1[5-9]\d{8}(?:\.\d+|\d{3,9})?(?![^\W_])
+    | (?<![^\W_])(?<!\.)(?P<epoch>[1-9]\d{9}(?:\.\d+|\d{3,9})?)(?![^\W_])    # seconds since 1970, and parts of seconds: of these days
     | \b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b
     | \b\w+://\S+ | \b\d+(?:\.\d+){2,}\S* | \b0x[0-9a-fA-F]+ | \blocalhost:\d+
     | (?<![^\W_])(?<![.+-])(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,}(?:-[0-9a-f]{4,})*(?!\w) | \btmp\w{6,}
@@ -112,7 +113,7 @@ class Line:
 
 def without_volatile(text: str) -> str:
     """A text whose clock times, durations, speeds and the like are replaced by one sign."""
-    masked = _CLOCK.sub("§", text)
+    masked = without_times(text)
     pieces, end = list[str](), 0
     for start, stop, kind, _ in _numbers(masked):
         pieces += [masked[end:start], "§" if kind == "volatile" else masked[start:stop]]
@@ -122,7 +123,12 @@ def without_volatile(text: str) -> str:
 
 def without_times(text: str) -> str:
     """A text whose dates, times, addresses, ids and paths are replaced by one sign."""
-    return _CLOCK.sub("§", text)
+    return _CLOCK.sub(lambda found: found[0] if found["epoch"] and not _of_these_days(found["epoch"]) else "§", text)
+
+
+def _of_these_days(digits: str) -> bool:
+    """Whether a number can be a time that a run just read, also where the clock was varied; any other large number is a number."""
+    return abs(int(digits[:10]) - time.time()) < _DAYS
 
 
 def _lines(printed: Iterable[str], until: float) -> list[Line]:
@@ -140,7 +146,7 @@ def line_of(text: str) -> Line | None:
     text = _ANSI.sub("", text[:MAX_LINE].replace("\b", " "))
     if _BAR.search(text):
         return None
-    masked = _CLOCK.sub("§", text)
+    masked = without_times(text)
     template, positions, values, end = list[str](), list[str](), list[tuple[str, str]](), 0
     for start, stop, kind, label in _numbers(masked):
         template.append(masked[end:start])

@@ -12,20 +12,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from repro_gate.compare.model import STEPS, Divergence
-from repro_gate.diagnosis.model import Diagnosis, Pair, Rate, Setting, Unit
+from repro_gate.diagnosis.model import Diagnosis, Pair, Rate, Setting, ShownUse, Unit
 from repro_gate.diagnosis.operators import Culprit, culprit, told_operator
 from repro_gate.diagnosis.search import Exhausted, Experiments, gone, smallest
 from repro_gate.diagnosis.suspects import Suspect, answers, first_difference, started, suspects
 from repro_gate.factors import BY_NAME, FACTORS, Site
+from repro_gate.trace.format import HANDED
+from repro_gate.trace.notebook import place
 
 REPLAYS = 30
-_WATCHED = 3  # pairs that are watched before a divergence counts as one that does not come back
+_WATCHED = 3  # pairs that are watched before a divergence counts as one that does not come back; the last of them under stress
 _CAUSES = 4  # that are needed together, at most
 _AGREEING = 3  # pairs that must agree at most, however rarely the runs diverge
 _NUMERIC = ("loss", "gradient", "parameter", "optimizer", "buffer")  # what operators made
 _UNSEEN = ("memory", "addresses", "threads")  # whose every use no watcher notes; where addresses are fixed, so is what old memory holds
 _EARLY = 19  # the last step up to which the operators of all steps are recorded
 _NOWHERE: Site = ("", 0)
+_NAMED = 200  # lines of which one decides, at most
+_NOT_REDUCED = "the runs were used up before it was known what decides"
+_HANDED = "took what threads or processes had done in the order in which it came"
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ def diagnose_nan(experiments: Experiments, steps: int) -> Diagnosis | None:
         file=use.site[0],
         line=use.site[1],
         confirmed=True,
-        message=f"{use.call or use.source} in {use.site[0]}:{use.site[1]} {factor.did}",
+        message=f"{use.call or use.source} in {place(*use.site)} {factor.did}",
         evidence=("the flag fill_uninitialized_memory fills it with NaN", f"confirmed: {factor.held}, the numbers are finite"),
         remedy=factor.remedy,
     )
@@ -98,6 +103,7 @@ class _Search:
         self.pinned: frozenset[Unit] = frozenset()
         self.agreed: Counter[frozenset[Unit]] = Counter()  # pinned sets, and how many pairs in a row agreed with them
         self.by_operator = False  # the last cause is an operator, and nothing was held to show it
+        self.stress = False  # whether it comes back under stress only, which all that follows is then under
         self.stable = True  # whether it comes at the same step each time: else nothing follows from a later one
         self.found: list[Diagnosis] = []
         self.evidence: list[str] = []
@@ -115,6 +121,8 @@ class _Search:
         """What was found: the first cause, with those that are needed besides."""
         whole = self.seen.first is None and self.found
         ruled_out, rate = tuple(dict.fromkeys(self.ruled_out)), self.rate if self.rate.diverged < self.rate.pairs else None
+        if not self.found and (handed := self._handed_over()) is not None:
+            return replace(handed, evidence=tuple(self.evidence), ruled_out=ruled_out, rate=rate)
         if not self.found:
             message = "no factor or operator that the gate can hold fixed explains it"
             return Diagnosis(cause="unknown", message=message, evidence=tuple(self.evidence), ruled_out=ruled_out, rate=rate)
@@ -123,21 +131,27 @@ class _Search:
             last = self.seen.steps - 1 if whole else self.until.step - 1
             held = " and ".join(dict.fromkeys(BY_NAME[unit.factor].held for unit in sorted(self.pinned)))
             until = f"up to step {last}" if last >= 0 else "before the first step"
-            self.evidence.append(f"confirmed: {held}, two runs are bitwise identical {until}")
+            proven = f"confirmed: {held}" if first.confirmed else f"seen: {'with all of them held fixed' if first.one_of else held}"
+            self.evidence.append(f"{proven}, two runs are bitwise identical {until}")
         return replace(first, also=tuple(others), evidence=(*self.evidence, *first.evidence), ruled_out=ruled_out, rate=rate)
 
     def _watch(self) -> None:
         """A pair that diverges, with every use of a factor noted: cut off after that step; longer where it does not come back."""
         for tried in range(_WATCHED):
             steps = _cut(self.until) if tried == 0 else self.case.steps
-            pair = self.experiments.pair(Setting(steps=steps), again=tried > 0)
+            stress = tried == _WATCHED - 1
+            pair = self.experiments.pair(Setting(steps=steps, stress=stress), again=tried > 0)
             back = pair.first is not None and not pair.failed
-            self.rate = Rate(diverged=self.rate.diverged + back, pairs=self.rate.pairs + 1)
+            if not stress:
+                self.rate = Rate(diverged=self.rate.diverged + back, pairs=self.rate.pairs + 1)
+            self.seen = pair if not pair.failed else self.seen
             if back and pair.first is not None:
                 self.stable = tried == 0 and pair.first.step == self.until.step
-                self.until, self.seen = pair.first, pair
+                self.until, self.stress = pair.first, stress
+                if stress:
+                    self.evidence.append("it came back under load, with threads, tasks and processes that begin at odd times")
                 return
-        self.evidence.append(f"it did not come back in {_WATCHED} more pairs: a rare race, or load on the machine")
+        self.evidence.append(f"it did not come back in {_WATCHED} more pairs, the last under load: a rare race")
 
     def _one_cause(self) -> bool:
         """Find what makes the divergence in progress go, and hold it from here on."""
@@ -150,7 +164,8 @@ class _Search:
         numeric = self.until.kind in _NUMERIC
         if not likeliest and numeric and self._operator():
             return True
-        if self._explained(likeliest[: 1 + len(races)], likeliest + others, found, "what lines of the training asked for"):
+        units = likeliest + others
+        if self._explained(units[: 1 + len(races)], units, found, "what lines of the training asked for"):
             return True
         if likeliest and numeric and self._operator():
             return True
@@ -161,8 +176,16 @@ class _Search:
         """Whether one of `alone`, or all `units` together, make the divergence go; what does is held from here on."""
         free = tuple(unit for unit in dict.fromkeys(units) if unit not in self.pinned)
         tried = dict.fromkeys([*(frozenset({unit}) for unit in alone if unit in free), frozenset(free)])
-        if free and any(self._sufficient(chosen) for chosen in tried):
-            self._hold(free, found)
+        try:
+            enough = bool(free) and any(self._sufficient(chosen) for chosen in tried)
+        except Exhausted:
+            agreed = next((chosen for chosen in tried if self.agreed[self.pinned | chosen]), frozenset())
+            if agreed:  # in fewer pairs than it takes to exclude luck
+                self._hold([unit for unit in free if unit in agreed], found, known=False)
+            raise
+        if enough:
+            chosen, known = smallest(free, self._sufficient)
+            self._hold(chosen, found, known=known)
             return True
         if free:
             self.ruled_out.append(f"{name}, held fixed, does not change it")
@@ -192,27 +215,37 @@ class _Search:
     def _needed(self) -> int:
         """Pairs that must agree: those that all agree by luck in less than one case of ten, by how often pairs diverge; two for a race."""
         share = self.rate.diverged / self.rate.pairs
-        by_rate = 1 if share == 1 else math.ceil(math.log(0.1) / math.log(1 - share))
+        by_rate = 1 if share == 1 or self.stress else math.ceil(math.log(0.1) / math.log(1 - share))
         return min(max(by_rate, 2 if self._races() else 1), _AGREEING)
 
     def _pinned(self, units: frozenset[Unit], again: bool = False) -> Pair:
-        return self.experiments.pair(Setting(steps=self.case.steps, pinned=units), again=again)
+        return self.experiments.pair(Setting(steps=self.case.steps, pinned=units, stress=self.stress), again=again)
 
     def _races(self) -> bool:
         """Whether the training's own code started threads or processes before the divergence. A loader's workers hand over in order."""
         return Unit("threads") not in self.pinned and any(use.direct for use in started(self.seen.uses[0], "threads"))
 
-    def _hold(self, units: Sequence[Unit], found: Sequence[Suspect]) -> None:
-        """Reduce what was sufficient to the smallest set, tell of it, and go on with it held."""
-        chosen, known = smallest(units, self._sufficient)
+    def _handed_over(self) -> Diagnosis | None:
+        """Return the line that takes results as they come, as the likely cause where no runs were left to prove or rule it out; None if no
+        line does."""
+        use = next((use for use in started(self.seen.uses[0], "threads") if use.source.endswith(HANDED)), None)
+        if use is None or self.ruled_out:
+            return None
+        at = Suspect(unit=Unit("threads"), use=use, other=None)
+        return replace(self._cause(at.unit, [at]), confirmed=False)
+
+    def _hold(self, chosen: Sequence[Unit], found: Sequence[Suspect], *, known: bool) -> None:
+        """Tell of what is sufficient, and go on with it held. Where it is not `known` that all of it is needed, any may be innocent."""
         moved = self._pinned(self.pinned | frozenset(chosen))
-        confirmed = known or len({unit.factor for unit in chosen}) == 1
-        direct = {item.unit for item in found if item.use.direct}
-        for unit in [unit for unit in chosen if confirmed or unit in direct][:_CAUSES]:
-            self.found.append(replace(self._cause(unit, found), confirmed=confirmed))
+        causes = [self._cause(unit, found) for unit in chosen[: _CAUSES if known else _NAMED]]
         if not known:
+            lines = tuple(ShownUse(factor=item.factor or "", call=item.call, file=item.file, line=item.line) for item in causes)
+            likely = causes[0] if causes[0].file or len(causes) == 1 else Diagnosis(cause="unknown", message=_NOT_REDUCED)
+            causes = [replace(likely, confirmed=False, one_of=lines if len(lines) > 1 else ())]
+        if not known and len(chosen) > 1:
             names = ", ".join(dict.fromkeys(unit.factor for unit in chosen))
             self.evidence.append(f"the runs were used up before it was known whether fewer of these {len(chosen)} ({names}) are enough")
+        self.found += causes
         self.pinned |= frozenset(chosen)
         if moved.first is not None:
             self.evidence.append(f"then the runs diverge only at step {moved.first.step}, in {moved.first.name}")
@@ -227,7 +260,8 @@ class _Search:
         call = flag.flag if flag is not None else "" if suspect is None else suspect.use.call or suspect.use.source
         if not site[0]:
             site, call = self._place(unit)
-        where = f" in {site[0]}:{site[1]}" if site[0] else ""
+        where = f" in {place(*site)}" if site[0] else ""
+        handed = suspect is not None and suspect.use.source.endswith(HANDED)
         return Diagnosis(
             cause=factor.cause,
             factor=factor.name,
@@ -235,7 +269,7 @@ class _Search:
             file=site[0],
             line=site[1],
             confirmed=True,
-            message=f"{call or 'the training'}{where} {factor.did}",
+            message=f"{call or 'the training'}{where} {_HANDED if handed else factor.did}",
             evidence=() if suspect is None else (answers(suspect),),
             remedy=factor.remedy,
         )

@@ -38,13 +38,15 @@ class Use:
 
 @dataclass(frozen=True)
 class Line:
-    """One execution of a line of the workspace: a digest of the values that it touched, and what is written there."""
+    """One execution of a line of the workspace: a digest of the values that it touched, what is written there, and a digest of the order of
+    the sets among those values (empty: there were none)."""
 
     process: str
     step: int
     site: Site
     digest: str
     text: str
+    order: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +71,7 @@ class OperatorCall:
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """How a pair of runs is done. `steps` is where both are cut off (None: where the spec says), `step` the one whose operators, or up to
-    which lines of the workspace, are recorded."""
+    which lines of the workspace, are recorded. `stress`: under load, with threads, tasks and processes that begin at odd times."""
 
     steps: int | None
     pinned: frozenset[Unit] = frozenset()
@@ -77,6 +79,7 @@ class Setting:
     lines: bool = False
     replay: tuple[str, int] | None = None
     step: int = 0
+    stress: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,8 +136,13 @@ class Diagnosis:
     factor: Annotated[str | None, Meta(description="The factor that was held fixed: `entropy`, `clock`, …; null where it is none.")] = None
     op: Annotated[str | None, Meta(description="The operator that gave other bits: `aten.index_put_`; null where it is none.")] = None
     call: Annotated[str, Meta(description="Source text of the call, or the flag; may be empty.")] = ""
-    file: Annotated[str, Meta(description="File of the cause, relative to the checkout; empty where no line is known.")] = ""
-    line: Annotated[int, Meta(description="Its line, from 1; 0 where none is known.", ge=0)] = 0
+    file: Annotated[
+        str,
+        Meta(
+            description="File of the cause, relative to the checkout; `a.ipynb#cell 2` is a notebook's cell; empty where no line is known."
+        ),
+    ] = ""
+    line: Annotated[int, Meta(description="Its line, in a notebook that of its cell, from 1; 0 where none is known.", ge=0)] = 0
     confirmed: Annotated[
         bool,
         Meta(
@@ -147,6 +155,13 @@ class Diagnosis:
     ruled_out: Annotated[tuple[str, ...], Meta(description="What was shown not to be the cause.", max_length=100)] = ()
     also: Annotated[
         tuple[Diagnosis, ...], Meta(description="Further causes: the runs agree only with these held fixed too.", max_length=20)
+    ] = ()
+    one_of: Annotated[
+        tuple[ShownUse, ...],
+        Meta(
+            description="Where the search ended before it was known which of several decides: these and the cause itself, likeliest first.",
+            max_length=200,
+        ),
     ] = ()
     rate: Annotated[Rate | None, Meta(description="How often equal runs diverge; null where every pair did.")] = None
     excerpt: Annotated[

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from repro_gate.diagnosis.model import Diagnosis, OperatorCall, ShownOperator
+from repro_gate.trace.notebook import place
 
 _COLLECTIVES = ("c10d.", "_c10d_functional.", "c10d_functional.")  # in flight: what a record holds may not be there yet
 _WAYS = {
@@ -68,7 +69,7 @@ def around(first: Sequence[OperatorCall], second: Sequence[OperatorCall], most: 
 
 def told_operator(shown: Culprit, record: OperatorCall, distinct: Mapping[str, int], replays: int) -> Diagnosis:
     """The diagnosis of an operator; `distinct` says how many outputs its replays gave, by how they were run (0: it raised)."""
-    where = f", the {record.phase} of {record.site[0]}:{record.site[1]}," if record.site[0] else ""
+    where = f", the {record.phase} of {place(*record.site)}," if record.site[0] else ""
     replayed = ", ".join(f"{_WAYS.get(name, name)} {count or 'it raises'}" for name, count in distinct.items())
     evidence = [f"{shown.equal_before:,} operators before it agree in both runs"]
     if replayed:

@@ -1,22 +1,26 @@
 """Why a varied run is not the same as the first: which of what was varied decides, and which line was told of it.
 
 An experiment is one run that is varied in some of it, cut off where the varied run had diverged, and compared with the first run's traces.
-It starts none itself. What the training uses before that is tried first.
+It starts none itself. What lines of the training were told otherwise before that is tried first, what nobody asked for last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from repro_gate.diagnosis.model import Diagnosis, Unit, Use
+from repro_gate.diagnosis.model import Diagnosis, Line, ShownUse, Unit, Use
 from repro_gate.diagnosis.search import Exhausted, smallest
+from repro_gate.diagnosis.suspects import remoteness
+from repro_gate.escape import listed
 from repro_gate.factors import BY_NAME, Cause
+from repro_gate.trace.notebook import place
 
 
 @dataclass(frozen=True)
 class Surrounding:
-    """What is varied by one name: the cause that it is, what a line "depends on", what to write instead, and what its uses are called."""
+    """What is varied by one name: the cause that it is, what a line "depends on", what to write instead, and what its uses are called
+    (empty: only the first line whose values differ can be seen)."""
 
     cause: Cause
     what: str
@@ -26,6 +30,7 @@ class Surrounding:
 
 _RELATIVE = "use paths relative to the checkout, and make no number of one"
 _ARGUMENT = "take what has to matter from the command line or a file of the checkout"
+_HASHES = 'sort what comes out of the set; or make the seed part of the recipe: `train.env: {PYTHONHASHSEED: "0"}`'
 SURROUNDINGS = {
     "path": Surrounding("process-identity", "the path of the checkout", _RELATIVE, "path"),
     "home": Surrounding("process-identity", "the path of HOME", _RELATIVE, "home"),
@@ -36,13 +41,20 @@ SURROUNDINGS = {
     "umask": Surrounding("process-identity", "the umask", "make no number of a file's permissions", "umask"),
     "environment": Surrounding("external-input", "the order of the environment", "ask for variables by their names", "environment"),
     "file-times": Surrounding("wall-clock", "the times of files", "make no number of a file's time; use its content", "file-times"),
-    "clock": Surrounding("wall-clock", "the time of day", BY_NAME["clock"].remedy, "clock"),
+    "clock": Surrounding("wall-clock", "the time of day and durations", BY_NAME["clock"].remedy, "clock"),
     "listing": Surrounding("file-order", "the order in which a directory is listed", BY_NAME["listing"].remedy, "listing"),
-    "hash-seed": Surrounding("hash-order", "the hash seed of a program that it starts", BY_NAME["hashing"].remedy, "hashing"),
+    "hash-seed": Surrounding("hash-order", "the order of a set, which PYTHONHASHSEED decides", _HASHES, ""),
     "memory": Surrounding("uninitialized-memory", "what memory holds before it is written", BY_NAME["memory"].remedy, "memory"),
     "threads": Surrounding("thread-race", "the number of threads", "set it: OMP_NUM_THREADS under train.env", "threads"),
 }
-_USED_UP = "the runs or the time that a diagnosis may take were used up before it was known what decides"
+# What decides most often first, where lines asked for several in the same way.
+_RANK = ("listing", "hash-seed", "path", "hostname", "clock", "file-times", "tmpdir", "home", "threads", "memory")
+_UNWATCHED = ("hash-seed", "path", "threads", "memory")  # no call need ask for them: `__file__`, the order of a set
+_ALONE = 4  # names that lines asked for are tried one by one before halves are
+_HOST = ("os.uname", "socket.gethostname", "socket.getfqdn", "platform.node")
+_NAMED = 3  # names that a message holds
+_USED_UP = "the runs or the time of the search were used up before it was known which"
+_VARY_LESS = "vary less under `robustness.vary` to find out, or let `repro-gate diagnose` take its time"
 
 
 @dataclass(frozen=True)
@@ -67,25 +79,54 @@ def diagnose(names: Sequence[str], until: int, where: str, run: Callable[[frozen
         plain = outcome(frozenset())
         if plain.differs:
             return _unknown("a run that is varied in nothing is another one too: the training is not repeatable")
-        if not outcome(frozenset(names)).differs:
+        everything = outcome(frozenset(names))
+        if not everything.differs:
             return None
-        units = [Unit(name) for name in _by_use(names, plain.uses, until)]
-        found, reduced = smallest(units, lambda chosen: outcome(frozenset(unit.factor for unit in chosen)).differs)
-        if not reduced:
-            return _unknown(f"{_USED_UP}: {', '.join(unit.factor for unit in found)} are left")
+        asked = {name: _remoteness(differing(plain.uses, everything.uses, SURROUNDINGS[name].uses, until)) for name in names}
+        units = [Unit(name) for name in _likeliest(asked)]
+        alone = min(max(sum(remote == 0 for remote in asked.values()), 2), _ALONE)
+        found, reduced = smallest(units, lambda chosen: outcome(frozenset(unit.factor for unit in chosen)).differs, alone)
         varied = outcome(frozenset(unit.factor for unit in found))
     except Exhausted:
         return _unknown(_USED_UP)
-    if not varied.differs:
-        return None
     told = [_told(unit.factor, plain.uses, varied.uses, until, where) for unit in found]
-    return replace(told[0], also=tuple(told[1:]))
+    return replace(told[0], also=tuple(told[1:])) if reduced else _one_of(told)
 
 
-def _by_use(names: Sequence[str], uses: Sequence[Use], until: int) -> list[str]:
-    """The names, those first that lines of the training are told of by few uses: what many lines ask for is rarely what decides."""
-    lines = {name: len({use.site for use in uses if use.factor == SURROUNDINGS[name].uses and use.step <= until}) for name in names}
-    return sorted(names, key=lambda name: (lines[name] == 0, lines[name]))
+def _remoteness(uses: Sequence[Use]) -> int | None:
+    return min(map(remoteness, uses), default=None)
+
+
+def _likeliest(asked: Mapping[str, int | None]) -> list[str]:
+    """The names by how they were asked for (`remoteness`; None: no line was told anything else): first by a call of the training itself,
+    then by a library on its behalf, or what needs no call; what nobody asked for comes last."""
+
+    def key(name: str) -> tuple[int, int]:
+        remote = asked[name]
+        unseen = 1 if name in _UNWATCHED else 3
+        return unseen if remote is None else remote, _RANK.index(name) if name in _RANK else len(_RANK)
+
+    return sorted(asked, key=key)
+
+
+def _one_of(left: Sequence[Diagnosis]) -> Diagnosis:
+    """What is known where the search ended before: one of these, the likeliest first, or several of them."""
+    lines = tuple(ShownUse(factor=item.factor or "", call=item.call, file=item.file, line=item.line) for item in left)
+    names = listed(
+        [f"{item.factor} ({item.call} in {place(item.file, item.line)})" if item.file else item.factor for item in lines], _NAMED
+    )
+    first = left[0] if left[0].file else replace(_unknown(_USED_UP), remedy="")
+    message = f"repeatable, but not robust: it is one of these {len(left)}, or several of them, likeliest first: {names} ({_USED_UP})"
+    remedy = "; or ".join(text for text in (first.remedy, _VARY_LESS) if text)
+    return replace(first, message=message, confirmed=False, evidence=(), one_of=lines, remedy=remedy)
+
+
+def at_line(found: Diagnosis, name: str, line: Line | None) -> Diagnosis:
+    """Return what was found with the first line whose values differ when `name` is varied; as it was if there is none."""
+    if line is None:
+        return found
+    message = f"repeatable, but not robust: {line.text} in {place(*line.site)} depends on {SURROUNDINGS[name].what}"
+    return replace(found, call=line.text, file=line.site[0], line=line.site[1], message=message)
 
 
 def _told(name: str, plain: Sequence[Use], varied: Sequence[Use], until: int, where: str) -> Diagnosis:
@@ -93,7 +134,7 @@ def _told(name: str, plain: Sequence[Use], varied: Sequence[Use], until: int, wh
     use = next(iter(differing(plain, varied, said.uses, until)), None)
     file, line = use.site if use is not None else ("", 0)
     call = use.call or use.source if use is not None else ""
-    asked = f"{call} in {file}:{line}" if use is not None else "the training"
+    asked = f"{call} in {place(file, line)}" if use is not None else "the training"
     return Diagnosis(
         cause=said.cause,
         factor=name,
@@ -108,11 +149,17 @@ def _told(name: str, plain: Sequence[Use], varied: Sequence[Use], until: int, wh
 
 
 def differing(plain: Sequence[Use], varied: Sequence[Use], factor: str, until: int) -> list[Use]:
-    """Uses of a factor that were told something else in the varied run, in order of execution; lines of the training that asked themselves
-    come first."""
-    known = {_place(use): use.digest for use in plain}
-    found = [use for use in varied if use.factor == factor and use.step <= until and use.site[0] and known.get(_place(use)) != use.digest]
-    return sorted(found, key=lambda use: (not use.direct or use.call.startswith(("import ", "from ")), use.step))
+    """Return the uses of a factor that were told something else in the varied run, in order of execution. Lines of the training that asked
+    themselves come first, of those the ones that asked another number of times: a loop that waits for a time."""
+    known = {_place(use): use for use in plain}
+    told = [use for use in varied if use.factor == factor and use.step <= until and use.site[0]]
+    told = [use for use in told if factor != "identity" or use.source in _HOST]  # a process number is another one in each run
+
+    def last(use: Use) -> tuple[int, bool, int]:
+        twin = known.get(_place(use))
+        return remoteness(use), twin is None or twin.count == use.count, use.step
+
+    return sorted((use for use in told if getattr(known.get(_place(use)), "digest", "") != use.digest), key=last)
 
 
 def _place(use: Use) -> tuple[object, ...]:
@@ -120,4 +167,4 @@ def _place(use: Use) -> tuple[object, ...]:
 
 
 def _unknown(why: str) -> Diagnosis:
-    return Diagnosis(cause="unknown", message=f"repeatable, but not robust: {why}", remedy="vary less under `robustness.vary` to find out")
+    return Diagnosis(cause="unknown", message=f"repeatable, but not robust: {why}", remedy=_VARY_LESS)

@@ -48,15 +48,15 @@ def _place(item: Divergence) -> tuple[int, int]:
     return item.step, KINDS.index(item.kind)
 
 
-def smallest(units: Sequence[Unit], sufficient: Callable[[frozenset[Unit]], bool]) -> tuple[tuple[Unit, ...], bool]:
+def smallest(units: Sequence[Unit], sufficient: Callable[[frozenset[Unit]], bool], alone: int = 2) -> tuple[tuple[Unit, ...], bool]:
     """A smallest set of `units` that is sufficient, given that all of them are: no unit of it can be left out. And whether that is known:
     False where the runs were used up before, and fewer units may do.
 
-    The likeliest stand first in `units` and are tried alone before halves are.
+    The likeliest stand first in `units`; the first of them, as many as `alone` says, are tried one by one before halves are.
     """
     current, parts = list(units), 2
     try:
-        for unit in units[:2]:
+        for unit in units[:alone]:
             if len(units) > 1 and sufficient(frozenset({unit})):
                 return (unit,), True
         while len(current) >= 2:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from repro_gate.diagnosis.model import Line, ShownUse, Unit, Use
 from repro_gate.factors import BY_NAME, FACTORS, Site
-from repro_gate.trace.format import ANY_ORDER, ASKED
+from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED
 
 _RANK = {factor.name: index for index, factor in enumerate(FACTORS)}
 
@@ -23,7 +23,8 @@ class Suspect:
 
 
 def suspects(first: Sequence[Use], second: Sequence[Use], until: int) -> list[Suspect]:
-    """The lines whose answers differed at or before step `until`: calls by the training's own code first, then by factor and time."""
+    """The lines whose answers differed at or before step `until`: calls by the training's own code first, those of libraries on its behalf,
+    what is asked while a library is imported; then by factor and time."""
     found: dict[Unit, Suspect] = {}
     same_lines = set(_any_order(first)) & set(_any_order(second))
     twins = _by_place(second)
@@ -36,7 +37,7 @@ def suspects(first: Sequence[Use], second: Sequence[Use], until: int) -> list[Su
             _keep(found, Suspect(unit=_unit(use, same_lines), use=use, other=None))
     return sorted(
         _read_rather_than_asked_for(found),
-        key=lambda item: (not item.use.site[0], not item.use.direct, _RANK[item.unit.factor], item.use.step, item.use.site),
+        key=lambda item: (not item.use.site[0], remoteness(item.use), _RANK[item.unit.factor], item.use.step, item.use.site),
     )
 
 
@@ -53,14 +54,20 @@ def shown(first: Sequence[Use], second: Sequence[Use], most: int = 200) -> tuple
     )
 
 
+def remoteness(use: Use) -> int:
+    """How far a line is from what was asked for it: 0 it asked itself, 1 a library that it called did, 2 a module that it imported did."""
+    return 2 if use.call.startswith(("import ", "from ")) else 0 if use.direct else 1
+
+
 def _asked(use: Use) -> tuple[str, Site, str]:
     return use.factor, use.site, use.call or use.source
 
 
 def started(uses: Sequence[Use], factor: str) -> list[Use]:
-    """The lines that used a factor at all, whatever came back: calls by the training's own code first, the nearest in time first."""
+    """Return the lines that used a factor at all, whatever came back: those that take results as they come first, then calls by the
+    training's own code, the nearest in time first."""
     own = [use for use in uses if use.factor == factor and use.site[0]]
-    return sorted(own, key=lambda use: (not use.direct, -use.step))
+    return sorted(own, key=lambda use: (not use.source.endswith(HANDED), not use.direct, -use.step))
 
 
 def answers(suspect: Suspect) -> str:
@@ -85,8 +92,9 @@ def first_difference(first: Sequence[Line], second: Sequence[Line]) -> Line | No
         for index, (one, other) in enumerate(zip(a, b, strict=False)):
             if one.site != other.site:
                 return a[max(index - 1, 0)]  # the line before went two ways
-            if one.digest != other.digest:
-                return one
+            if one.digest != other.digest:  # where a set came in another order, the line that made the set
+                made = (one.order, other.order)
+                return one if made[0] == made[1] else next(x for x, y in zip(a, b, strict=False) if (x.order, y.order) == made)
     return None
 
 
@@ -121,5 +129,10 @@ def _unit(use: Use, same_lines: Collection[tuple[object, ...]]) -> Unit:
 
 def _keep(found: dict[Unit, Suspect], suspect: Suspect) -> None:
     known = found.get(suspect.unit)
-    if known is None or (suspect.use.step, not suspect.use.direct) < (known.use.step, not known.use.direct):
+    if known is None or _later(suspect.use) < _later(known.use):
         found[suspect.unit] = suspect
+
+
+def _later(use: Use) -> tuple[bool, int, bool]:
+    """Return what makes a use say less of its unit than another: it hands nothing over as it comes, it came later, a library asked."""
+    return not use.source.endswith(HANDED), use.step, not use.direct

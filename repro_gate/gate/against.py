@@ -143,13 +143,13 @@ def _finding(other: Other, inputs: tuple[ChangedInput, ...], found: Comparison, 
     names = listed([item.name for item in inputs], 5)
     first = None if found.identical else found.first_divergence
     if not found.identical:
-        why = f"inputs changed ({names})" if inputs else "no input of the recipe changed"
+        why = f"inputs changed ({names})" if inputs else "no input (code, data, lockfile, seed, flags) changed"
         at = "" if first is None else f" {place_of(first, found.steps)}"
         status, message = "changed", f"{why}, results diverge from those of {ref}{at}{_beside_noise(relation, times, ref)}"
     elif inputs:
         status, message = "no-op", f"inputs changed ({names}), results are bitwise identical to those of {ref}"
     else:
-        status, message = "unchanged", f"same recipe as {ref}, bitwise identical results"
+        status, message = "unchanged", f"same recipe (code, data, lockfile, seed, flags) as {ref}, bitwise identical results"
     return AgainstFinding(
         ref=ref,
         commit=commit,

@@ -12,12 +12,12 @@ from repro_gate.checks.opened import left_over
 from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import outside_tolerance
 from repro_gate.diagnosis.diagnose import REPLAYS, Case, Undone, diagnose, diagnose_nan
-from repro_gate.diagnosis.model import Diagnosis, Line, OperatorCall, Pair, Setting, Unit, Use
+from repro_gate.diagnosis.model import Diagnosis, Line, OperatorCall, Pair, Setting, ShownUse, Unit, Use
 from repro_gate.diagnosis.operators import around
 from repro_gate.diagnosis.search import Exhausted, Experiments
 from repro_gate.diagnosis.suspects import shown
 from repro_gate.escape import clip, for_terminal
-from repro_gate.factors import BY_NAME
+from repro_gate.factors import BY_NAME, ENTROPY
 from repro_gate.files import Unreadable, read_text
 from repro_gate.report.findings import inside
 from repro_gate.report.progress import sentence
@@ -29,6 +29,7 @@ from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
 from repro_gate.runs.series import run_series
 from repro_gate.spec.model import Spec
+from repro_gate.trace import notebook
 from repro_gate.trace.format import ASKED
 from repro_gate.trace.model import Trace
 
@@ -90,13 +91,23 @@ def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch,
     return replace(found, runs=2 * done, seconds=round(monotonic() - began, 3))
 
 
+def blamed(found: Diagnosis | None) -> dict[str, str] | None:
+    """Return the lines, each with its call, whose draws from the operating system a diagnosis names; None if it proves no other cause."""
+    causes = () if found is None else (found, *found.also)
+    named: list[Diagnosis | ShownUse] = [*causes, *(item for cause in causes for item in cause.one_of)]
+    lines = {notebook.place(item.file, item.line): item.call for item in named if item.factor == ENTROPY.name and item.file}
+    return lines if lines or (found is not None and found.confirmed) else None
+
+
 def _excerpt(root: Path, file: str, line: int) -> tuple[tuple[int, str], ...]:
     """The line and those around it, as the commit has them; empty where the path names no text file of the checkout."""
-    name = inside(file)
+    path, cell = notebook.split(file)
+    name = inside(path)
     try:
-        lines = read_text(root / name, root, _SOURCE).splitlines() if name is not None and line > 0 else []
+        text = read_text(root / name, root, notebook.MAX_BYTES if cell else _SOURCE) if name is not None and line > 0 else ""
     except Unreadable:
         return ()
+    lines = (notebook.code_cells(text.encode())[cell - 1 : cell] or [""])[0].splitlines() if cell else text.splitlines()
     first = max(line - _AROUND, 1)
     return (
         tuple((number, clip(text, 300)) for number, text in enumerate(lines[first - 1 : line + _AROUND], first))
@@ -132,10 +143,11 @@ def _told(setting: Setting) -> str:
         return "two runs, every operator of the step recorded"
     if setting.lines:
         return "two runs, every line of the training's own code recorded"
+    under = " under load, with threads that begin at odd times" * setting.stress
     if not setting.pinned:
-        return "two runs, every use of a factor watched"
-    names = sorted(f"{unit.factor} at {unit.site[0]}:{unit.site[1]}" if unit.site else unit.factor for unit in setting.pinned)
-    return f"two runs with {', '.join(names)} held fixed"
+        return f"two runs, every use of a factor watched{under}"
+    names = sorted(f"{unit.factor} at {notebook.place(*unit.site)}" if unit.site else unit.factor for unit in setting.pinned)
+    return f"two runs with {', '.join(names)} held fixed{under}"
 
 
 def _showed(pair: Pair) -> str:
@@ -163,7 +175,7 @@ def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, outside: 
         steps=comparison.steps,
         finite=_finite(runs),
         uses=(tuple(uses_of(a, BY_NAME)), tuple(uses_of(b, BY_NAME))),
-        lines=(tuple(_lines(a)), tuple(_lines(b))),
+        lines=(tuple(lines_of(a)), tuple(lines_of(b))),
         operators=(tuple(_operators(a)), tuple(_operators(b))),
     )
 
@@ -186,6 +198,7 @@ def _plan(spec: Spec, seed: int, setting: Setting, outside: _Outside, name: str)
         name=name,
         arm=arms.deterministic(seed, arms.allowed(spec), setting.steps),
         probe=probe,
+        stress=setting.stress,
         environment={key: value for factor in chosen for key, value in factor.pinned.items()},
         fixed_addresses=any(factor.fixed_addresses for factor in chosen),
     )
@@ -219,11 +232,11 @@ def uses_of(traces: Sequence[tuple[str, Trace]], factors: Collection[str]) -> It
                 )
 
 
-def _lines(traces: Sequence[tuple[str, Trace]]) -> Iterator[Line]:
+def lines_of(traces: Sequence[tuple[str, Trace]]) -> Iterator[Line]:
     for process, trace in traces:
         for item in trace.uses:
             if item.factor == LINE:
-                yield Line(process, item.step, (item.file, item.line), item.digest, item.call)
+                yield Line(process, item.step, (item.file, item.line), item.digest, item.call, item.source)
 
 
 def _operators(traces: Sequence[tuple[str, Trace]]) -> Iterator[OperatorCall]:

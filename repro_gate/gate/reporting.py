@@ -15,6 +15,7 @@ from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.baseline.model import AgainstFinding, Entry
 from repro_gate.baseline.status import compare_entry
 from repro_gate.checks import run_checks
+from repro_gate.checks.ignored import ignored_data
 from repro_gate.checks.interface import Evidence
 from repro_gate.compare.cost import measure_cost
 from repro_gate.compare.distances import losses_of
@@ -46,9 +47,10 @@ def findings_of(
     hashed: ConfigHash | None,
     entry: Entry | None,
     against: AgainstFinding | None,
+    bare: Run | None,
 ) -> Findings:
-    """What the verdict rests on. `entry` is what a baseline would record. What was recorded before does not judge what is to be recorded
-    now."""
+    """What the verdict rests on. `entry` is what a baseline would record, `bare` the run without the gate. What was recorded before does
+    not judge what is to be recorded now."""
     on, off = results.timed_runs()
     compared = None if policy.baseline is None or entry is None else compare_entry(policy.baseline, entry)
     return Findings(
@@ -57,6 +59,8 @@ def findings_of(
             SeedResult(seed, comparison, results.compared(seed), results.failed(seed)) for seed, comparison in results.comparisons.items()
         ),
         runs=results.runs,
+        bare=bare,
+        ignored=_ignored(evidence),
         not_robust=results.fragile,
         checklist=run_checks(evidence, date.today()),
         cost=measure_cost(on, off, results.spec.train.warmup),
@@ -116,6 +120,11 @@ def make_report(
         base=base,
     )
     return replace(report, reproduce=_reproduce(options, report))
+
+
+def _ignored(evidence: Evidence) -> dict[str, str]:
+    """What `ignored_data` finds, by paths from the spec's folder, as `data:` has them."""
+    return {os.path.relpath(evidence.root / path, evidence.folder): place for path, place in ignored_data(evidence).items()}
 
 
 def _unproven(hashed: ConfigHash | None) -> str:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from time import monotonic
+from time import monotonic, time
 
 from repro_gate.checks.interface import NotRobust
 from repro_gate.compare.model import Comparison
 from repro_gate.compare.tolerance import alike
 from repro_gate.compare.traces import compare_runs
-from repro_gate.diagnosis.model import Diagnosis
-from repro_gate.diagnosis.robustness import SURROUNDINGS, Outcome, diagnose
+from repro_gate.diagnosis.model import Diagnosis, Line, Use
+from repro_gate.diagnosis.robustness import SURROUNDINGS, Outcome, at_line, diagnose, differing
 from repro_gate.diagnosis.search import Exhausted
+from repro_gate.diagnosis.suspects import first_difference
 from repro_gate.errors import Inconclusive
-from repro_gate.gate.diagnose import labelled, uses_of
+from repro_gate.factors import Site
+from repro_gate.gate.diagnose import labelled, lines_of, uses_of
+from repro_gate.report.numbers import duration
 from repro_gate.report.wording import place_of
 from repro_gate.runs.crashes import compare_crashed
 from repro_gate.runs.ending import last_line
@@ -23,6 +28,7 @@ from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results, Varied, before_step
 from repro_gate.runs.series import run_series
 from repro_gate.spec.model import Spec
+from repro_gate.trace import notebook
 from repro_gate.trace.model import Trace
 
 _FOR_THE_VERDICT = 2  # experiments that are always done: varied in nothing, and in all of it again
@@ -53,22 +59,30 @@ def _look_into(
     bounds, names = spec.diagnosis, broken.run.plan.varied
     tolerance, began, done, experiments = spec.determinism.tolerance, monotonic(), 0, dict[frozenset[str], _Experiment]()
     steps, compared = _steps(broken) if tolerance is None else None, broken.comparison
+    took = time() - folder.began if folder.began is not None else sum(run.ended.seconds for run in results.runs)
+    most = 0.0 if bounds is None else min(bounds.timeout, spec.robustness.search * max(took, 0.0))
+    if search and bounds is not None:
+        watch.said(f"robustness: what does {broken.run.plan.name} depend on? The search takes {duration(most)} at most")
 
-    def run(varied: frozenset[str]) -> Outcome:
+    def started(varied: frozenset[str], probe: Mapping[str, object], *, names_line: bool = False) -> tuple[Results, Run]:
         nonlocal done
-        late = bounds is None or done >= bounds.runs or monotonic() - began > bounds.timeout
+        late = bounds is None or done >= bounds.runs or (monotonic() - began > most and not names_line)
         if late and done >= _FOR_THE_VERDICT:
             raise Exhausted
         done += 1
         watch.said(f"robustness: one run with {', '.join(sorted(varied)) or 'nothing'} varied")
         arm = replace(first.plan.arm, steps=steps if steps is not None else first.plan.arm.steps)
-        plan = Plan(name=f"robustness-{seed}-{done}", arm=arm, varied=varied, probe={"factors": _WATCH})
+        plan = Plan(name=f"robustness-{seed}-{done}", arm=arm, varied=varied, probe=probe)
         if tolerance is not None:  # which asks how far the final weights are apart
             plan = replace(plan, keep_final=True, reference=first.traces)
         series = run_series(spec, folder, Watch(), (plan,), measure=False)
         if series.interrupted:
             raise _Interrupted(series.interrupted)
-        done_run, comparison = series.runs[0], _compared(results, series, first, steps)
+        return series, series.runs[0]
+
+    def run(varied: frozenset[str]) -> Outcome:
+        series, done_run = started(varied, {"factors": _WATCH})
+        comparison = _compared(results, series, first, steps)
         differs = not done_run.good
         if comparison is not None and (compared is not None or not varied):  # a failure is explained by one that fails too
             differs = differs or not alike(comparison, tolerance)
@@ -76,13 +90,30 @@ def _look_into(
         experiments[varied] = _Experiment(done_run, comparison, outcome)
         return outcome
 
+    def record(varied: frozenset[str]) -> Run:
+        """One of two short runs that name a line: what decides is known by then, and a name without a line helps nobody."""
+        return started(varied, {"factors": {}, "lines": max(until, 0)}, names_line=True)[1]
+
     diverged = compared.first_divergence if compared is not None else None
+    until = 10**9 if diverged is None else max(diverged.step, 0)
     where = f"in how it ends ({broken.run.problem})" if compared is None or diverged is None else place_of(diverged, compared.steps)
     try:
         if search:
-            until = 10**9 if diverged is None else max(diverged.step, 0)
             found = diagnose(sorted(names, key=spec.robustness.vary.index), until, where, run)
             by_chance = found is None
+            if found is None or found.one_of:
+                pass  # nothing, or not one thing: no line of it is looked for
+            elif found.factor and not SURROUNDINGS[found.factor].uses:
+                found = _with_line(found, found.factor, record)
+            elif found.factor == "clock" and not found.also:
+                before, clocks = (experiments[key].outcome.uses for key in (frozenset[str](), frozenset({"clock"})))
+
+                def differs(site: Site) -> bool:
+                    series, _ = started(frozenset({"clock"}), {"factors": {**_WATCH, "vary_at": [site]}})
+                    comparison = _compared(results, series, first, steps)
+                    return comparison is not None and not alike(comparison, tolerance)
+
+                found = _with_reading(found, differing(before, clocks, "clock", until), differs)
         else:
             found, by_chance = None, not run(names).differs
     except _Interrupted as error:
@@ -98,6 +129,25 @@ def _look_into(
     if found is None:
         return None, results
     return replace(found, runs=done, seconds=round(monotonic() - began, 3)), results
+
+
+def _with_line(found: Diagnosis, name: str, run: Callable[[frozenset[str]], Run]) -> Diagnosis:
+    """Return what was found with its line, by two more runs whose lines are recorded, one of them varied in `name` alone."""
+    with suppress(Exhausted):
+        plain, varied = (list(lines_of(list(labelled(run(frozenset(names)).traces)))) for names in ((), (name,)))
+        return at_line(found, name, first_difference(plain, varied))
+    return found
+
+
+def _with_reading(found: Diagnosis, uses: Sequence[Use], differs: Callable[[Site], bool]) -> Diagnosis:
+    """Return what was found with the line whose reading of the clock decides, by a run for each with that line alone varied: most
+    only log."""
+    lines = {use.site: Line(use.process, use.step, use.site, "", use.call) for use in reversed(uses) if use.direct}
+    with suppress(Exhausted):
+        for site in list(lines)[::-1] if len(lines) > 1 else ():
+            if differs(site):
+                return at_line(found, "clock", lines[site])
+    return found
 
 
 class _Interrupted(Exception):
@@ -129,7 +179,7 @@ def told(found: Diagnosis | None) -> NotRobust | None:
     if found is None:
         return None
     every = (found, *found.also)
-    lines = [f"{item.file}:{item.line}: {item.call}" for item in every if item.file]
+    lines = dict.fromkeys(f"{notebook.place(item.file, item.line)}: {item.call}" for item in found.one_of or every if item.file)
     return NotRobust(found.message, (*lines, *(text for item in every for text in item.evidence)), found.remedy)
 
 

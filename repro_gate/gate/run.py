@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from math import inf
 from time import monotonic, time
 
 from repro_gate.baseline.inputs import read_records
@@ -21,8 +22,9 @@ from repro_gate.checks.opened import unsound
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.errors import obeyed
 from repro_gate.gate.against import Other, compare_with_ref, other_ref
+from repro_gate.gate.bare import bare_run
 from repro_gate.gate.base_policy import effective_policy
-from repro_gate.gate.diagnose import Seen, diagnosis_of
+from repro_gate.gate.diagnose import Seen, blamed, diagnosis_of
 from repro_gate.gate.evidence import config_hash_of_runs, data_is_sound, entry_of_runs, gather, gathering, with_runs
 from repro_gate.gate.known_operators import cited, known_operators, lines_of
 from repro_gate.gate.options import Options
@@ -32,7 +34,7 @@ from repro_gate.gate.reporting import findings_of, make_report
 from repro_gate.gate.robustness import robustness_of, told
 from repro_gate.install.install import environments_root, installed
 from repro_gate.report.model import Reason, Report
-from repro_gate.runs.gate_folder import GateFolder, open_gate_folder
+from repro_gate.runs.gate_folder import GateFolder, open_gate_folder, remove_copies
 from repro_gate.runs.launch import Run
 from repro_gate.runs.order import gate_runs
 from repro_gate.runs.progress import Watch
@@ -78,7 +80,9 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
         plans = gate_runs(spec, CONTROL_STEPS, control_first=not soon)
         if soon and not data_is_sound(gathered.result()):
             plans = ()
-        results = run_series(spec, folder, watch, plans, fail_fast=options.fail_fast, sound=lambda: data_is_sound(gathered.result()))
+        results = run_series(
+            spec, folder, watch, plans, fail_fast=options.fail_fast, started=clock, sound=lambda: data_is_sound(gathered.result())
+        )
         if results.interrupted == INTERRUPTED and not gathered.done():
             raise KeyboardInterrupt
         evidence = gathered.result()
@@ -87,15 +91,21 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
             results = replace(results, said=(*results.said, *unkept))
         fragile, results = robustness_of(spec, folder, results, watch)
         known, said = known_operators(results.control, evidence.machine, options.environment)
-        diagnosis = cited(diagnosis_of(spec, folder, results, watch) or fragile, known)
+        found = diagnosis_of(spec, folder, results, watch)
+        diagnosis = cited(found or fragile, known)
         refused = refused_operators(spec, folder, results, watch)
-        evidence = replace(with_runs(evidence, results), not_robust=told(fragile), refused=refused, operators=lines_of(known))
+        bare = None if options.fail_fast else bare_run(spec, folder, results, watch)
+        evidence = replace(with_runs(evidence, results), not_robust=told(fragile), blamed=blamed(found), refused=refused)
+        evidence = replace(evidence, operators=lines_of(known))
         hashed = config_hash_of_runs(evidence, results)
         # Else nobody asks for the entry, and artifacts need not be read.
         recorded = hashed is not None and (options.locking or policy.baseline is not None) and not unsound(evidence, results.runs)
         entry = entry_of_runs(results, hashed, evidence.machine, started) if hashed is not None and recorded else None
         against = None if other is None else compare_with_ref(other, evidence, results, hashed, options, watch)
-        findings = findings_of(options, evidence, results, policy=policy, diagnosis=diagnosis, hashed=hashed, entry=entry, against=against)
+        findings = findings_of(
+            options, evidence, results, policy=policy, diagnosis=diagnosis, hashed=hashed, entry=entry, against=against, bare=bare
+        )
+        remove_copies(folder, watch.said)
         report = make_report(
             options,
             evidence,
@@ -117,7 +127,8 @@ def diagnose_alone(
     with prepared(given, options, watch) as (spec, folder):
         plans = [plan for plan in gate_runs(spec, CONTROL_STEPS) if plan.arm.name == "deterministic"]
         results = run_series(spec, folder, watch, plans)
-        fragile, results = robustness_of(spec, folder, results, watch)
+        patient = replace(spec, robustness=replace(spec.robustness, search=inf))  # to know is what is asked for here
+        fragile, results = robustness_of(patient, folder, results, watch)
         compared(results)
         return results, diagnosis_of(spec, folder, results, watch, seen) or fragile
 

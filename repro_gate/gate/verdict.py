@@ -6,10 +6,11 @@ said.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from repro_gate._version import DOCS_URL
+from repro_gate._version import DOCS_URL, ISSUES_URL
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks import uncovered
 from repro_gate.checks.interface import CheckResult
@@ -40,6 +41,8 @@ class Findings:
     spec: Spec
     comparisons: tuple[SeedResult, ...]
     runs: tuple[Run, ...]
+    bare: Run | None = None  # of a training that crashed, without the gate
+    ignored: Mapping[str, str] = field(default_factory=dict)  # data that git ignores -> where a training that crashed names it
     not_robust: frozenset[str] = frozenset()  # names of varied runs that differ, or fail, because of what was varied
     checklist: tuple[CheckResult, ...]
     cost: Cost | None
@@ -167,7 +170,9 @@ def _inconclusive(findings: Findings) -> list[Reason]:
     identifier, remedy = findings.interrupted_by
     reasons = [Reason(identifier, findings.interrupted, remedy)] if findings.interrupted else []
     reasons += _not_answered(findings)
-    reasons += _ended_badly(findings)
+    lacking = list(_ignored(findings.ignored)) if _crashes_bare(findings.bare) is not False else []
+    badly = _ended_badly(findings)
+    reasons += [*lacking, *badly] if any(place.startswith("the log of") for place in findings.ignored.values()) else [*badly, *lacking]
     reasons += _nothing_compared(findings)
     if not reasons and not findings.comparisons and not any(item.status == "fail" for item in findings.checklist):
         reasons.append(Reason("run/nothing-compared", "no two runs could be compared"))
@@ -192,11 +197,43 @@ def _ended_badly(findings: Findings) -> list[Reason]:
     found: dict[tuple[str, str, str], list[str]] = {}
     for run in findings.runs:
         if run.log_matters and run.plan.name not in findings.not_robust:
-            found.setdefault((run.reason_id, f"{run.problem}{_exception(run)}", run.remedy), []).append(run.plan.name)
+            without, remedy = _without_gate(run, findings.bare)
+            found.setdefault((run.reason_id, f"{run.problem}{without}{_exception(run)}", remedy or run.remedy), []).append(run.plan.name)
     return [
         Reason(identifier, f"run{'s' * (len(names) > 1)} {' and '.join(names)}: {text}", remedy)
         for (identifier, text, remedy), names in found.items()
     ]
+
+
+def _ignored(found: Mapping[str, str]) -> Iterator[Reason]:
+    """The likeliest cause of a crash, and the line of the spec that mends it."""
+    if found:
+        names = ", ".join(f"{path} (named in {place})" for path, place in found.items())
+        message = f"no workspace has what git ignores, the likeliest cause of the crash if the training needs it: {names}"
+        lines = ", ".join(f"{{path: {json.dumps(path)}}}" for path in found)
+        yield Reason("run/ignored-data", message, f"declare what it reads in the spec: `data: [{lines}]`")
+
+
+def _without_gate(run: Run, bare: Run | None) -> tuple[str, str]:
+    """Whether a crash shows without the gate too, as a clause, and what to do then; empty where nobody knows."""
+    if bare is None or run.outcome not in ("crashed", "killed") or run.plan.arm.name != "deterministic":
+        return "", ""
+    ended = bare.ended
+    if _crashes_bare(bare):
+        ours, theirs = last_exception(run.ended.tail), last_exception(ended.tail)
+        other = f", there by {theirs}" if theirs and ours != theirs else ""
+        return ", without the gate too", f"it crashes without the gate too{other}; {run.remedy}"
+    came = f"it was still running after {ended.seconds:.0f} s" if ended.timed_out else "it came to its end"
+    remedy = (
+        f"without the gate {came}: leave out one flag after another (`determinism.allow`); if it crashes with all of them left out, "
+        f"the probe is to blame: please report the log's end at {ISSUES_URL}"
+    )
+    return ", only with the gate", remedy
+
+
+def _crashes_bare(bare: Run | None) -> bool | None:
+    """Whether the training crashes without the gate; None where nobody knows."""
+    return None if bare is None else not bare.ended.timed_out and (bare.ended.signal is not None or bool(bare.ended.exit_code))
 
 
 def _exception(run: Run) -> str:

@@ -115,7 +115,7 @@ def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]
         "identical": _json(None if found is None else found.comparison.identical),
         "first_divergence": _json(None if first is None else {"step": first.step, "kind": first.kind, "name": first.name}),
         "cause": "" if report.diagnosis is None else report.diagnosis.cause,
-        "determinism_cost_pct": _json(None if cost is None or not cost.told else cost.determinism_cost_pct),
+        "determinism_cost_pct": _json(None if cost is None else cost.determinism_cost_pct),
         "determinism_cost_ci95": _json(None if cost is None else cost.ci95),
         "config_hash": "" if report.config_hash is None else report.config_hash.config_hash,
         "baseline": "" if report.baseline is None else report.baseline.status,

@@ -21,9 +21,9 @@ def is_news(report: Report) -> bool:
 
 
 def tenths(report: Report) -> tuple[int, int] | None:
-    """The interval of the cost as the marker has it; None where there is no figure."""
+    """The interval of the cost as the marker has it; None if there is none."""
     price = report.cost
-    if price is None or not price.told or not all(math.isfinite(end) for end in price.ci95):
+    if price is None or not all(math.isfinite(end) for end in price.ci95):
         return None
     low, high = (round(10 * max(-1e8, min(end, 1e8))) for end in price.ci95)
     return low, high

@@ -27,6 +27,7 @@ from .device_digest import Sums
 
 UNREAD: Dict[str, None] = {}  # types of tensors whose elements could not be read: their digests say nothing of them
 EMPTY = "99aa06d3014798d86001c324468d497f"  # XXH3, 128 bits, of nothing: what a loaded extension must say
+_SHA256 = hashlib.sha256
 _DEPTH = 8  # of wrapper subclasses in one another
 _PARTS = 100  # of one of them
 _MANY = 10_000  # headers that are remembered
@@ -40,7 +41,7 @@ class Algorithm:
 
     def __init__(self, extension: Any) -> None:
         self.name = "sha256-128" if extension is None else "xxh3-128"
-        self.prepare: Callable[[bytes], Any] = hashlib.sha256 if extension is None else _seed
+        self.prepare: Callable[[bytes], Any] = _SHA256 if extension is None else _seed
         self.digest: Callable[[Any, Any], bytes] = _sha256 if extension is None else extension.xxh3_128_digest
         self.headers: Dict[Tuple[Any, Tuple[int, ...]], Tuple[Any, Any]] = {}
 
@@ -71,7 +72,7 @@ def _loaded(path: str) -> Any:
 
 
 def _seed(header: bytes) -> int:
-    return int.from_bytes(hashlib.sha256(header).digest()[:8], "little")
+    return int.from_bytes(_SHA256(header).digest()[:8], "little")
 
 
 def _sha256(content: Any, header: Any) -> bytes:
@@ -108,21 +109,42 @@ def in_memory(torch: Any, tensor: Any) -> bool:
     tensor = local(tensor)
     if hasattr(type(tensor), "__tensor_flatten__") or tensor.device.type == "meta" or type(tensor).__name__ == "FakeTensor":
         return False
+    if shapeless(tensor):
+        return False
     if tensor.layout is not torch.strided or not tensor.numel():
         return True
-    if not tensor.is_cpu and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__:
-        return True  # some devices have no pointers
+    if type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__:
+        if _cut(tensor):
+            return False
+        if not tensor.is_cpu:
+            return True  # some devices have no pointers
     try:
         return bool(tensor.data_ptr())
     except Exception:  # torch.func's and other wrappers
         return False
 
 
+def _cut(tensor: Any) -> bool:
+    """Whether the storage ends before the last element, as after `untyped_storage().resize_(…)`."""
+    try:
+        last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+        return bool((last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes())
+    except Exception:  # it has no storage
+        return False
+
+
+def shapeless(tensor: Any) -> bool:
+    """Whether a tensor has no shape yet, as those of lazy modules before their first forward."""
+    return hasattr(type(tensor), "materialize")
+
+
 def _composed(torch: Any, tensor: Any, depth: int) -> bytes:
     """The digest of a tensor that others make up (wrapper subclasses, sparse and quantized ones): its type, dtype and shape, and name and
     digest of each. Else that of its type alone."""
     kind = "%s.%s" % (type(tensor).__module__, type(tensor).__qualname__)
-    header = hashlib.sha256(repr(("repro-gate/digest/v1", kind, str(tensor.dtype), _shape(tensor))).encode("utf-8", "backslashreplace"))
+    if shapeless(tensor):
+        return bytes(_SHA256(kind.encode()).digest()[:DIGEST_BYTES])
+    header = _SHA256(repr(("repro-gate/digest/v1", kind, str(tensor.dtype), _shape(tensor))).encode("utf-8", "backslashreplace"))
     try:
         names, parts = _parts(torch, tensor)
         if depth >= _DEPTH or len(parts) > _PARTS:
@@ -159,6 +181,8 @@ def _parts(torch: Any, tensor: Any) -> Tuple[List[str], List[Any]]:
 
 
 def _shape(tensor: Any) -> Tuple[int, ...]:
+    if shapeless(tensor):
+        return ()
     return tuple(size if type(size) is int else 0 for size in tensor.shape)  # a ragged dimension has no size
 
 
@@ -228,7 +252,7 @@ def begin(torch: Any, tensors: Sequence[Any], depth: int = 0, slots: Optional[Sl
                 header = headers.get((tensor.dtype, tensor.shape))
                 if header is not None:
                     pointer = tensor.data_ptr()
-                    if pointer:
+                    if pointer and (tensor.storage_offset() + tensor.numel()) * tensor.element_size() <= tensor.untyped_storage().nbytes():
                         content = header[0].from_address(pointer)
                         if slots:
                             slots[index] = weakref.ref(tensor), pointer, tensor.shape, tensor.dtype, content, header[1]

@@ -14,7 +14,6 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from ..trace import ulp
 from .digest import describe, in_memory, local
-from .process import process_key
 from .session import Session
 
 PIECE = 128 * 1024  # elements at a time: 1 MiB as float64, so that the temporaries stay in the cache
@@ -103,8 +102,8 @@ def keep(torch: Any, session: Session, label: str, kind: str, items: Iterable[It
     reference: Optional[Dict[str, str]] = session.config["keep"].get("reference")
     if reference is None:
         _write(torch, session, "%s.%s.safetensors" % (session.stem, name), kept)
-    elif process_key() in reference:
-        path = "%s.%s.safetensors" % (reference[process_key()], name)
+    elif session.key() in reference:
+        path = "%s.%s.safetensors" % (reference[session.key()], name)
         if os.path.exists(path):
             session.event("distance", step=step, rows=_measured(torch, path, kind, kept))
 

@@ -2,8 +2,9 @@
 
 Everything in Python and NumPy that does so goes through `os.urandom`, `os.getrandom` or `random.Random.seed(None)`: these are wrapped, and
 no class is replaced, so that types, pickles and numbers stay what they are. Which of their callers it was is read from the stack. A draw
-counts where a line of the workspace called the generator itself: what `tempfile`, `multiprocessing` or an installed library draw for their
-own names does not.
+counts where a line of the workspace called the generator itself, or an installed library on its behalf, whose module is named then. What is
+drawn while a module is imported does not, nor what `tempfile` and other parts of the standard library, torch and NumPy draw for their own
+ends, nor a library's names (`uuid`, `secrets.token_hex`).
 """
 
 from __future__ import annotations
@@ -17,15 +18,20 @@ import weakref
 from types import FrameType
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-from ..trace.format import MAX_DRAWN, MAX_NAME
+from ..trace.format import BY_LIBRARY, MAX_DRAWN, MAX_NAME
 from . import imports, patch, session, source_line
 
 Draw = Tuple[str, str, int]  # source, file, line
+_SOURCE = 200  # characters of a source
 _OBJECTS = 10_000  # generators without a seed that may still get one
 _CALL = re.compile(r"\b(default_rng|SeedSequence|RandomState|MT19937|PCG64DXSM|PCG64|Philox|SFC64|seed)\s*\(")  # NumPy's, in a line
 _NOTHING = re.compile(r"\s*(?:\w+\s*=\s*)?(?:None\s*)?\)")
 _REMAKES = re.compile(r"\b(?:loads?|deepcopy|copy|jumped)\s*\(")  # what takes entropy on its way to the state that it is given
 _OWN = (__file__, patch.__file__)
+_STANDARD = os.path.dirname(os.__file__) + os.sep
+_INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)  # may lie below the standard library
+_FOR_ITSELF = ("numpy", "torch", __name__.split(".")[0])  # packages that draw for copies, names and the like
+_NAMES = ("uuid.", "secrets.token")  # what a library calls its folders and runs by
 
 
 class Draws:
@@ -136,21 +142,29 @@ class Draws:
             pass
 
     def _find(self, source: str, frame: Optional[FrameType], generator: Any) -> Optional[Draw]:
-        """The line of the workspace that called a generator, whose own frames lie between; None where something else called it."""
+        """The line of the workspace that called a generator, whose own frames lie between, or a library that did; None where something
+        else called it."""
         own: List[FrameType] = []
-        numpy = False
+        numpy, library = False, None
         while frame is not None and not source_line.inside(frame.f_code.co_filename):
-            if frame.f_code.co_filename in self._libraries:
+            if library is not None:
+                if frame.f_globals.get("__name__") == "importlib._bootstrap":
+                    return None
+            elif frame.f_code.co_filename in self._libraries:
                 own.append(frame)
             elif frame.f_code.co_filename in _OWN:
                 numpy = numpy or frame.f_code.co_name == "entropy_for_numpy"
+            elif _draws_for_others(frame):
+                library = frame
             else:
                 return None
             frame = frame.f_back
         if frame is None:
             return None
         file, line = source_line.nearest(frame)
-        name = _numpy_call(frame) if numpy else self._call(source, own, generator)
+        name = _numpy_call(library or frame) if numpy else self._call(source, own, generator)
+        if library is not None and name:
+            name = "" if name.startswith(_NAMES) else (name + BY_LIBRARY + str(library.f_globals.get("__name__")))[:_SOURCE]
         return (name, file[:MAX_NAME], line) if name else None
 
     def _call(self, source: str, own: List[FrameType], generator: Any) -> str:
@@ -167,6 +181,14 @@ class Draws:
         if secrets is not None and own[-1].f_locals.get("self") is getattr(secrets, "_sysrand", None):
             return "secrets.%s" % name.replace("getrandbits", "randbits").replace("_randbelow", "randbelow")
         return "random.SystemRandom"
+
+
+def _draws_for_others(frame: FrameType) -> bool:
+    """Whether the frame is that of a library which may hand on what it draws: an installed one."""
+    file = frame.f_code.co_filename
+    if file.startswith("<") or str(frame.f_globals.get("__name__")).partition(".")[0] in _FOR_ITSELF:
+        return False
+    return not file.startswith(_STANDARD) or any(part in file for part in _INSTALLED)
 
 
 def _shared() -> Any:

@@ -10,7 +10,10 @@ import importlib.util
 import os
 import sys
 import threading
+import types
 from typing import Any, Callable, Dict, List, Optional, Set
+
+from . import session
 
 _WAITING: Dict[str, List[Callable[[Any], None]]] = {}
 _LOOKING: Set[str] = set()  # modules that this finder is asking the others about
@@ -37,11 +40,17 @@ class _Finder:
             run(module)
             waiting = _WAITING.pop(name, ())  # only now: a look-up (`find_spec`) need not be followed by an import, an import may fail
             was, _THREAD.calling_back = calling_back(), True
+            kind = type(module)
             try:
+                if kind is not types.ModuleType:  # a lazy loader's: it does not yet give what the module's own `__getattr__` does
+                    object.__setattr__(module, "__class__", types.ModuleType)
                 for callback in waiting:
-                    callback(module)
+                    with session.current().own_time():  # a failure is the probe's, and no failed import
+                        callback(module)
             finally:
                 _THREAD.calling_back = was
+                if kind is not types.ModuleType:
+                    object.__setattr__(module, "__class__", kind)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -25,6 +25,7 @@ MOST = 15_000  # lines that are noted, in one process
 _DEPTH = 4  # of values in values
 _ITEMS = 200  # of one collection
 _BYTES = 4 * 1024 * 1024  # of one array or tensor: of a larger one, its shape
+_SETS = (set, frozenset)
 _PLAIN = (int, float, complex, str, bytes, bytearray, bool, type(None), range, dt.datetime, dt.date, dt.timedelta)
 
 
@@ -34,7 +35,7 @@ class Lines:
     def __init__(self, step: int) -> None:
         self.step = step
         self._said = 0
-        self._open: List[Tuple[int, str, int, str, str]] = []  # (step, file, line, text, digest), not written yet
+        self._open: List[Tuple[int, str, int, str, str, str]] = []  # (step, file, line, text, digest, order), not written yet
         self._names: Dict[CodeType, Dict[int, Set[str]]] = {}
 
     def start(self) -> None:
@@ -44,8 +45,10 @@ class Lines:
     def flush(self, current: "session.Session", last: bool) -> None:
         """Write the lines since the last time."""
         found, self._open = self._open, []
-        for step, file, line, text, digest in found:
-            current.event("used", step=step, factor="line", source="", file=file, line=line, call=text, count=1, digest=digest, direct=True)
+        for step, file, line, text, digest, order in found:
+            current.event(
+                "used", step=step, factor="line", source=order, file=file, line=line, call=text, count=1, digest=digest, direct=True
+            )
 
     def forked(self) -> None:
         """This is a forked child: the lines so far are its parent's."""
@@ -56,7 +59,8 @@ class Lines:
             sys.settrace(None)
             return None
         file = source_line.inside(frame.f_code.co_filename)[:MAX_NAME]
-        if not file or session.current().step > self.step or frame.f_code.co_name == "<lambda>":  # a sort's key sees any order
+        inner = frame.f_code.co_name.startswith("<") and frame.f_code.co_name != "<module>"  # a lambda: a sort's key sees any order
+        if not file or session.current().step > self.step or inner:  # or a comprehension: its line is noted with what it reads
             return None
         names = self._names.get(frame.f_code)
         if names is None:
@@ -75,14 +79,25 @@ class Lines:
         if self._said >= MOST or threading.current_thread() is not threading.main_thread():
             return
         self._said += 1
-        digest = hashlib.blake2b(digest_size=8)
+        digest, order = hashlib.blake2b(digest_size=8), ""
         try:
-            for part in _parts([returned, {name: _value(frame, name) for name in sorted(names)}], _DEPTH + 1, []):
+            values = {name: _value(frame, name) for name in sorted(names)}
+            order = _order(values)
+            for part in _parts([returned, values], _DEPTH + 1, []):
                 digest.update(part)
         except Exception:  # a value that cannot be read says nothing
             digest.update(b"unread")
         text = linecache.getline(frame.f_code.co_filename, line).partition("  # ")[0].strip()[:200]
-        self._open.append((session.current().step, file, line, text, digest.hexdigest()))
+        self._open.append((session.current().step, file, line, text, digest.hexdigest(), order))
+
+
+def _order(values: Dict[str, Any]) -> str:
+    """Return a digest of the order in which the sets among some variables give their plain items; empty where none holds two."""
+    sets = [
+        [repr(item)[:200] for item in list(value)[:_ITEMS] if type(item) in _PLAIN] for value in values.values() if type(value) in _SETS
+    ]
+    kept = [items for items in sets if len(items) > 1]
+    return hashlib.blake2b(repr(kept).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest() if kept else ""
 
 
 def _value(frame: FrameType, name: str) -> Any:
@@ -130,7 +145,7 @@ def _inner(value: Any, kind: type, depth: int, above: List[int]) -> Iterator[byt
         yield str(len(value)).encode()
         for item in list(value[:_ITEMS]):
             yield from _parts(item, depth, above)
-    elif kind in (set, frozenset):
+    elif kind in _SETS:
         yield from sorted(b"".join(_parts(item, depth, above)) for item in list(value)[:_ITEMS])
     elif isinstance(value, dict):
         for key, item in list(dict.items(value))[:_ITEMS]:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import base64
 import ctypes
-import dataclasses
 import hashlib
 import weakref
-from collections.abc import Mapping
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ..trace.format import MAX_LOADERS, MAX_RECORDS, RECORD_BYTES
 from .digest import in_memory, local
+from .names import SCALARS, held, is_array
+from .patch import WeakByIdentity
 
 _LEAVES = 1_000  # of one batch
 _DEPTH = 8
-_SCALARS = (str, bytes, int, float, complex, bool, type(None))
 _WHOLE = ("RandomSampler", "SequentialSampler", "DistributedSampler")  # samplers of torch's that draw every record of a data set
 Slice = Callable[[int], bytes]
 
@@ -43,8 +42,8 @@ class Loaders:
     def __init__(self, torch: Any, session: Any) -> None:
         self._torch = torch
         self._session = session
-        self._made_by: Any = weakref.WeakKeyDictionary()  # iterator -> weak reference to its loader
-        self._known: Any = weakref.WeakKeyDictionary()  # loader, or an iterator without one -> _Loader
+        self._made_by = WeakByIdentity()  # iterators, with weak references to their loaders
+        self._known = WeakByIdentity()  # loaders, or iterators without one, with their _Loader
         self._datasets: List[Any] = []  # weak references to data sets, in the order of their numbers
         self._all: List[_Loader] = []
         self._count = 0  # records of all that are kept
@@ -53,7 +52,7 @@ class Loaders:
     def started(self, loader: Any, iterator: Any) -> None:
         """`iter(loader)` gave this iterator."""
         if iterator is not loader:
-            self._made_by[iterator] = weakref.ref(loader)
+            self._made_by.add(iterator, weakref.ref(loader))
 
     def batch(self, iterator: Any, value: Any) -> None:
         """An iterator hands out a batch."""
@@ -62,7 +61,7 @@ class Loaders:
         key = iterator if loader is None else loader
         known = self._known.get(key)
         if known is None and len(self._all) < MAX_LOADERS:
-            known = self._known[key] = self._new(key, iterator)
+            known = self._known.add(key, self._new(key, iterator))
         self._last = known if self._torch.is_grad_enabled() else None  # what is fetched without gradients is not trained on
         if known is not None and self._session.config.get("observe") and known.whole and known.collates:
             self._collect(known, value)
@@ -158,24 +157,18 @@ def record_digests(torch: Any, batch: Any, most: Optional[int] = None) -> Iterat
 
 def _leaves(value: Any, depth: int) -> Iterator[Any]:
     """Tensors and arrays with a dimension, and lists of plain values, in the order of the batch."""
-    shape = getattr(value, "shape", None)
-    if shape is not None and hasattr(value, "dtype"):
-        if len(shape):
+    if is_array(value) and hasattr(type(value), "shape"):
+        if len(value.shape):
             yield value
-    elif depth > _DEPTH:
+    elif depth > _DEPTH or isinstance(value, SCALARS):
         return
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _leaves(item, depth + 1)
-    elif isinstance(value, (list, tuple)):
-        if value and all(isinstance(item, _SCALARS) for item in value):
-            yield value
+    else:
+        items = [item for _, item in held(value)]
+        if isinstance(value, (list, tuple)) and items and all(isinstance(item, SCALARS) for item in items):
+            yield items
         else:
-            for item in value:
+            for item in items:
                 yield from _leaves(item, depth + 1)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from _leaves(getattr(value, field.name, None), depth + 1)
 
 
 def _length(leaf: Any) -> int:

@@ -7,14 +7,14 @@ from typing import Any, Dict, List
 
 from ..trace.writer import Later
 from .device_digest import fetch
-from .digest import bare, begin, describe, local
+from .digest import bare, begin, describe, in_memory, local
 from .manual_steps import BACKWARD, GRAD, leaves_of, plain
 from .patch import wrap
 
 
-def watch(hooks: Any) -> None:
-    """Put `hooks` (`torch_hooks.Hooks`) between the training and autograd, once in each process."""
-    torch = hooks.torch
+def watch(main: Any) -> None:
+    """Put the hooks (`torch_hooks.Hooks`; `main` are the main thread's) between the training and autograd, once in each process."""
+    torch = main.torch
     compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
     task = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # not -1 inside a backward pass: what it calls is part of it
 
@@ -23,14 +23,18 @@ def watch(hooks: Any) -> None:
             tensors = tuple(tensors)
         if task() != -1:
             with contextlib.suppress(Exception):
-                hooks.manual.nests(plain(torch, tensors))
+                main.of_thread().manual.nests(plain(torch, tensors))
             return original(tensors, *args, **kwargs)
+        hooks = main.of_thread()
         if hooks.session.live:
-            _before_backward(hooks, plain(torch, tensors))
+            with hooks.session.own_time():
+                _before_backward(hooks, plain(torch, tensors))
         elif hooks.manual.by and not hooks.manual.over:
             hooks.session.insist()
         result = original(tensors, *args, **kwargs)
-        hooks.manual.left()
+        if hooks.session.live:
+            with hooks.session.own_time():
+                hooks.manual.left()
         return result
 
     def grad(original: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -38,7 +42,7 @@ def watch(hooks: Any) -> None:
             return original(outputs, inputs, *args, **kwargs)
         if hasattr(inputs, "__next__"):  # `net.parameters()` can be read once
             inputs = tuple(inputs)
-        return _grad(hooks, original, outputs, inputs, *args, **kwargs)
+        return _grad(main.of_thread(), original, outputs, inputs, *args, **kwargs)
 
     def scale(original: Any, scaler: Any, outputs: Any) -> Any:
         scaled = original(scaler, outputs)
@@ -56,8 +60,7 @@ def _before_backward(hooks: Any, roots: List[Any]) -> None:
     if not manual.over:
         if manual.in_a_pool():
             return
-        with hooks.session.own_time():
-            leaves = list(leaves_of(roots))
+        leaves = list(leaves_of(roots))
     manual.enters(BACKWARD, leaves)
     _record(hooks, roots)
     manual.uncompared(roots)
@@ -66,22 +69,25 @@ def _before_backward(hooks: Any, roots: List[Any]) -> None:
 def _grad(hooks: Any, original: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     """`autograd.grad`, which torch.func's transforms call too: a step where nothing else is one, else recorded beside the steps."""
     torch, session, manual = hooks.torch, hooks.session, hooks.manual
-    roots, taken = plain(torch, outputs), plain(torch, inputs)
-    create_graph = bool(args[2] if len(args) > 2 else kwargs.get("create_graph"))
-    mine = session.live and all(item.is_leaf for item in taken) and manual.outermost(inputs, create_graph)
-    if mine and not manual.over:
-        with session.own_time(), bare(torch):
-            mine = not manual.in_a_pool() and not manual.of_the_input(taken, roots)
-    steps = mine and not manual.over and manual.by != BACKWARD
-    if steps:
-        with bare(torch):
-            manual.enters(GRAD, taken)
-        _record(hooks, roots)
+    mine = steps = False
+    taken: List[Any] = []
+    if session.live:
+        with session.own_time():
+            roots, taken = plain(torch, outputs), plain(torch, inputs)
+            create_graph = bool(args[2] if len(args) > 2 else kwargs.get("create_graph"))
+            mine = all(item.is_leaf for item in taken) and manual.outermost(inputs, create_graph)
+            with bare(torch):
+                mine = mine and (manual.over or not (manual.in_a_pool() or manual.of_the_input(taken, roots)))
+                steps = mine and not manual.over and manual.by != BACKWARD
+                if steps:
+                    manual.enters(GRAD, taken)
+            if steps:
+                _record(hooks, roots)
     elif session.stopped and manual.by == GRAD and not manual.over:
         session.insist()
     result = original(outputs, inputs, *args, **kwargs)
-    if mine:
-        with bare(torch):
+    if mine and session.live:
+        with session.own_time(), bare(torch):
             grads = plain(torch, result)
             manual.left(grads) if steps else manual.beside(taken, grads)
     return result
@@ -96,7 +102,7 @@ def _record(hooks: Any, roots: List[Any]) -> None:
     if session.live:
         session.trains()
         with session.own_time(), bare(hooks.torch):
-            scalars = [root for root in roots if root.numel() == 1 and root.is_floating_point()]
+            scalars = [root for root in roots if root.numel() == 1 and root.is_floating_point() and in_memory(hooks.torch, root)]
             losses = [getattr(root, "_repro_gate_loss", root).detach() for root in scalars]
             if session.wants():
                 session.rng()

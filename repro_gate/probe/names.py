@@ -6,27 +6,31 @@ collector, once for each set of optimizers; wrappers that only pass a model on (
 
 from __future__ import annotations
 
-import dataclasses
 import gc
+import inspect
 import itertools
-from collections.abc import Mapping
-from typing import Any, Dict, Iterator, List, Set, Tuple
+import types
+from collections import OrderedDict, UserDict
+from typing import Any, Dict, Iterable, Iterator, List, Set, Tuple
 
 from ..trace.format import MAX_NAME
+from . import source_line
 
 _WRAPPERS = {"DistributedDataParallel", "DataParallel", "OptimizedModule", "FullyShardedDataParallel"}
 _WRAPPED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 _LEAVES = 100_000
+SCALARS = (str, bytes, int, float, complex, bool, type(None))
 _DEPTH = 8  # of nesting in a batch
+_HEAP = 1 << 9  # of `type.__flags__`: a class that Python made
 
 
 class Names:
-    """Names of parameters by identity, in the order of `parameters`; buffers as (name, holder, key), read anew at each step."""
+    """Names of parameters by identity, in the order of `parameters`; and, with the paths of their modules, what holds buffers."""
 
     def __init__(self) -> None:
         self.by_id: Dict[int, str] = {}
         self.parameters: List[Tuple[str, Any]] = []
-        self.buffers: List[Tuple[str, Dict[str, Any], str]] = []
+        self.holders: List[Tuple[str, Dict[str, Any]]] = []
 
     def knows(self, optimizer: Any) -> bool:
         return all(self.by_id.keys() >= set(map(id, group["params"])) for group in optimizer.param_groups)
@@ -37,12 +41,35 @@ class Names:
             self.parameters.append((name[:MAX_NAME], parameter))
 
     def add_model(self, root: Any, prefix: str) -> None:
-        for name, parameter in root.named_parameters():
-            self.add(prefix + _plain(name), parameter)
-        for path, module in root.named_modules():
-            for key, buffer in module._buffers.items():
-                if buffer is not None:
-                    self.buffers.append(((prefix + _plain(_join(path, key)))[:MAX_NAME], module._buffers, key))
+        for path, module in modules(root):
+            for key, parameter in module._parameters.items():
+                if parameter is not None:
+                    self.add(prefix + _plain(_join(path, key)), parameter)
+            self.holders.append((prefix + path, module._buffers))
+
+    def buffers(self) -> List[Tuple[str, Any]]:
+        """The buffers that there are now; a module may get one at any time."""
+        held = ((path, key, buffer) for path, holder in self.holders for key, buffer in holder.items() if buffer is not None)
+        return [(_plain(_join(path.rstrip("."), key))[:MAX_NAME], buffer) for path, key, buffer in held]
+
+
+def modules(root: Any) -> Iterator[Tuple[str, Any]]:
+    """(path, module) of a module and those in it, each once, in the order of `named_modules`; as torch holds them, since a class may have
+    a `parameters` of its own that wants arguments."""
+    seen: Set[int] = set()
+    waiting = [("", root)]
+    while waiting:
+        path, module = waiting.pop()
+        if id(module) not in seen:
+            seen.add(id(module))
+            yield path, module
+            held = [(_join(path, key), child) for key, child in module._modules.items() if child is not None]
+            waiting += reversed(held)
+
+
+def parameters(root: Any) -> List[Any]:
+    """The parameters of a module and of those in it."""
+    return [item for _, module in modules(root) for item in module._parameters.values() if item is not None]
 
 
 def name_tensors(torch: Any, optimizers: List[Any]) -> Names:
@@ -63,7 +90,7 @@ def name_tensors(torch: Any, optimizers: List[Any]) -> Names:
 
 
 def leaves(value: Any, name: str = "") -> Iterator[Tuple[str, Any]]:
-    """(name, leaf) for what a batch or an optimizer's state holds: through mappings, sequences, sets, dataclasses and plain objects.
+    """(name, leaf) for what a batch or an optimizer's state holds: through mappings, sequences, sets and objects.
 
     Each plain object is entered once, and at most 100,000 leaves are named: whatever hangs together, this ends.
     """
@@ -71,26 +98,52 @@ def leaves(value: Any, name: str = "") -> Iterator[Tuple[str, Any]]:
 
 
 def _leaves(value: Any, name: str, depth: int, seen: Set[int]) -> Iterator[Tuple[str, Any]]:
-    inner: Any = ()
     if value is None:
         return
-    if isinstance(value, (str, bytes, int, float, complex)) or hasattr(value, "dtype"):
+    if isinstance(value, SCALARS) or is_array(value):
         yield name or "value", value
     elif depth > _DEPTH:
         yield name, type(value).__name__  # not the value: its text may hold an address
-    elif isinstance(value, Mapping):
-        inner = value.items()
-    elif isinstance(value, (list, tuple)):
-        inner = enumerate(value)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        inner = ((field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value))
-    elif isinstance(value, (set, frozenset)):
-        yield name, repr(sorted(map(repr, value)))  # a set has no order of its own
-    elif hasattr(value, "__dict__") and not callable(value) and id(value) not in seen:
-        seen.add(id(value))
-        inner = vars(value).items()
-    for key, item in inner:
-        yield from _leaves(item, _join(name, key), depth + 1, seen)
+    elif isinstance(value, (set, frozenset)):  # it has no order of its own
+        items = set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value)
+        yield name, repr(sorted(repr(item) if isinstance(item, SCALARS) else type(item).__name__ for item in items))
+    elif isinstance(value, (dict, list, tuple)) or id(value) not in seen:
+        if not isinstance(value, (dict, list, tuple)):
+            seen.add(id(value))
+        for key, item in held(value):
+            yield from _leaves(item, _join(name, key), depth + 1, seen)
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value has a dtype, as arrays and tensors have; a class of the training's own may run code of its own to tell it."""
+    found = inspect.getattr_static(type(value), "dtype", None)
+    code = getattr(getattr(found, "fget", None), "__code__", None)
+    return found is not None and not (code is not None and source_line.inside(code.co_filename))
+
+
+def held(value: Any) -> Iterable[Tuple[Any, Any]]:
+    """(key, item) of what a container or an object holds, read without running any code of its class: a batch may draw when it is read."""
+    if isinstance(value, UserDict):
+        value = vars(value).get("data", {})
+    if isinstance(value, dict):
+        return list(OrderedDict.items(value) if isinstance(value, OrderedDict) else dict.items(value))
+    if isinstance(value, (list, tuple)):
+        return enumerate(list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value))
+    if callable(value) or isinstance(value, types.ModuleType):
+        return ()
+    found = {}
+    for kind in reversed(type(value).__mro__):
+        for name, member in vars(kind).items():
+            if type(member) is types.MemberDescriptorType and type(value).__flags__ & _HEAP:  # one of `__slots__`
+                try:
+                    found[name] = member.__get__(value)
+                except AttributeError:  # nothing was put there
+                    continue
+    try:
+        fields = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        fields = {}
+    return list({**found, **(fields if type(fields) is dict else {})}.items())
 
 
 def _join(name: str, key: Any) -> str:
@@ -104,18 +157,18 @@ def _plain(name: str) -> str:
 def _roots(torch: Any, wanted: Dict[int, int]) -> List[Any]:
     """Models that hold a wanted parameter (identity -> its place), in the optimizers' order."""
     kind = torch.nn.Module
-    modules = [item for item in gc.get_objects() if issubclass(type(item), kind) and "_modules" in item.__dict__]
-    held = {id(child) for module in modules for child in module._modules.values()}
+    made = [item for item in gc.get_objects() if issubclass(type(item), kind) and "_modules" in item.__dict__]
+    held = {id(child) for module in made for child in module._modules.values()}
     found = []
-    for module in modules:
-        places = [wanted[id(item)] for item in module.parameters() if id(item) in wanted] if id(module) not in held else []
+    for module in made:
+        places = [wanted[id(item)] for item in parameters(module) if id(item) in wanted] if id(module) not in held else []
         if places:
             found.append((min(places), -len(places), type(module).__name__, _unwrap(module)))
     found.sort(key=lambda item: item[:3])
     covered: Set[int] = set()
     roots = []
     for _, _, _, module in found:  # two holders of one model (a wrapper kept in a list, say): the first names it
-        own = {id(item) for item in module.parameters() if id(item) in wanted}
+        own = {id(item) for item in parameters(module) if id(item) in wanted}
         if own - covered:
             roots.append(module)
             covered |= own

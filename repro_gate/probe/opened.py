@@ -14,6 +14,7 @@ import stat
 import sys
 from typing import Any, Dict, List, Sequence, Set, Tuple
 
+from ..trace import notebook
 from ..trace.format import MAX_NAME, MAX_OPENED
 from . import session, source_line
 from .process import mapped_files, printable
@@ -160,7 +161,7 @@ class Opened:
         inside = real.startswith(self._workspace)
         path = printable(real[len(self._workspace) :] if inside else real)
         file, line = source_line.nearest(sys._getframe(2))
-        by = printable("%s:%d" % (file, line)) if file else ""
+        by = printable(notebook.place(file, line)) if file else ""
         if len(path) <= MAX_NAME and len(by) <= MAX_NAME:
             self._pending.append((path, inside, by, left))
         if self._forked and (len(self._found) < _AT_ONCE or len(self._pending) >= _AT_ONCE):

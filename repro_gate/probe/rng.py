@@ -10,12 +10,15 @@ import sys
 from typing import List, Tuple
 
 from ..trace.format import DIGEST_BYTES
+from ..trace.kept import kept
 from ..trace.writer import Row
+
+_RANDOM, _SHA256 = kept(random), hashlib.sha256
 
 
 def states() -> Tuple[Tuple[Row, ...], bytes]:
     """Rows and digests (16 bytes each) of the states of all generators: python, numpy, torch and each CUDA device in use."""
-    version, words, gauss = random.getstate()
+    version, words, gauss = _RANDOM.getstate()
     found: List[Tuple[Row, bytes]] = [(("python", "state", (625,)), array.array("Q", words).tobytes() + repr((version, gauss)).encode())]
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None and hasattr(numpy, "random"):
@@ -27,4 +30,4 @@ def states() -> Tuple[Tuple[Row, ...], bytes]:
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             devices += [("cuda:%d" % index, torch.cuda.get_rng_state(index)) for index in range(torch.cuda.device_count())]
         found += [((device, "uint8", tuple(item.shape)), ctypes.string_at(item.data_ptr(), item.numel())) for device, item in devices]
-    return tuple(row for row, _ in found), b"".join(hashlib.sha256(state).digest()[:DIGEST_BYTES] for _, state in found)
+    return tuple(row for row, _ in found), b"".join(_SHA256(state).digest()[:DIGEST_BYTES] for _, state in found)

@@ -18,6 +18,7 @@ from .digest import Digests, begin, describe
 from .names import leaves
 from .process import prepares_data
 
+_SHA256 = hashlib.sha256
 _ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")  # in the text of an object that has none of its own
 
 
@@ -90,12 +91,12 @@ def _plain(name: str, value: Any) -> Tuple[Row, bytes]:
         row = (name, type(value).__name__[:100], ())
         content = struct.pack("<d", value) if isinstance(value, float) else value
         content = content if isinstance(content, bytes) else repr(value).encode("utf-8", "replace")
-    return row, hashlib.sha256(repr(row[1:]).encode() + content).digest()[:DIGEST_BYTES]
+    return row, _SHA256(repr(row[1:]).encode() + content).digest()[:DIGEST_BYTES]
 
 
 def _objects(items: List[Any]) -> bytes:
     """What an array of objects holds: arrays and containers by their leaves, everything else by type and text without its address."""
-    state = hashlib.sha256()
+    state = _SHA256()
     for item in items:
         if hasattr(item, "dtype") or isinstance(item, (dict, list, tuple)):
             rows, digests = digest_leaves(list(leaves(item)))

@@ -6,16 +6,20 @@ probe's own time apart from the training's.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
+import signal
 import sys
 import traceback
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from ..trace.format import LOOP, MAX_NAME, WHOLE_RUN
+from ..trace.kept import kept
 from ..trace.writer import Later, Row, TraceFailed, TraceWriter
 from . import facts, rng
 from .loop import largest_loop
+from .patch import wrap
 from .process import arguments, prepares_data, process_key, started_by_multiprocessing
 from .step_time import Mark, StepTimes, mark
 
@@ -23,7 +27,9 @@ _NOTES = _HELD = 1_000  # `_HELD`: blocks before the first gradient or step
 EX_IOERR = 74  # the exit status of a process whose trace could not be written (sysexits.h)
 OBSERVERS: List[Any] = []  # what collects through the life of a process: files, draws, imports; `flush(session, last)` writes it
 _CURRENT: List["Session"] = []
-_LEAVE = os._exit
+_LATE: List[Tuple[Any, int, int]] = []  # handlers of signals that came while the probe was at work, their signals, and the thread
+_OS, _LEAVE = kept(os), os._exit
+_PATIENCE = 60.0  # seconds that a thread waits for another one's hook; one that waits for it in turn would wait for ever
 _Block = Tuple[int, str, Sequence[Row], Union[bytes, Later], Optional[List[str]]]  # the arguments of `TraceWriter.block`
 
 
@@ -34,8 +40,9 @@ class StopTraining(SystemExit):
 class Session:
     """What the probe knows in this process."""
 
-    def __init__(self, config: Dict[str, Any], hooks: Any = None) -> None:
+    def __init__(self, config: Dict[str, Any], hooks: Any = None, thread: str = "") -> None:
         self.config = config
+        self.thread = thread  # the name of the one whose training this is; empty: the main thread, and the process as such
         self.hooks, self.torch = hooks, getattr(hooks, "torch", None)  # `torch_hooks.Hooks`, where torch is imported
         self.stem = "none"  # the trace file's name without its suffix; files that belong to it start so
         self.step = -1  # the step in progress; -1 until training starts
@@ -48,18 +55,24 @@ class Session:
         self._writer: Optional[TraceWriter] = None
         self._facts: Dict[str, str] = {}  # those that are written
         self._held: Optional[List[_Block]] = []  # None once they are written
-        self._steps = self._stops = self._peak = self.depth = 0  # `_peak`: bytes, since the last step; `depth`: above 0 in `own_time`
-        self._mark = mark(self.torch)  # when the step in progress began
+        self._steps = self._stops = self._peak = self.depth = 0  # `_peak`: bytes, since the last step; `depth`: of `own_time`
+        self._mark = self._entered = mark(self.torch)  # when the step in progress began; when `own_time` was entered
         self._own: List[Tuple[Mark, Mark]] = []  # since then, what the probe took
+        self._lock, self._holder = _thread.RLock(), 0  # several threads may train at once
+        self._failure = ""  # why the recording ended, where the trace does not say so yet
         self._recorded = False  # something is recorded that no step has closed yet
         self._noted: Set[Tuple[str, str]] = set()
 
     def start(self, forked: bool = False) -> None:
         self._forked = forked
-        hello = {"nonce": self.config["nonce"], "pid": os.getpid(), "key": "main", "forked": forked}
+        hello = {"nonce": self.config["nonce"], "pid": _OS.getpid(), "key": "main", "forked": forked}
         with self._guard():
             self._writer = TraceWriter(self.config["traces"], {**hello, "argv": [item[:MAX_NAME] for item in arguments()][:1000]})
             self.stem = self._writer.stem
+
+    def key(self) -> str:
+        """What is recorded here is compared with what has the same key in the other run: the process, and the thread in it."""
+        return "%s/%s" % (process_key(), self.thread) if self.thread else process_key()
 
     def wants(self) -> bool:
         """Whether the tensors of the step in progress are to be digested: every n-th, and the last wanted one."""
@@ -73,23 +86,52 @@ class Session:
 
     @contextlib.contextmanager
     def own_time(self) -> Iterator[None]:
-        """Time spent in here is the probe's, not the training's; what goes wrong in here is the probe's fault, and said."""
-        if self.depth:
-            yield
-            return
-        began = self._mark
-        with self._guard():
-            began = mark(self.torch)  # behind the work that the training has queued
-            self._peak = max(self._peak, facts.peak_bytes(self.torch))
-        self.depth += 1
-        try:
+        """The gate through which every hook goes. Time spent in here is the probe's, not the training's; what goes wrong in here is the
+        probe's fault, and said; a signal's handler runs when it is left; only one thread is in here."""
+        if not self._alone():
             with self._guard():
                 yield
-        finally:
+            return
+        self.depth += 1
+        try:
+            if self.depth > 1:
+                yield
+                return
+            self._holder = _thread.get_ident()
             with self._guard():
-                facts.reset_peak(self.torch)  # what the digests held is not the training's
-                self._own.append((began, mark(self.torch)))
+                self._entered = mark(self.torch)  # behind the work that the training has queued
+                self._peak = max(self._peak, facts.peak_bytes(self.torch))
+            try:
+                with self._guard():
+                    yield
+            finally:
+                with self._guard():
+                    facts.reset_peak(self.torch)  # what the digests held is not the training's
+                    self._own.append((self._entered, mark(self.torch)))
+        finally:
             self.depth -= 1
+            self._lock.release()
+            self._deliver()
+
+    def _deliver(self) -> None:
+        """Run the handlers of the signals that came meanwhile, each whatever the one before raises."""
+        if _LATE and not self.at_work() and _LATE[0][2] == _thread.get_ident():
+            handler, number, _ = _LATE.pop(0)
+            try:
+                handler(number, sys._getframe(2))
+            finally:
+                self._deliver()
+
+    def _alone(self) -> bool:
+        """Wait until no other thread is in a hook; False where that lasts too long, and the recording has ended."""
+        alone = self._lock.acquire(timeout=0 if self.broken else _PATIENCE)
+        if not alone:
+            self._ended("another thread kept the probe for %d seconds" % _PATIENCE)
+        return alone
+
+    def at_work(self) -> bool:
+        """Whether the calling thread is in a hook of the probe's."""
+        return self.depth > 0 and self._holder == _thread.get_ident()
 
     def block(self, kind: str, rows: Sequence[Row], digests: Union[bytes, Later], values: Optional[List[str]] = None) -> None:
         """Write the digests of one kind at this moment, or hold them until the process is known to train. Called inside `own_time`."""
@@ -108,10 +150,10 @@ class Session:
     def trains(self) -> None:
         """A gradient, a step, something recorded: this process trains, and what was held is written. A forward pass alone is none of these:
         workers of every kind (a `Pool`'s, say) call modules too."""
-        if self._held is not None and self._writer is not None:
-            with self.own_time():
+        with self.own_time():
+            held, self._held = self._held, None
+            if held is not None and self._writer is not None:
                 self._introduce()
-                held, self._held = self._held, None
                 for block in held:
                     self._writer.block(*block)
 
@@ -127,7 +169,7 @@ class Session:
             self._begin_step()
 
     def end_step(self, last: bool = True) -> None:
-        """Close the step in progress; raises StopTraining after the last wanted one, if it may be the `last`. Called outside `own_time`."""
+        """Close the step in progress; raises StopTraining after the last wanted one, if it may be the `last`."""
         if not self.live:
             self.insist()
             return
@@ -159,10 +201,16 @@ class Session:
             self._noted.add((identifier, message))
             self.event("note", id=identifier, message=message[:MAX_NAME])
 
-    def event(self, name: str, **fields: Any) -> None:
-        if self._writer is not None and not self._closed:
+    def event(self, name: str, **fields: Any) -> bool:
+        """Write an event; whether it was written."""
+        if self._writer is None or self._closed or not self._alone():
+            return False
+        try:
             with self._guard():
                 self._writer.event(name, **fields)
+            return True
+        finally:
+            self._lock.release()
 
     def close(self, reason: str) -> None:
         """Write what is kept to the end and the last line. Later calls do nothing."""
@@ -170,7 +218,7 @@ class Session:
             return
         if self.stopped:
             reason = "steps"
-        elif reason == "exit" and not self.introduced:
+        elif reason == "exit" and not self.introduced and not self.thread and not self.others():
             self._close_whole_run()
         elif self._recorded and reason != "exception":
             self._write_step()  # the last step of a script that only ever records
@@ -180,8 +228,14 @@ class Session:
                 self.hooks.at_close(reason)
         with self._guard():
             self._writer.write(wait=True)
-        self.event("end", reason=reason, steps=self._steps)
+        self._tell_failure()
+        if not self._failure:
+            self.event("end", reason=reason, steps=self._steps)
         self._closed = True
+
+    def others(self) -> List["Session"]:
+        """The sessions of this process's other threads that train."""
+        return [] if self.hooks is None or self.thread else [hooks.session for hooks in self.hooks.others]
 
     def reopen(self) -> None:
         """Go on after `close`: the program that was to take this one's place could not be started."""
@@ -190,17 +244,19 @@ class Session:
             self.event("resumed", steps=self._steps)
 
     def flush(self, last: bool = False) -> None:
-        """Write what the observers have collected; `last`: the trace is about to be closed."""
-        if self._writer is not None and not self._closed:
+        """Write what the observers have collected of the process; `last`: the trace is about to be closed."""
+        if self._writer is not None and not self._closed and not self.thread:
             with self._guard():
                 for observer in OBSERVERS:
                     observer.flush(self, last)
 
     def fork(self) -> None:
+        for parent in (self, *self.others()):
+            if parent._writer is not None:
+                parent._writer.abandon()
         if self.broken:
+            self._writer = None
             return
-        if self._writer is not None:
-            self._writer.abandon()
         child = open_session(self.config, self.hooks)
         for observer in OBSERVERS:
             observer.forked()
@@ -234,7 +290,8 @@ class Session:
 
     def _write_step(self) -> None:
         with self.own_time():
-            times = StepTimes(self._mark, mark(self.torch), self._own)
+            now = mark(self.torch)
+            times = StepTimes(self._mark, now, [*self._own, (self._entered, now)])
             self._introduce()
             if self._writer is not None:
                 if self._steps == 0:
@@ -251,6 +308,7 @@ class Session:
     def _begin_step(self) -> None:
         with self._guard():
             self._mark, self._own = mark(self.torch), []
+            self._entered = self._mark  # the rest of the hook in progress is part of the next step
 
     def _introduce(self) -> None:
         if not self.introduced and self._writer is not None:
@@ -263,7 +321,7 @@ class Session:
 
     def _write_facts(self) -> None:
         """Write the facts that are new, or no longer as they were written."""
-        now = facts.read({**facts.BASIC, "process": process_key, **(facts.facts(self.torch) if self.torch is not None else {})})
+        now = facts.read({**facts.BASIC, "process": self.key, **(facts.facts(self.torch) if self.torch is not None else {})})
         changed = {name: value[:MAX_NAME] for name, value in now.items() if self._facts.get(name) != value[:MAX_NAME]}
         if changed:
             self._facts.update(changed)
@@ -277,12 +335,22 @@ class Session:
         except TraceFailed:
             _LEAVE(EX_IOERR)
         except Exception as error:
-            if self.broken:
-                return
-            self.broken, frame = True, traceback.extract_tb(error.__traceback__)[-1]
-            what = "%s:%s: %s: %s" % (os.path.basename(frame.filename), frame.lineno, type(error).__name__, error)
-            sys.stderr.write("repro-gate: the probe failed at %s\n" % what)
-            self.note("probe-error", what)
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            self._ended("%s:%s: %s: %s" % (frame.filename.rpartition(os.sep)[2], frame.lineno, type(error).__name__, error))
+
+    def _ended(self, what: str) -> None:
+        """The recording cannot go on; the training does."""
+        if not self.broken:
+            self.broken = True
+            with contextlib.suppress(Exception):
+                sys.stderr.write("repro-gate: the probe failed at %s\n" % what)
+            self._failure = what
+            self._tell_failure()
+
+    def _tell_failure(self) -> None:
+        """Note why the recording ended; at the end at the latest, where another thread keeps the trace until then."""
+        if self._failure and self.event("note", id="probe-error", message=self._failure[:MAX_NAME]):
+            self._failure = ""
 
 
 def open_session(config: Dict[str, Any], hooks: Any = None) -> Session:
@@ -296,5 +364,28 @@ def current() -> Session:
 
 def close_session() -> None:
     """At the interpreter's exit: say how it ended and close the trace."""
-    if _CURRENT:
-        current().close("exception" if current().failed else "exit")
+    for session in (current(), *current().others()) if _CURRENT else ():
+        session.close("exception" if current().failed else "exit")
+
+
+def put_off_signals() -> None:
+    """Put off the training's handlers of signals while the probe is at work: what they raise is the training's to catch, and goes to it."""
+    handlers: Dict[int, Any] = {}  # by signal, as the training gave it
+
+    def set_handler(original: Any, signalnum: Any, handler: Any) -> Any:
+        def put_off(signum: int, frame: Any) -> Any:
+            if current().at_work():  # Python runs handlers in the main thread alone
+                return _LATE.append((handler, signum, _thread.get_ident()))
+            return handler(signum, frame)
+
+        before = get_handler(signal.getsignal, signalnum)
+        original(signalnum, put_off if callable(handler) and handler is not signal.default_int_handler else handler)
+        handlers[int(signalnum)] = handler
+        return before
+
+    def get_handler(original: Any, signalnum: Any) -> Any:
+        found = original(signalnum)
+        return handlers.get(int(signalnum), found) if getattr(found, "__name__", "") == "put_off" else found
+
+    wrap(signal, "signal", set_handler)
+    wrap(signal, "getsignal", get_handler)

@@ -1,27 +1,45 @@
-"""Which line of the workspace is at work: the nearest one on the stack. Cheap when repeated."""
+"""Which line of the workspace is at work: the nearest one on the stack, of a notebook that of its cell. Cheap when repeated."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import sys
 from types import FrameType
-from typing import Dict, Optional, Tuple
+from typing import Any, Dict, Iterator, Optional, Tuple
 
-_PLACE: Dict[str, str] = {}  # `root`: the workspace's real path with a separator; `start`: where relative paths of scripts begin
+from ..trace import notebook
+
+_PLACE: Dict[str, Any] = {}  # `root`: the workspace's real path with a separator; `start`: where relative paths of scripts begin
+_ENTRIES = 20_000  # of the workspace that are looked at for notebooks
+_CELLS = 1_000_000  # characters of cells that are hashed
+# What runs a notebook, and what that is made of.
+_JUPYTER = frozenset((
+    "IPython", "comm", "ipykernel", "ipywidgets", "jupyter_client", "jupyter_core", "nbclient", "nbconvert", "nbformat", "papermill",
+    "tornado", "traitlets", "zmq",
+))  # fmt: skip
+_scandir, _stat, _open = os.scandir, os.stat, open  # before anything is wrapped
 
 
-def start(workspace: str) -> None:
-    """Set the workspace, once in each process. Empty: there is none."""
-    _PLACE.update(root=os.path.realpath(workspace) + os.sep if workspace else "", start=os.getcwd())
+def start(workspace: str, started: float = 0.0) -> None:
+    """Set the workspace, once in each process. Empty: there is none. `started`: when the run began; what is newer was made by it."""
+    _PLACE.update(root=os.path.realpath(workspace) + os.sep if workspace else "", start=os.getcwd(), started=started)
     inside.cache_clear()
+    _cells.cache_clear()
 
 
 @functools.lru_cache(maxsize=100_000)
 def inside(filename: str) -> str:
-    """The path relative to the workspace of a code object's file; empty where it lies outside, or is not a file."""
+    """The path relative to the workspace of a code object's file; empty where it lies outside, or is not a file. The code of a notebook's
+    cell has the notebook and the cell for its file."""
     root = _PLACE["root"]
     if not root or filename.startswith("<"):
         return ""
+    if "ipykernel_" in filename and "ipykernel.compiler" in sys.modules:  # not before: the table of cells is made once
+        cell = _cells().get(os.path.basename(filename))
+        if cell:
+            return cell
     real = os.path.realpath(os.path.join(_PLACE["start"], filename))
     return real[len(root) :] if real.startswith(root) else ""
 
@@ -37,3 +55,50 @@ def nearest_frame(frame: Optional[FrameType]) -> Optional[FrameType]:
     while frame is not None and not inside(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
+
+
+def of_jupyter(frame: Optional[FrameType]) -> bool:
+    """Whether what runs a notebook asks for ends of its own: it is nearer on the stack than any line of the training."""
+    if "jupyter_core" not in sys.modules:
+        return False
+    while frame is not None and not inside(frame.f_code.co_filename):
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] in _JUPYTER:
+            return True
+        if module == "__main__":  # a cell that a magic such as `%%time` runs
+            return False
+        frame = frame.f_back
+    return False
+
+
+@functools.lru_cache(maxsize=1)
+def _cells() -> Dict[str, str]:
+    """The cells of the workspace's notebooks, by the file name without folder that ipykernel gives to their code, a hash of the text."""
+    found: Dict[str, str] = {}
+    left = _CELLS
+    with contextlib.suppress(Exception):
+        for path in _notebooks(_PLACE["root"]):
+            if left <= 0:
+                break
+            with _open(path, "rb") as file:
+                content = file.read(notebook.MAX_BYTES)
+            left -= len(content)
+            with contextlib.suppress(Exception):  # what cannot be read hides no other notebook
+                for number, text in enumerate(notebook.code_cells(content), 1):
+                    name = os.path.basename(sys.modules["ipykernel.compiler"].get_file_name(text))
+                    found.setdefault(name, notebook.cell_name(path[len(_PLACE["root"]) :], number))
+    return found
+
+
+def _notebooks(root: str) -> Iterator[str]:
+    """The notebooks that were there before the run, those nearest to the root first. Links are not followed."""
+    folders, left = [root], _ENTRIES
+    while folders and left > 0:
+        with _scandir(folders.pop(0)) as scan:
+            entries = sorted((entry for entry in scan if not entry.name.startswith(".")), key=lambda entry: entry.name)
+        left -= len(entries)
+        folders += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for entry in entries:
+            is_notebook = entry.name.endswith(notebook.SUFFIX) and entry.is_file(follow_symlinks=False)
+            if is_notebook and (not _PLACE["started"] or _stat(entry.path).st_ctime < _PLACE["started"]):
+                yield entry.path

@@ -31,7 +31,7 @@ def start(inject: str) -> None:
     EXTENSION[:] = [config["extension"]]
     current = session.open_session(config)
     random.seed(config["seed"])
-    source_line.start(config.get("workspace", ""))
+    source_line.start(config.get("workspace", ""), float(config.get("started", 0.0)))
     flags.given(config["variables"])
     files, draws, checkout = Opened(config), Draws(), CheckoutImports(config)
     if config.get("stress"):
@@ -41,6 +41,8 @@ def start(inject: str) -> None:
     session.OBSERVERS[:] = [files, draws, checkout, *([uses] if uses is not None else []), *lines]
     imports.after_import("numpy", lambda module: _numpy_arrived(module, draws))
     imports.after_import("torch", lambda module: _torch_arrived(module, draws))
+    # It draws from the training's generator, each time that a kernel is asked whether it is up: how often that is depends on the load.
+    imports.after_import("IPython.core.tips", lambda module: wrap(module, "pick_tip", lambda original: ""))
     if config.get("fault"):
         from . import faults
 
@@ -52,6 +54,7 @@ def start(inject: str) -> None:
     os.register_at_fork(after_in_child=lambda: session.current().fork())
     atexit.register(session.close_session)
     wrap(os, "_exit", _close_and_exit)
+    session.put_off_signals()
     current.start()
     with current.own_time():
         checkout.start()

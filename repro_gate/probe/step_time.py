@@ -8,8 +8,11 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, List, NamedTuple, Tuple
 
+from ..trace.kept import kept
 from ..trace.writer import Later
 from . import facts
+
+_TIME = kept(time)
 
 
 class Mark(NamedTuple):
@@ -25,7 +28,7 @@ def mark(torch: Any) -> Mark:
     if facts.started(torch):
         event = torch.cuda.Event(enable_timing=True)
         event.record()
-    return Mark(time.perf_counter(), event)
+    return Mark(_TIME.perf_counter(), event)
 
 
 class StepTimes(Later):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
+import queue
 import sys
 import threading
 import time
@@ -12,22 +15,38 @@ from . import imports
 from .patch import wrap
 
 _INTERVAL = 1e-6  # seconds between two chances of another thread; Python's own is 5 ms
-_LONGEST = 0.01  # seconds of a pause before a thread, a task or a process begins
+_LONGEST = 0.01  # seconds of a pause before a thread, a task or a process begins, or hands something over
+_ALWAYS, _SELDOM = 200, 16  # hand-overs of a process that all wait, and how many of those after them one waits of
+_PUTS = itertools.count()
 
 
 def install() -> None:
-    """Change threads as often as can be, let what runs beside the main thread begin at odd times, and DataLoaders with workers fetch one
-    batch more ahead."""
+    """Change threads as often as can be, let what runs beside the main thread begin and hand over at odd times, and DataLoaders with
+    workers fetch one batch more ahead."""
     sys.setswitchinterval(_INTERVAL)
     wrap(threading.Thread, "run", _later)
     imports.after_import("concurrent.futures.thread", lambda module: wrap(module._WorkItem, "run", _later))
     imports.after_import("multiprocessing.process", lambda module: wrap(module.BaseProcess, "run", _later))
+    wrap(queue.Queue, "put", _put)
+    for kind in ("Queue", "SimpleQueue"):
+        imports.after_import("multiprocessing.queues", functools.partial(_put_later, kind))
     imports.after_import("torch.utils.data.dataloader", lambda module: wrap(module.DataLoader, "__init__", _one_more))
 
 
 def _later(original: Any, *args: Any, **kwargs: Any) -> Any:
-    time.sleep(os.urandom(1)[0] / 255 * _LONGEST)
+    time.sleep((os.urandom(1)[0] + 1) / 256 * _LONGEST)  # never 0: that would only look who else can run
     return original(*args, **kwargs)
+
+
+def _put_later(kind: str, module: Any) -> None:
+    wrap(getattr(module, kind), "put", _put)
+
+
+def _put(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Which ones wait is the same in every run: where threads take turns, a pause hands the turn on, however long it is."""
+    number = next(_PUTS)
+    waits = number < _ALWAYS or number % _SELDOM == 0
+    return _later(original, *args, **kwargs) if waits else original(*args, **kwargs)
 
 
 def _one_more(original: Any, *args: Any, **kwargs: Any) -> Any:

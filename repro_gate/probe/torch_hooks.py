@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import weakref
+import inspect
+import threading
+import types
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from ..trace.format import MAX_NAME
 from ..trace.writer import Row
 from . import distance, facts, flags, loss, names, sdk, untrained
 from .device_digest import WITHOUT_TRITON
-from .digest import UNREAD, Digests, Slots, bare, begin, describe
+from .digest import UNREAD, Digests, Slots, bare, begin, describe, shapeless
 from .dispatched import watching
 from .loaders import Loaders
 from .manual_steps import ManualSteps
 from .nonfinite import NonFinite
-from .patch import wrap
+from .patch import WeakByIdentity, wrap
 from .session import Session
 
 _RECENT = 64  # steps after which an optimizer that no longer steps is let go
+_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
+_THREADS = 200  # whose traces are open at once; of more, those of threads that ended are closed
 
 
 def install(torch: Any, session: Session) -> None:
@@ -37,29 +41,67 @@ def install(torch: Any, session: Session) -> None:
     flags.watch(torch, session.config["flags"])
     facts.watch_cuda_start(torch)
     hooks = Hooks(torch, session)
-    Hooks.before_step._torchdynamo_disable = Hooks.after_step._torchdynamo_disable = True  # type: ignore[attr-defined]
-    optim.register_optimizer_step_pre_hook(hooks.before_step)
-    optim.register_optimizer_step_post_hook(hooks.after_step)
-    wrap(optim.Optimizer, "__init__", hooks.optimizer_made)
-    wrap(dataloader._BaseDataLoaderIter, "__next__", hooks.batch)
-    wrap(DataLoader, "__iter__", hooks.epoch)
+
+    def before_step(optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Tuple[Any, Any]]:
+        return hooks.of_thread().before_step(optimizer, args, kwargs)
+
+    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        hooks.of_thread().after_step(optimizer)
+
+    before_step._torchdynamo_disable = after_step._torchdynamo_disable = True  # type: ignore[attr-defined]
+    optim.register_optimizer_step_pre_hook(before_step)
+    optim.register_optimizer_step_post_hook(after_step)
+    wrap(optim.Optimizer, "__init__", lambda original, *args, **kwargs: hooks.of_thread().optimizer_made(original, *args, **kwargs))
+    wrap(dataloader._BaseDataLoaderIter, "__next__", lambda original, iterator: hooks.of_thread().batch(original, iterator))
+    wrap(DataLoader, "__iter__", lambda original, loader: hooks.of_thread().epoch(original, loader))
     loss.watch(hooks)
 
 
 class Hooks:
-    """The hooks of one process. Holds the names of tensors and, weakly, every optimizer that was made."""
+    """The hooks of the main thread of a process, or of another thread that trains: it has a trace of its own, since the order of steps of
+    several threads is not the same in two runs. Holds the names of tensors and, weakly, every optimizer that was made."""
 
-    def __init__(self, torch: Any, session: Session) -> None:
+    def __init__(self, torch: Any, session: Session, thread: Optional[threading.Thread] = None) -> None:
         self.torch = torch
-        self.made: Any = weakref.WeakKeyDictionary()  # in the order in which they were made, which a WeakSet does not keep
+        self.thread = thread  # None: the main thread
+        self.made = WeakByIdentity()  # in the order in which they were made
         self.names = names.Names()
         self._order: Dict[int, int] = {}  # id(parameter) -> when autograd finished its gradient
         self.serve(session)
+
+    def of_thread(self) -> Hooks:
+        """The hooks of the calling thread. Another one than the main thread has its own, and those of a thread of its name that has ended.
+        What it makes and fetches (batches for others, as early as it can) is not written before it trains. Autograd's threads work for the
+        main thread."""
+        if threading.get_ident() == threading.main_thread().ident:
+            return self
+        own: Optional[Hooks] = getattr(self._local, "hooks", None)
+        if own is not None:
+            return own
+        thread = next((item for item in threading.enumerate() if item.ident == threading.get_ident()), None)
+        if thread is None or isinstance(thread, threading._DummyThread):
+            return self
+        found = self
+        with self.session.own_time():
+            ended = [other for other in self.others if other.thread is not None and not other.thread.is_alive()]
+            own = next((other for other in ended if other.thread is not None and other.thread.name == thread.name), None)
+            if own is None:
+                own = Hooks(self.torch, Session(self.session.config, thread=thread.name[:MAX_NAME]), thread)
+                if self.session.live:
+                    self.others.append(own)
+                    own.session.start()
+                    for other in ended if len(self.others) % _THREADS == 0 else ():
+                        other.session.close("exit")
+            own.thread = thread
+            found = self._local.hooks = own
+        return found
 
     def serve(self, session: Session) -> None:
         """Report to `session` from here on, from the beginning: a forked child has one of its own."""
         self.session = session
         session.hooks, session.torch = self, self.torch
+        self.others: List[Hooks] = []  # of the threads that train beside the main thread
+        self._local = threading.local()
         self.manual = ManualSteps(self.torch, self)
         self.loaders = Loaders(self.torch, session)
         self._nonfinite = NonFinite(self.torch)
@@ -75,31 +117,38 @@ class Hooks:
 
     def optimizer_made(self, original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(optimizer, *args, **kwargs)
-        self.made[optimizer] = None
-        if not self._captured and self.session.live and not self._waiting:
-            hook = self.torch.nn.modules.module.register_module_forward_pre_hook
-            self._waiting.append(hook(lambda module, args: self.initial_state()))
+        with self.session.own_time():
+            self.made.add(optimizer)
+            if not self._captured and self.session.live and not self._waiting:
+                hook = self.torch.nn.modules.module.register_module_forward_pre_hook
+                self._waiting.append(hook(lambda module, args: self._forward()))
         return result
+
+    def _forward(self) -> None:
+        if self.thread is None and threading.get_ident() == threading.main_thread().ident:
+            self.initial_state()
 
     def initial_state(self) -> None:
         """Record the state that training starts from, once: generator states, parameters, buffers."""
-        self._release()
-        if self._captured or not self.session.live:
+        if self._captured and not self._waiting:
             return
-        self._captured = True
-        with self.session.own_time(), bare(self.torch):
-            self.name(list(self.made))
-            self.session.rng()
-            self.tensors("parameter", self.names.parameters, "initial")
-            self.buffers()
-            self._look_for_nan()
-        self.session.training_begins()
         with self.session.own_time():
+            self._release()
+            if self._captured or not self.session.live:
+                return
+            self._captured = True
+            with bare(self.torch):
+                self.name(list(self.made))
+                self.session.rng()
+                self.tensors("parameter", self.names.parameters, "initial")
+                self.buffers()
+                self._look_for_nan()
+            self.session.training_begins()
             for rows, digests in self._pending:
                 self.session.block("batch", rows, digests)
             self._pending = []
             for _, parameter in self.names.parameters:  # learn in which order the first backward finishes gradients
-                if parameter.requires_grad and parameter.is_leaf:
+                if parameter.requires_grad and parameter.is_leaf and not shapeless(parameter):
                     self._waiting.append(parameter.register_post_accumulate_grad_hook(self._finished))
 
     def epoch(self, original: Callable[..., Any], loader: Any) -> Any:
@@ -107,15 +156,17 @@ class Hooks:
             with self.session.own_time():
                 self.session.rng()
         iterator = original(loader)
-        self.loaders.started(loader, iterator)
+        if self.session.live:
+            with self.session.own_time():
+                self.loaders.started(loader, iterator)
         return iterator
 
     def batch(self, original: Callable[..., Any], iterator: Any) -> Any:
         value, session = original(iterator), self.session
-        if session.live and self.made:
-            self.initial_state()
         if session.live:
             with session.own_time():
+                if self.made:
+                    self.initial_state()
                 self.loaders.batch(iterator, value)
                 if session.wants():
                     rows, digests = sdk.digest_leaves(list(names.leaves(value)))
@@ -130,13 +181,20 @@ class Hooks:
         if not self.session.live:
             self.session.insist()
             return None
-        self.initial_state()
-        self.session.trains()
-        self.manual.optimizer_steps()
-        self.loaders.trained()
-        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        if not callable(closure):
-            self._gradients(optimizer)
+        closure: Any = None
+        with self.session.own_time():
+            self.made.add(optimizer)
+            self.initial_state()
+            self.session.trains()
+            self.manual.optimizer_steps()
+            self.loaders.trained()
+            closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+            if not isinstance(closure, _FUNCTIONS) and not ("closure" in kwargs or _takes_closure(optimizer)):
+                closure = None  # what stands there is the model, say
+            if not callable(closure) or isinstance(closure, self.torch.nn.Module):
+                closure = None
+                self._gradients(optimizer)
+        if closure is None:
             return None
 
         @functools.wraps(closure)
@@ -145,7 +203,7 @@ class Hooks:
             self._gradients(optimizer)
             return result
 
-        return ((args[0], watched) + tuple(args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": watched})
+        return (args, {**kwargs, "closure": watched}) if "closure" in kwargs else ((args[0], watched) + tuple(args[2:]), kwargs)
 
     def _gradients(self, optimizer: Any) -> None:
         if not (self.session.live and self.session.wants()):
@@ -160,28 +218,29 @@ class Hooks:
                 updated.reverse()  # backward goes through a model from its end
             self.tensors("gradient", [(self.names.by_id[place], grad) for place, grad in updated])
 
-    def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def after_step(self, optimizer: Any) -> None:
         session = self.session
-        if session.live:
+        if not session.live:
+            session.insist()
+            return
+        with session.own_time():
             session.training_begins()
             self._used[id(optimizer)] = (optimizer, session.step)
             for key in [key for key, (_, last) in self._used.items() if session.step - last > _RECENT]:
                 del self._used[key]
             if session.wants():
-                with session.own_time():
-                    self.name([optimizer])
-                    self.tensors("parameter", [(self.names.by_id[id(item)], item) for item in _parameters(optimizer)])
-                    self._optimizer_state(optimizer)
-                    self.buffers()
-                    session.rng()
+                self.name([optimizer])
+                self.tensors("parameter", [(self.names.by_id[id(item)], item) for item in _parameters(optimizer)])
+                self._optimizer_state(optimizer)
+                self.buffers()
+                session.rng()
             if session.step == 1:
-                with session.own_time():
-                    self._look_for_nan()
-        try:
-            session.end_step()
-        finally:
-            if self._operators is not None:
-                self._operators.at(session.step)
+                self._look_for_nan()
+            try:
+                session.end_step()
+            finally:
+                if self._operators is not None:
+                    self._operators.at(session.step)
 
     def tensors(self, kind: str, items: Sequence[Tuple[str, Any]], label: str = "") -> None:
         """One block of tensors. Rows are made once for each list of names: a change of dtype or shape shows in the digest."""
@@ -195,14 +254,15 @@ class Hooks:
             self._keep(kind, items)
 
     def buffers(self) -> None:
-        self.tensors("buffer", self._live_buffers())
+        self.tensors("buffer", self.names.buffers())
 
     def name(self, optimizers: List[Any]) -> None:
         """Name what these optimizers update, where it has no name yet."""
         if not all(self.names.knows(optimizer) for optimizer in optimizers):
             made = [*self.made, self.manual]
-            everyone = [*made, *(item for item in optimizers if item not in made)]
-            everyone.sort(key=lambda item: (item is not self.manual, item in optimizers), reverse=True)
+            now = {id(item) for item in optimizers}
+            everyone = [*made, *(item for item in optimizers if id(item) not in set(map(id, made)))]
+            everyone.sort(key=lambda item: (item is not self.manual, id(item) in now), reverse=True)
             self.names = names.name_tensors(self.torch, everyone)
             self._state_names = {}
 
@@ -250,7 +310,7 @@ class Hooks:
         """(name, value) of the state of each parameter and of the hyperparameters of each group."""
         for parameter in _parameters(optimizer) if optimizer.state else ():
             known = self._state_names.setdefault(id(parameter), {})
-            for key, value in (optimizer.state.get(parameter) or {}).items():
+            for key, value in names.held(optimizer.state.get(parameter) or {}):
                 name = known.get(key)
                 if name is None:
                     name = known[key] = ("%s.%s" % (self.names.by_id[id(parameter)], key))[:MAX_NAME]
@@ -259,18 +319,15 @@ class Hooks:
                 else:
                     yield from names.leaves(value, name)
         for number, group in enumerate(optimizer.param_groups):
-            for key, value in group.items():
+            for key, value in names.held(group):
                 if isinstance(value, (bool, int, float, tuple, self.torch.Tensor)) and key != "params":
                     yield from names.leaves(value, "param_groups.%d.%s" % (number, key))
-
-    def _live_buffers(self) -> List[Tuple[str, Any]]:
-        return [(name, holder[key]) for name, holder, key in self.names.buffers if holder.get(key) is not None]
 
     def _look_for_nan(self) -> None:
         """Which parameters that an optimizer updates, and which buffers, hold NaN now: before the first step, and once after the second."""
         updated = {id(parameter) for optimizer in self.made for parameter in _parameters(optimizer)}
         self._nonfinite.look("parameter", [item for item in self.names.parameters if id(item[1]) in updated], self.session.step)
-        self._nonfinite.look("buffer", self._live_buffers(), self.session.step)
+        self._nonfinite.look("buffer", self.names.buffers(), self.session.step)
 
     def _keep(self, kind: str, items: Iterable[Tuple[str, Any]]) -> None:
         if self.session.step in self.session.config["keep"]["steps"]:
@@ -284,6 +341,11 @@ class Hooks:
         if self._order or not self._captured:
             while self._waiting:
                 self._waiting.pop().remove()
+
+
+def _takes_closure(optimizer: Any) -> bool:
+    """Whether the first argument of this optimizer's `step` is called as a closure's: others take the model, say."""
+    return any("closure" in name for name in list(inspect.signature(type(optimizer).step).parameters)[1:2])
 
 
 def _parameters(optimizer: Any) -> Iterator[Any]:

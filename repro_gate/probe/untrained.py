@@ -9,7 +9,7 @@ from typing import Any, Iterator, List, Set, Tuple
 
 from ..trace.format import MAX_UNMOVED, MAX_UNMOVED_NAME
 from .digest import digest_all, in_memory
-from .names import Names
+from .names import Names, modules, parameters
 
 _MODULES = 10_000  # modules that are looked at
 _BYTES = 256 * 1024 * 1024  # of tensors that are digested
@@ -46,10 +46,10 @@ def look(torch: Any, names: Names) -> Tuple[List[Row], int]:
 
 def _rows(torch: Any, root: Any, names: Names, budget: List[int]) -> Iterator[Row]:
     label, usual = type(root).__name__, vars(torch.nn.Module())
-    tensors = [*root.parameters(), *root.buffers()]
+    tensors = [*parameters(root), *(item for _, module in modules(root) for item in module._buffers.values() if item is not None)]
     if tensors and _readable(torch, tensors, names, budget):
         yield "module", label[:MAX_UNMOVED_NAME], hashlib.sha256(digest_all(torch, tensors)).hexdigest()[:32]
-    for path, module in root.named_modules():
+    for path, module in modules(root):
         for key, value in list(vars(module).items()):
             name = ".".join(part for part in (label, path, key) if part)[:MAX_UNMOVED_NAME]
             if key not in usual and isinstance(value, torch.Tensor) and _readable(torch, [value], names, budget):

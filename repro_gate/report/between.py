@@ -126,7 +126,7 @@ def _cause(report: Report) -> Phrase:
 
 def _overlap(a: Cost | None, b: Cost | None) -> str:
     """Whether two costs may be the same."""
-    if a is None or b is None or not (a.told and b.told):
+    if a is None or b is None:
         return ""
     same = a.ci95[0] <= b.ci95[1] and b.ci95[0] <= a.ci95[1]
     return "; the intervals overlap: no change is shown" if same else "; the intervals do not overlap"

@@ -7,28 +7,30 @@ from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more
 from repro_gate.factors import BY_NAME
 from repro_gate.report import numbers
-from repro_gate.report.wording import Phrase
+from repro_gate.report.wording import Part, Phrase
+from repro_gate.trace import notebook
 
-_PROOF = "confirmed: "  # begins the line of the evidence that proves a cause
+_PROOF, _SEEN = "confirmed: ", "seen: "  # begin the line of the evidence that proves a cause, or that speaks for it
 _ALSO, _LINES = 3, 10  # further causes, and lines of a list, that are shown; the JSON report has all
 
 
 def place(found: Diagnosis) -> str:
     """The cause's line, `src/train.py:41`; empty where none is known."""
-    return f"{found.file}:{found.line}" if found.file else ""
+    return notebook.place(found.file, found.line) if found.file else ""
 
 
 def why(found: Diagnosis) -> tuple[Phrase, ...]:
-    """What a diagnosis says, a sentence each: the cause, what it takes besides, and the proof. A cause without one is called likely."""
-    likely: Phrase = () if found.confirmed or found.cause == "unknown" else (("figure", "Likely"), ("say", ", not proven: "))
-    sentences = [(*likely, *_cause(found))]
-    sentences += [(("figure", "Together with"), ("say", ": "), *_cause(item)) for item in found.also[:_ALSO]]
+    """What a diagnosis says, a sentence each: the cause, what it takes besides, and the proof. A cause without one is called likely; where
+    it may be another line as well, they are all named."""
+    sentences = [(*_likely(found), *_cause(found)), *_one_of(found)]
+    for item in found.also[:_ALSO]:
+        sentences += [(("figure", "Together with"), ("say", ": "), *_likely(item), *_cause(item)), *_one_of(item)]
     if left := and_more(len(found.also) - _ALSO, "causes"):
         sentences.append((("say", left),))
-    if found.confirmed:
-        proof = _proof(found)
-        said: Phrase = (("say", ": "), ("message", proof.removeprefix(_PROOF))) if proof else ()
-        sentences.append((("figure", "Confirmed"), *said))
+    proof = _proof(found)
+    said: Phrase = (("say", ": "), ("message", proof.removeprefix(_PROOF if found.confirmed else _SEEN))) if proof else ()
+    if found.confirmed or proof:
+        sentences.append((("figure", "Confirmed" if found.confirmed else "Seen"), *said))
     if found.cause == "unknown" and found.ruled_out:
         sentences.append((("figure", "Ruled out"), ("say", ": "), ("message", "; ".join(found.ruled_out[:_LINES]))))
     if found.rate is not None:
@@ -36,10 +38,30 @@ def why(found: Diagnosis) -> tuple[Phrase, ...]:
     return tuple(sentences)
 
 
+def _likely(found: Diagnosis) -> Phrase:
+    return () if found.confirmed or found.cause == "unknown" else (("figure", "Likely"), ("say", ", not proven: "))
+
+
+def _one_of(found: Diagnosis) -> tuple[Phrase, ...]:
+    """The lines of which one or several decide, in a sentence; none where the cause stands alone."""
+    if not found.one_of:
+        return ()
+    names: list[Part] = []
+    for item in found.one_of[:_LINES]:
+        at: Phrase = (("name", notebook.place(item.file, item.line)), ("say", " ")) if item.file else ()
+        call: Phrase = (("name", item.call), ("say", f" ({item.factor})")) if item.call else (("say", item.factor),)
+        names += [("say", ", " if names else ""), *at, *call]
+    left = and_more(len(found.one_of) - _LINES)
+    what = "lines" if all(item.file for item in found.one_of) else "things"
+    count: Phrase = (("figure", f"One of these {len(found.one_of)} {what}"), ("say", ", or several of them, likeliest first: "))
+    return ((*count, *names, ("say", f" {left}" if left else "")),)
+
+
 def _proof(found: Diagnosis) -> str:
-    """The line of the evidence that proves the cause: the one that says so, else the last."""
-    proofs = (line for line in found.evidence if line.startswith(_PROOF))
-    return next(proofs, found.evidence[-1] if found.evidence else "") if found.confirmed else ""
+    """The line of the evidence that proves the cause: the one that says so, else the last; of a cause that is not proven, the one that
+    speaks for it, if any."""
+    proofs = (line for line in found.evidence if line.startswith(_PROOF if found.confirmed else _SEEN))
+    return next(proofs, found.evidence[-1] if found.evidence and found.confirmed else "")
 
 
 def _cause(found: Diagnosis) -> Phrase:

@@ -26,9 +26,10 @@ def short(text: str) -> str:
 
 
 def config_hash(found: ConfigHash) -> Phrase:
-    """The config hash and its two roots, shortened: 63 characters."""
+    """The config hash and its two roots, shortened, with what each is made of."""
     recipe, platform = (short(root).removeprefix("sha256:") for root in (found.recipe, found.platform))
-    return (("name", short(found.config_hash)), ("say", "  recipe "), ("name", recipe), ("say", "  platform "), ("name", platform))
+    whole = short(found.config_hash)
+    return (("name", whole), ("say", " = recipe (code, data, seed, flags) "), ("name", recipe), ("say", " + platform "), ("name", platform))
 
 
 def roots(found: ConfigHash) -> tuple[tuple[str, str], ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from repro_gate.compare.cost import MOST_PAIRS, pairs_to_decide
 from repro_gate.compare.model import Cost
 from repro_gate.report import numbers
 from repro_gate.report.model import Report
@@ -14,21 +13,13 @@ _BLOCKS = {"starts": "█", "steps": "▓", "probe": "▚", "diagnosis": "▒", 
 
 
 def cost(price: Cost | None, budget: float | None = None) -> Phrase:
-    """What the flags cost in time, with the interval. A negative cost is said as `faster`, an interval across zero as no measurable
-    difference; one that is too wide for any figure says how many pairs of runs would do."""
+    """What the flags cost in time, with the interval, however wide that is. A negative cost is said as `faster`."""
     if price is None:
         return (("say", "not measured"),)
-    low, high = price.ci95
+    word = "faster" if price.determinism_cost_pct < 0 else "slower"
+    figure = f"{numbers.percent(abs(price.determinism_cost_pct), signed=False)} {word} with the flags"
     over = "" if budget is None else f"; {_budget(price, budget)}"
-    if not price.told:
-        scatter = f"not measurable: runs scatter by {numbers.percent(price.run_scatter_pct, signed=False)}"
-        return (("figure", scatter), ("say", f"; {_needed(price.pairs_needed)} would do{over}"))
-    if low <= 0 <= high:
-        start = f"no measurable difference ({numbers.percent(price.determinism_cost_pct)})"
-    else:
-        word = "slower" if price.determinism_cost_pct > 0 else "faster"
-        start = f"{numbers.percent(abs(price.determinism_cost_pct), signed=False)} {word} with the flags"
-    return (("figure", start), ("say", f", 95% interval {numbers.interval(price.ci95)}{over}"))
+    return (("figure", figure), ("say", f", 95% interval {numbers.interval(price.ci95)}{over}"))
 
 
 def _budget(price: Cost, budget: float) -> str:
@@ -36,13 +27,7 @@ def _budget(price: Cost, budget: float) -> str:
     limit = f"budget of {numbers.budget(budget)}"
     if low > budget:
         return f"over the {limit}"
-    if high <= budget:
-        return f"within the {limit}"
-    return f"{limit} undecided: {_needed(pairs_to_decide(price, budget))} would decide it"
-
-
-def _needed(pairs: int | None) -> str:
-    return f"cost.pairs: {pairs}" if pairs is not None else f"more than {MOST_PAIRS} pairs of runs"
+    return f"within the {limit}" if high <= budget else f"the {limit} lies in between, which fails nothing"
 
 
 def step_times(price: Cost) -> str:

@@ -17,6 +17,7 @@ from repro_gate.escape import and_more, clip, for_terminal
 from repro_gate.report.causes import place, why
 from repro_gate.report.model import Reason, Report, View, WeakenedCheck
 from repro_gate.report.wording import worst_first
+from repro_gate.trace import notebook
 
 WEAKENED_ID = "base/weakened"  # the id of every weakened check
 GENERAL = "determinism/diverged"
@@ -25,7 +26,7 @@ _POINTER = "random-state/os-entropy"  # a check that names lines which may be th
 LOCATIONS = 10  # lines of one check that are named one by one
 _TEXT = 10_000  # characters of a reason that are searched
 _ROWS = 1_000  # as many reasons, checks and weakened checks as a report.json holds
-_PATH = r"(?P<path>[^\s:()'\"`][^:()'\"`\n]{0,399}\.[A-Za-z][A-Za-z0-9]{0,11}):(?P<line>[1-9][0-9]{0,6})"
+_PATH = r"(?P<path>[^\s:()'\"`][^:()'\"`\n]{0,399}\.[A-Za-z][A-Za-z0-9]{0,11})(?P<cell>, cell [0-9]{1,5}, line |:)(?P<line>[1-9][0-9]{0,6})"
 _LOCATED = (  # in this order: `flag is False from step 3 on, set at a.py:3`, `2 calls (a.py:3: what)`, `a.py:3: what`
     re.compile(rf".{{0,600}}?\bset (?:to .{{1,100}}? )?at {_PATH}(?=,|$)"),
     re.compile(rf".{{1,600}}?\({_PATH}(?=:)"),
@@ -35,7 +36,8 @@ _LOCATED = (  # in this order: `flag is False from step 3 on, set at a.py:3`, `2
 
 @dataclass(frozen=True)
 class Location:
-    """A line of the checkout. `file` is relative, with `/` between its parts; `line` counts from 1, None for the file as a whole."""
+    """A line of the checkout. `file` is relative, with `/` between its parts; `line` counts from 1, None for the file as a whole, and for a
+    notebook, whose lines are those of its JSON."""
 
     file: str
     line: int | None = None
@@ -76,7 +78,7 @@ def findings(report: Report) -> tuple[Finding, ...]:
     for check in checks:
         found += _of_check(check) if check.status == "warn" else ()
     line = None if report.diagnosis is None else _line_of(report.diagnosis)
-    kept = (item for item in found if line is None or item.location != line or item.id in DIVERGED)
+    kept = (item for item in found if line is None or line.line is None or item.location != line or item.id in DIVERGED)
     return tuple(dict.fromkeys(kept))
 
 
@@ -104,17 +106,18 @@ def inside(path: str, folder: str = "") -> str | None:
 
 def address(report: Report, view: View, found: Diagnosis) -> str:
     """The address of the cause's line at the commit that was tested; empty where that commit does not have the line, or is not known."""
-    path, origin, commit = inside(found.file), report.origin, report.subject.commit
+    (file, cell), origin, commit = notebook.split(found.file), report.origin, report.subject.commit
+    path = inside(file)
     if path is None or origin is None or commit is None or found.line < 1 or path in report.subject.uncommitted:
         return ""
-    return f"{view.server_url}/{origin.repository}/blob/{commit}/{quote(path, safe='/')}#L{found.line}"
+    return f"{view.server_url}/{origin.repository}/blob/{commit}/{quote(path, safe='/')}" + ("" if cell else f"#L{found.line}")
 
 
 def location_in(evidence: str, folder: str = "") -> Location | None:
     """The line that a check's evidence names, with `folder` before its path; None where it names none."""
     found = next((match for match in (pattern.match(evidence[:1_200]) for pattern in _LOCATED) if match), None)
     file = inside(found["path"], folder) if found else None
-    return None if found is None or file is None else Location(file, int(found["line"]))
+    return None if found is None or file is None else Location(file, int(found["line"]) if found["cell"] == ":" else None)
 
 
 def _of_cause(reason: Reason, cause: Diagnosis) -> Finding:
@@ -123,8 +126,9 @@ def _of_cause(reason: Reason, cause: Diagnosis) -> Finding:
 
 
 def _line_of(cause: Diagnosis) -> Location | None:
-    file = inside(cause.file)
-    return None if file is None else Location(file, cause.line or None)
+    name, cell = notebook.split(cause.file)
+    file = inside(name)
+    return None if file is None else Location(file, None if cell else cause.line or None)
 
 
 def _of_check(item: CheckResult) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ def maps(report: Report, rows: int) -> list[dict[str, object]]:
         opened = not pair.identical or floor is None or floor.identical
         drawn.append(_map(title, pair.heat_map, pair.first_divergence, rows, "", room, open_=opened, measured=bool(pair.growth)))
     if floor is not None and floor.heat_map is not None and not floor.identical:
-        same = "Two runs of the default arm: how the training varies where nothing holds it. Distances are measured at the end only."
+        same = "Two runs without the flags (`default`): how the training varies by itself. Distances are measured at the end only."
         opened = found is not None and found.comparison.identical
         drawn.append(_map("Without the flags", floor.heat_map, floor.first_divergence, rows, same, room, open_=opened))
     return drawn

@@ -102,7 +102,7 @@ def _one_line(report: Report, before: str, cost_before: tuple[float, float] | No
     identical = found is None or found.comparison.identical
     said = "bitwise identical" if identical else "not bitwise identical, but within the tolerance of the spec"
     said += {"": "", "pass": ", as before"}.get(before, f"; the run before: {before}")
-    if price is not None and price.told:
+    if price is not None:
         said += f"; determinism costs **{numbers.percent(price.determinism_cost_pct)}**, 95% interval {numbers.interval(price.ci95)}"
         said += f", before {numbers.interval(cost_before)}" if cost_before is not None else ""
     said += f"; {MARKS['warn']} losses that are not finite: {wording.non_finite(report)}" if report.non_finite else ""

@@ -161,8 +161,7 @@ def _cost_details(report: Report, form: Form) -> list[Markup]:
     time = [Markup(f"`{costs.time_bar(report)}` {spent}")] if spent else []
     if price is None:
         return time
-    few = "" if price.told else f"too few runs for a figure: 95% interval {numbers.interval(price.ci95)}"
-    lines = [Markup(line) for line in (costs.step_times(price), few, costs.memory(price)) if line]
+    lines = [Markup(line) for line in (costs.step_times(price), costs.memory(price)) if line]
     if price.suspicious is not None:
         lines.append(Markup(f"{MARKS['warn']} **suspicious:** ") + message(price.suspicious, form))
     return [*lines, *time]

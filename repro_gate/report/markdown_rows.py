@@ -47,11 +47,7 @@ def first_rows(report: Report, view: View, form: Form) -> list[Row]:
         *_checklist(report),
         *([] if drift else baseline),
         *_against(report, narrow),
-        *(
-            []
-            if report.noise_floor is None or differs
-            else [("Noise floor without flags", prose(wording.noise(report.noise_floor), narrow))]
-        ),
+        *([] if report.noise_floor is None or differs else [("Noise floor", prose(wording.noise(report.noise_floor), narrow))]),
     ]
     return found[: form.table]
 

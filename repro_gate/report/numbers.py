@@ -13,9 +13,11 @@ def excluded(runs: int) -> float:
 
 
 def percent(value: float, *, signed: bool = True) -> str:
-    """`12.4` -> `+12.4%`, never to be torn apart at a line's end. One decimal below 100, none from there on."""
+    """`12.4` -> `+12.4%`, never to be torn apart at a line's end. One decimal below 100, none from there on, and from 10,000 on 1e+04%."""
     if not math.isfinite(value):
         return f"{value}%"
+    if abs(value) >= 9999.5:
+        return f"{value:{'+' if signed else ''}.0e}%"
     digits = 1 if abs(value) < 99.95 else 0
     rounded = round(value, digits) + 0.0  # + 0.0 turns -0.0 into 0.0
     return f"{rounded:{'+' if signed and rounded else ''},.{digits}f}%"

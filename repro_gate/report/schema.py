@@ -36,7 +36,7 @@ class DivergenceRow(_Row, frozen=True, kw_only=True):
     step: Annotated[Step, about("Optimizer step, from 0; -1 is state before the first step.")]
     kind: Annotated[Kind, about("What kind of quantity it is.")]
     name: Annotated[str, about("The name that a person knows: `blocks.3.attn.weight`. Untrusted text.")]
-    process: Annotated[str, about("The traced process: `main`, `rank0`, …")] = "main"
+    process: Annotated[str, about("The traced process, and thread in it: `main`, `rank0`, `main/Thread-1`, …")] = "main"
     dtype: Annotated[str | None, about("Type of the elements.")] = None
     shape: Annotated[tuple[Count, ...] | None, about("Size of each dimension.")] = None
     values: Annotated[tuple[Value, Value] | None, about("Both values, where they are short: numbers, or untrusted text.")] = None
@@ -144,9 +144,6 @@ class CostRow(_Row, frozen=True, kw_only=True):
     default_peak_bytes: Annotated[Count | None, about("Peak memory with the flags off, in bytes.")] = None
     suspicious: Annotated[str | None, about("Why the figure is more likely a mistake of measurement.")] = None
     pairs: Annotated[Count, about("Runs of each arm that entered the figure.")] = 2
-    run_scatter_pct: Annotated[Number, about("How far whole runs of one arm scatter: one standard deviation, in percent.")] = 0.0
-    told: Annotated[bool, about("Whether the interval is narrow enough for a figure.")] = True
-    pairs_needed: Annotated[Count | None, about("About how many pairs of runs would make it so; null where more than 20.")] = None
     max_percent: Annotated[Number | None, about("The budget, `cost.max-percent` of the spec, in percent.")] = None
 
 

@@ -23,6 +23,7 @@ from repro_gate.report.wording import Phrase
 MOST_OF_A_PASS, MOST = 15, 30  # lines
 _REASONS, _FEW, _IDS = 4, 3, 6  # reasons, entries of a list and ids of checks that are shown
 _LOG, _CORE_OF_LOG = 8, 3  # lines of a log
+_ROBUST = "random-state/robust"
 _COUNTED = (("fail", "failed"), ("warn", "warned"), ("waived", "waived"))
 
 
@@ -47,8 +48,8 @@ def _pass(report: Report) -> list[list[Row]]:
     rows = [*within, *compared, *_weakened(report.base), *_reasons(report.notes, "note", 3), *_earlier(report), *_figures(report)]
     if report.config_hash is not None:
         check = report.config_hash.self_check
-        proven: Phrase = () if check is not None and check.complete else (("say", "  "), ("figure", comparisons.self_check(check)))
-        rows.append(Row(label="config hash", lines=(text((*comparisons.config_hash(report.config_hash), *proven)),), rank=6))
+        proven: Phrase = () if check is not None and check.complete else (("figure", comparisons.self_check(check)), ("say", "  "))
+        rows.append(Row(label="config hash", lines=(text((*proven, *comparisons.config_hash(report.config_hash))),), rank=6))
     return [[_head(report)], rows]
 
 
@@ -173,7 +174,7 @@ def _figures(report: Report) -> Iterator[Row]:
         yield Row(label="loss", lines=(text((("message", f"not finite: {wording.non_finite(report)}"),), "yellow"),), rank=2)
     yield Row(label="noise floor", lines=(text(wording.noise(report.noise_floor)),), rank=4, most=3)
     yield Row(label="cost", lines=(text(costs.cost(report.cost, report.cost_budget_pct)),), rank=4, most=3)
-    if report.cost is not None and report.cost.told and report.cost.suspicious is not None:
+    if report.cost is not None and report.cost.suspicious is not None:
         yield Row(label="", lines=(text((("say", "suspicious: "), ("message", report.cost.suspicious)), "bold yellow"),), rank=2)
 
 
@@ -189,6 +190,8 @@ def _checks(checklist: Sequence[CheckResult]) -> Iterator[Row]:
             line.append("; ").append_text(text((("say", f"{len(ids):,} {word}: "), ("message", listed(ids, _IDS))), STATUS_STYLE[name]))
     if undeclared := wording.undeclared(checklist).partition(" (")[0]:
         line.append(f"; {undeclared}", style="dim")
+    fragile = [item for item in checklist if item.id == _ROBUST and item.status == "warn"]  # no reason tells of a warning
+    yield from _reasons([Reason(item.id, item.message, item.remedy) for item in fragile], "also", 2)
     yield Row(label="checks", lines=(line,), rank=3, most=3)
 
 

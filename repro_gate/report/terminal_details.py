@@ -113,7 +113,7 @@ def _comparison_lines(report: Report) -> Iterator[tuple[str, Text]]:
 def _figure_lines(report: Report) -> Iterator[tuple[str, Text]]:
     yield "noise floor", text(wording.noise(report.noise_floor))
     yield "cost", text(costs.cost(report.cost, report.cost_budget_pct))
-    if report.cost is not None and report.cost.told:
+    if report.cost is not None:
         yield from (("", say(line)) for line in (costs.step_times(report.cost), costs.memory(report.cost)) if line)
         if report.cost.suspicious is not None:
             yield "", text((("say", "suspicious: "), ("message", report.cost.suspicious)), "bold yellow")

@@ -15,6 +15,7 @@ from repro_gate.compare.model import STEPS, Comparison, Distance, Divergence, No
 from repro_gate.escape import listed
 from repro_gate.report import numbers
 from repro_gate.report.model import Report, RunSummary
+from repro_gate.trace import notebook
 
 Part = tuple[str, str]  # (role, text): `say` and `figure` are our own words, `name` and `message` come from outside
 Phrase = tuple[Part, ...]
@@ -91,7 +92,7 @@ def _differing_headline(report: Report) -> Phrase:
     why = report.diagnosis
     if why is None or not why.confirmed:
         return says
-    because: Phrase = (("say", " because of "), ("name", f"{why.file}:{why.line}")) if why.file else ()
+    because: Phrase = (("say", " because of "), ("name", notebook.place(why.file, why.line))) if why.file else ()
     return (*says, *because, ("say", f" ({why.cause})"))
 
 
@@ -192,13 +193,13 @@ def compared(report: Report) -> str:
 
 
 def bound(report: Report) -> str:
-    """Return what equal runs exclude at 95 %, as `3 of 3 identical: …`, or how many ended badly; empty where they differ."""
+    """Return what equal runs exclude at 95 %, as `3 of 3 identical; …`, or how many ended badly; empty where they differ."""
     if (found := report.determinism) is None or not found.comparison.identical:
         return ""
     counted = f"{numbers.of(found.runs, found.runs + found.failed)} identical"
     if found.bound is None:
         return f"{counted}, {found.failed} ended badly"
-    return f"{counted}: excludes faults that show in more than {found.bound:.0f} % of runs"
+    return f"{counted}; a fault in more than {found.bound:.0f} % of runs would have shown (95 % sure)"
 
 
 def non_finite(report: Report) -> str:
@@ -209,14 +210,14 @@ def non_finite(report: Report) -> str:
 def noise(floor: NoiseFloor | None) -> Phrase:
     """The noise floor: what happens without the flags."""
     if floor is None:
-        return (("say", "not measured"),)
+        return (("say", "not measured (how far two runs without flags drift apart)"),)
     if floor.identical:
         return (("say", "zero: this workload repeats its bits here without the flags"),)
     first, step = floor.first_divergence, floor.first_step
     when = "" if step is None else " before the first step" if step < 0 else f" from step {step} on"
-    start: Phrase = (("say", "two runs diverge" + when),)
+    start: Phrase = (("say", "two runs without flags diverge" + when),)
     if first is not None:
-        start = (("say", "two runs diverge "), *_without_flags(floor, first))
+        start = (("say", "two runs without flags diverge "), *_without_flags(floor, first))
     found = (
         None if floor.loss_gap is None else f"loss gap {numbers.small(floor.loss_gap)}",
         None if floor.weight_l2 is None else f"weights {numbers.small(floor.weight_l2)} apart (L2)",

@@ -18,7 +18,7 @@ from repro_gate.runs.launch import Run
 from repro_gate.trace.model import Trace
 
 _OWN_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)  # raised by what a process does itself
-_CANNOT_START = (126, 127)  # exit statuses of a shell
+CANNOT_START = (126, 127)  # exit statuses of a shell
 _MACHINE = re.compile(
     r"out of memory|cannot allocate memory|MemoryError|no space left|disk quota|too many open files|address already in use"
     r"|input/output error|bus error|shared memory|uncorrectable|GPU (?:is lost|has fallen)|CUDA-capable|CUDA driver|busy or unavailable"
@@ -32,7 +32,7 @@ def crashed_by_itself(run: Run) -> bool:
     """Whether the training's own code ended the run badly: what a race or an unseeded draw can do to one run and not to another."""
     if run.reason_id == "run/killed":
         return run.ended.signal in _OWN_SIGNALS
-    if run.reason_id not in ("run/crashed", NO_DETERMINISTIC) or run.ended.exit_code in _CANNOT_START:
+    if run.reason_id not in ("run/crashed", NO_DETERMINISTIC) or run.ended.exit_code in CANNOT_START:
         return False
     return not _MACHINE.search(last_exception(run.ended.tail) or "\n".join(run.ended.tail[-_LOG_END:]))
 

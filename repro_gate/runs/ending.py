@@ -16,6 +16,7 @@ from repro_gate.runs.watching import Watcher
 from repro_gate.spec.model import Spec
 from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Trace
+from repro_gate.trace.notebook import place
 
 NO_DETERMINISTIC = "run/no-deterministic-implementation"  # the reason of a run that torch ended for want of one
 _KILLED = {  # by what the kernel's own count of out-of-memory kills on this machine says
@@ -66,7 +67,7 @@ def _untraced(traces: Sequence[Trace], trace_problem: str | None, watcher: Watch
         return Ending("untraced", "trace/unreadable", f"its trace cannot be used: {trace_problem}", _trace_remedy(trace_problem))
     if watcher.untraced:
         pid, found = next(iter(watcher.untraced.items()))
-        starts = {item.pid: f", started at {item.file}:{item.line}" for trace in traces for item in trace.spawned}
+        starts = {item.pid: f", started at {place(item.file, item.line)}" for trace in traces for item in trace.spawned}
         started = next((starts[above] for above in found.pids if above in starts), "")
         problem = f"process {pid} had torch loaded and could not be traced: {found.command}{started}"
         remedy = "start it as `python`, with the PATH and PYTHONPATH that its parent was given (add to their ends, not to their beginnings)"

@@ -59,6 +59,14 @@ def training_environment(
     }
 
 
+def without_probe(environment: Mapping[str, str]) -> dict[str, str]:
+    """The same environment with nothing in it that starts the probe."""
+    kept = {name: value for name, value in environment.items() if name != CONFIG_VARIABLE}
+    for name in ("PATH", "PYTHONPATH"):
+        kept[name] = environment[name].partition(os.pathsep)[2]
+    return {name: value for name, value in kept.items() if value or name != "PYTHONPATH"}
+
+
 def thread_count(outer: Mapping[str, str]) -> str:
     """The number of threads that a training is given, before anything of its own says otherwise: a property of the machine."""
     counts = dict.fromkeys(outer[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if outer.get(name))

@@ -15,14 +15,14 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from repro_gate.checkout.inspection import Checkout, ignored_files
-from repro_gate.checkout.snapshot import Snapshot, take_snapshot
+from repro_gate.checkout.snapshot import MANY, Snapshot, take_snapshot
 from repro_gate.data.declared import data_path, resolve_data
 from repro_gate.errors import UsageError, obeyed
 from repro_gate.files import Unreadable, parse_toml, read_text, remove_tree
 from repro_gate.runs import arms, variation
 from repro_gate.runs.environment import INJECT, training_environment
 from repro_gate.runs.launch import Original, Site
-from repro_gate.runs.workspaces import fresh_workspace
+from repro_gate.runs.workspaces import fresh_workspace, spare_of
 from repro_gate.sandbox.confinement import PACKAGE, confined
 from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.ownership import chown_to_training, let_group_pass
@@ -70,7 +70,7 @@ def open_gate_folder(
     data = resolve_data(spec.data, folder)
     with fixed_folder(sandbox) as path, confined(sandbox, outer, checkout.root, data, [path, *within_reach], tell=tell):
         with obeyed():
-            snapshot = take_snapshot(checkout, path / "snapshot", [data_path(item, folder) for item in spec.data])
+            snapshot = take_snapshot(checkout, path / "snapshot", [data_path(item, folder) for item in spec.data], tell)
         if sandbox.own_user:
             snapshot.root.chmod(0o700)  # it has the mode of the checkout, which is closed to the training or lies in a folder that is
         for name in ("traces", "artifacts"):
@@ -81,13 +81,17 @@ def open_gate_folder(
         yield GateFolder(path=path, snapshot=snapshot, outer=outer, sandbox=sandbox, original=original_of(spec, checkout))
 
 
-def site_of(spec: Spec, folder: GateFolder, varied: frozenset[str]) -> Site:
-    """A fresh place for the next run, with nothing of the one before. Raises UsageError where its directory lies outside."""
-    run_folder = folder.path / "run"
-    remove_tree(run_folder)  # whole, so that nothing one run leaves beside its workspace reaches the next
+def site_of(spec: Spec, folder: GateFolder, varied: frozenset[str], *, take_over: bool = False) -> Site:
+    """A fresh place for the next run, with nothing of the one before but, if it may `take_over` these, files of the checkout that it left
+    alone. Raises UsageError where its directory lies outside."""
+    run_folder, before = folder.path / "run", folder.path / "before"
+    remove_tree(before)
+    if run_folder.exists():
+        run_folder.rename(before)
     run_folder.mkdir()
     let_group_pass(folder.sandbox, run_folder)
-    workspace = fresh_workspace(folder.snapshot, run_folder, spec.data, spec.path.parent, varied)
+    workspace = fresh_workspace(folder.snapshot, run_folder, spec.data, spec.path.parent, varied, spare_of(before) if take_over else None)
+    remove_tree(before)  # whole, so that nothing one run leaves beside its workspace reaches the next
     cwd = Path(os.path.normpath(workspace.directory / spec.train.working_directory))
     if not cwd.is_relative_to(workspace.root):
         message = f"train.working-directory {spec.train.working_directory!r} leaves the checkout"
@@ -104,6 +108,14 @@ def site_of(spec: Spec, folder: GateFolder, varied: frozenset[str]) -> Site:
         began=folder.began,
         places=variation.places(varied),
     )
+
+
+def remove_copies(folder: GateFolder, tell: Callable[[str], None]) -> None:
+    """Remove the checkout's copies once nothing needs them any more, so that the time that it takes is in the report."""
+    if folder.snapshot.files >= MANY:
+        tell(f"removing the copies of {folder.snapshot.files:,} files")
+    for name in ("run", "snapshot"):
+        remove_tree(folder.path / name)
 
 
 def original_of(spec: Spec, checkout: Checkout) -> Original:

@@ -20,7 +20,7 @@ from repro_gate.probe.reached import in_shell
 from repro_gate.runs import variation
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.ending import ending_of, leave_out_idle
-from repro_gate.runs.environment import EXTENSION, training_environment, write_shims
+from repro_gate.runs.environment import EXTENSION, training_environment, without_probe, write_shims
 from repro_gate.runs.flags import VARIABLES
 from repro_gate.runs.process import Ended, supervise
 from repro_gate.runs.stress import VARIABLES as STRESS
@@ -51,7 +51,8 @@ class Plan:
     `varied` the names of what around the training differs from the first run's (`variation.py`), `stress` whether its timing is disturbed,
     `keep_steps` the steps whose tensors are kept or measured (a replay), `keep_final` whether the final state is, `observe` whether
     imported distributions and the records of DataLoaders are noted too (once is enough, and it takes time). `probe` is more of the probe's
-    configuration, `environment` more variables, and `fixed_addresses` turns address randomisation off: a diagnosis holds factors fixed."""
+    configuration, `environment` more variables, and `fixed_addresses` turns address randomisation off: a diagnosis holds factors fixed.
+    `bare`: nothing of the gate is in the training, which then has no trace and goes on to its end."""
 
     name: str
     arm: Arm
@@ -65,6 +66,7 @@ class Plan:
     probe: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     fixed_addresses: bool = False
+    bare: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,15 +151,18 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     chown_to_training(site.sandbox, folder)
     watcher = Watcher(folder, nonce, tick, site.sandbox)
     with as_training_user(site.sandbox):
-        text = in_shell(_command(spec, plan, site))
+        text = _command(spec, plan, site)
+    text = text if plan.bare else in_shell(text)
     if _SIMPLE.fullmatch(text.strip()):
         text = f"exec {text.strip()}"  # no shell between gate and training: signals and the kernel's notice of the gate's death reach it
     command = ["/bin/sh", "-c", text]
     cache = dict(cache_variables(site.tmp)) if spec.train.compile_cache else {}
     cache |= STRESS if plan.stress else {}
-    own = {**cache, **variation.environment(plan.varied, site.outer), **spec.train.env, **plan.environment}
+    own = {**cache, **variation.environment(plan.varied, site.outer, plan.arm.environment), **spec.train.env, **plan.environment}
     environment = training_environment(site.outer, plan.arm, own, site.run_folder, spec.hardware.device)
     environment |= {"HOME": str(site.home), "TMPDIR": str(site.tmp)}
+    if plan.bare:
+        environment = without_probe(environment)
     if site.sandbox.own_user:
         environment |= {name: spec.train.env.get(name, _ACCOUNT) for name in ("USER", "LOGNAME")}
     if plan.fixed_addresses:

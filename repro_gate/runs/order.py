@@ -1,20 +1,24 @@
 """The order of the runs of one gate run, and what each is started as. Pure: `series.py` does them.
 
 Deterministic, default, default, deterministic, and so on, so that a steady drift of the machine falls on both arms alike; then the reseeded
-control, a deterministic pair for each further seed, and the further deterministic runs of each seed that the spec asks for. Where something
+control, a deterministic pair for each further seed, and the further deterministic runs of each seed that the spec asks for; at last further
+pairs of a deterministic and a default run, one after the other, until the cost is known well enough (`further_pair`). Where something
 else is still going on, the control is first: nobody looks at its step times. The second
 deterministic run of each seed is varied; what it differs in from the first must not matter.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from repro_gate.compare.cost import needs_more_runs
 from repro_gate.compare.heat_map import COLUMNS, state_size
 from repro_gate.compare.model import Comparison
 from repro_gate.runs import arms
 from repro_gate.runs.launch import Plan, Run
 from repro_gate.spec.model import Spec
+from repro_gate.trace.model import Trace
 
 MEASURED_KINDS = ("batch", "buffer", "gradient", "parameter", "optimizer")
 KEPT = 1 << 30  # bytes of tensors that the first run of a replay keeps on disk, about
@@ -32,9 +36,6 @@ def gate_runs(spec: Spec, control_steps: int, *, control_first: bool = False) ->
         before = Plan(name="default-1", arm=arms.default(seed, steps), keep_final=True)
         after = replace(before, name="default-2", second_of=before.name)
         plans = [first, before, after, second]
-        for number in range(3, spec.cost.pairs + 1):
-            timed = [again(first, number), replace(before, name=f"default-{number}", keep_final=False)]
-            plans += timed if number % 2 else timed[::-1]
     last = min(control_steps, steps or control_steps) - 1
     noted: dict[str, object] = (
         {"dispatched": last} if last else {}
@@ -50,6 +51,30 @@ def gate_runs(spec: Spec, control_steps: int, *, control_first: bool = False) ->
     if spec.robustness.stress:
         plans += [replace(again(plan, 1), name=f"{plan.name[:-1]}stressed", stress=True) for plan in firsts]
     return tuple(plans)
+
+
+def further_pair(spec: Spec, runs: Sequence[Run], planned: int, before: float) -> list[Plan]:
+    """The next deterministic and default run for the sake of the cost; none if its interval is narrow enough, `cost.pairs` are done, a run
+    ended badly, or the further runs, those behind the first `planned`, would take longer than `before`: the seconds of all until then."""
+    on, off = timed_runs(spec, runs)
+    number, first = len(off) + 1, next((run.plan for run in runs if run.plan.name == "deterministic-1"), None)
+    if first is None or number > spec.cost.pairs or not all(run.good for run in runs) or not needs_more_runs(on, off, spec.train.warmup):
+        return []
+    longest = sum(max(run.ended.seconds for run in runs if run.plan.arm.name == arm) for arm in ("deterministic", "default"))
+    if sum(run.ended.seconds for run in runs[planned:]) + longest > before:
+        return []
+    plans = [again(first, number), Plan(name=f"default-{number}", arm=arms.default(first.arm.seed, spec.train.steps))]
+    done = {run.plan.name for run in runs}  # a plain repeat that was asked for, or was due, counts
+    return [plan for plan in (plans if number % 2 else plans[::-1]) if plan.name not in done]
+
+
+def timed_runs(spec: Spec, runs: Sequence[Run]) -> tuple[list[Sequence[Trace]], list[Sequence[Trace]]]:
+    """The traces of the deterministic runs of the first seed and of the default runs that came to their end, as many of each."""
+    seed, good = spec.random_state.seeds[0], [run for run in runs if run.good and not run.plan.stress]
+    on: list[Sequence[Trace]] = [run.traces for run in good if (run.plan.arm.name, run.plan.arm.seed) == ("deterministic", seed)]
+    off: list[Sequence[Trace]] = [run.traces for run in good if run.plan.arm.name == "default"]
+    count = min(len(on), len(off), spec.cost.pairs)
+    return on[:count], off[:count]
 
 
 def pair(spec: Spec, seed: int, label: str = "", *, observe: bool = True, varied: frozenset[str] = frozenset()) -> tuple[Plan, Plan]:
@@ -94,6 +119,12 @@ def to_measure(spec: Spec, comparison: Comparison, first: Run, *, whole: bool) -
     if not wanted:
         return (found.step,) if found.distance is None and found.kind in MEASURED_KINDS else ()
     return (found.step, *(later[(number + 1) * len(later) // wanted - 1] for number in range(wanted)))
+
+
+def may_take_over(plan: Plan, comparison: Comparison | None) -> bool:
+    """Whether a run may be given files that the run before it left alone. The second of a pair gets files of its own until that pair has
+    been found identical: a training must not depend on the numbers (inodes) of files either."""
+    return not plan.second_of or plan.arm.name == "default" or (comparison is not None and comparison.identical)
 
 
 def completes_pair(plan: Plan, crashed: Plan) -> bool:

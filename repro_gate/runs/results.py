@@ -15,6 +15,7 @@ from repro_gate.files import copy_file
 from repro_gate.runs.artifacts import Collected
 from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.launch import Run
+from repro_gate.runs.order import timed_runs
 from repro_gate.runs.reading import ArtifactReader, Uncompared, differences
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Trace, TraceError
@@ -113,12 +114,8 @@ class Results:
         return tuple(item for item in tried if not item.same and not item.by_chance)
 
     def timed_runs(self) -> tuple[list[Sequence[Trace]], list[Sequence[Trace]]]:
-        """The traces of the deterministic runs of the first seed and of the default runs that came to their end, as many as are timed."""
-        seed, count = self.spec.random_state.seeds[0], self.spec.cost.pairs
-        good = [run for run in self.runs if run.good]
-        on: list[Sequence[Trace]] = [run.traces for run in good if (run.plan.arm.name, run.plan.arm.seed) == ("deterministic", seed)]
-        off: list[Sequence[Trace]] = [run.traces for run in good if run.plan.arm.name == "default"]
-        return on[:count], off[:count]
+        """As `order.timed_runs`."""
+        return timed_runs(self.spec, self.runs)
 
     def step_times(self) -> dict[TimedArm, tuple[float, ...]]:
         """The median step time of each run that is timed, in milliseconds, by arm; an arm without any is left out."""

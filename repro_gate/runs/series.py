@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
 from repro_gate.compare.model import Comparison
 from repro_gate.compare.noise_floor import noise_floor, recorded
@@ -45,21 +46,30 @@ def run_series(
     *,
     fail_fast: bool = False,
     measure: bool = True,
+    started: float | None = None,
     sound: Callable[[], bool] = lambda: True,
     wrote: Callable[[Path], None] = lambda _: None,
 ) -> Results:
     """Do every run in order, until one ends badly. Ctrl-C ends the run in progress and the series. Raises Inconclusive or OSError where
-    not even the first run could be done. `measure`: two more short runs may say how far apart a divergence is. Where what is trained on is
-    not `sound`, asked after the first run, there is no other and this one does not count. `wrote` gets the working directory of each run
-    that has ended, before its artifacts are taken out."""
-    return _Series(spec, folder, watch, fail_fast, sound, wrote).run_all(plans, measure)
+    not even the first run could be done. `measure`: two more short runs may say how far apart a divergence is. `started`: by the monotonic
+    clock, when the gate did; further pairs are then timed until the interval of the cost is narrow enough, for as long as the gate took
+    until then at most. Where what is trained on is not `sound`, asked after the first run, there is no other and this one does not count.
+    `wrote` gets the working directory of each run that has ended, before its artifacts are taken out."""
+    return _Series(spec, folder, watch, fail_fast, sound, wrote, started).run_all(plans, measure)
 
 
 class _Series:
     """The executor: what has come in so far."""
 
     def __init__(
-        self, spec: Spec, folder: GateFolder, watch: Watch, fail_fast: bool, sound: Callable[[], bool], wrote: Callable[[Path], None]
+        self,
+        spec: Spec,
+        folder: GateFolder,
+        watch: Watch,
+        fail_fast: bool,
+        sound: Callable[[], bool],
+        wrote: Callable[[Path], None],
+        started: float | None,
     ) -> None:
         self.spec, self.folder, self.watch, self.fail_fast, self.sound, self.wrote = spec, folder, watch, fail_fast, sound, wrote
         self.runs: list[Run] = []
@@ -77,6 +87,7 @@ class _Series:
         self.gpu_processes: tuple[str, ...] | None = None
         self.data_before = read_data_state(spec.data, spec.path.parent)
         self.bitwise = spec.determinism.tolerance is None
+        self.started, self.planned = started, 0  # by the monotonic clock; how many runs there were before the first further pair
 
     def run_all(self, plans: Sequence[Plan], measure: bool) -> Results:
         interrupted, interrupted_by, stopped_early, reproducible_by = "", RUN_AGAIN, False, ""
@@ -121,7 +132,7 @@ class _Series:
         not crash. Whether --fail-fast ended the series."""
         crashed: Run | None = None
         waiting = [*plans]
-        while waiting:
+        while waiting := waiting or self._further_pair():
             plan = waiting.pop(0)
             if crashed is not None:
                 if not order.completes_pair(plan, crashed.plan):
@@ -157,6 +168,17 @@ class _Series:
                     return False
                 crashed = run
         return False
+
+    def _further_pair(self) -> list[Plan]:
+        """Two more runs for the cost, of a training that is the same twice: what diverges has other troubles."""
+        if self.started is None or not all(alike(item, self.spec.determinism.tolerance) for item in self.comparisons.values()):
+            return []
+        self.planned = self.planned or len(self.runs)
+        before = monotonic() - self.started - sum(run.ended.seconds for run in self.runs[self.planned :])
+        plans = order.further_pair(self.spec, self.runs, self.planned, before)
+        if plans:
+            self.watch.said("the cost of the flags is not known well enough yet: one more run with them and one without")
+        return plans
 
     def _named(self, name: str) -> Run:
         return next(run for run in self.runs if run.plan.name == name)
@@ -217,6 +239,8 @@ class _Series:
         defaults, spec = default_pair(self.runs), self.spec
         if defaults is None or HASH_SEED in arms.allowed(spec) or HASH_SEED in spec.train.env or HASH_SEED in self.folder.outer:
             return ""
+        if "hash-seed" in spec.robustness.vary:  # the varied run shows it, and its line
+            return ""
         seed, first = spec.random_state.seeds[0], noise_floor(*defaults).first_divergence
         if first is None or first.step > 0 or first.kind in ("gradient", "optimizer") or not self.comparisons[seed].identical:
             return ""
@@ -238,7 +262,8 @@ class _Series:
     def _run(self, plan: Plan, live: LiveComparison | None = None, total: int = 0) -> Run:
         """One run in a fresh workspace; its artifacts are taken out before the workspace goes. It is one of the results where it is one of
         `total`."""
-        site = site_of(self.spec, self.folder, plan.varied)
+        take_over = order.may_take_over(plan, self.comparisons.get(plan.arm.seed))
+        site = site_of(self.spec, self.folder, plan.varied, take_over=take_over)
         if not self.runs:
             self._look_for_others()
         if total:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.runs.environment import usable_processors
+from repro_gate.runs.flags import HASH_SEED
 from repro_gate.spec.model import THREADS, VARIED
 
 DAY = 86_400 * 10**9  # ns
@@ -25,16 +26,14 @@ PROBE = {
     "environment": "environment",
     "clock": "clock",
     "listing": "listing",
-    "hash-seed": "hashing",
     "memory": "memory",
 }
 # What a name does not reach.
 NOT_VARIED = {
     "path": "files of the checkout that are opened outside it",
     "hostname": "the host name as C code asks for it",
-    "clock": "the time as C code asks for it, and durations",
+    "clock": "the time as C code asks for it, and durations that libraries measure",
     "listing": "the order of listings that C code reads",
-    "hash-seed": "the hash seed of the training's own processes, which is one of the flags",
     "memory": "memory that C code reads before it is written",
     "file-times": "the times of declared data, which is linked in",
 }
@@ -66,9 +65,11 @@ def places(varied: Collection[str]) -> Places:
     )
 
 
-def environment(varied: Collection[str], outer: Mapping[str, str]) -> dict[str, str]:
-    """The variables that differ, by the environment that the gate was started in."""
+def environment(varied: Collection[str], outer: Mapping[str, str], arm: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that differ, by the environment that the gate was started in and the variables of the arm."""
     found: dict[str, str] = {}
+    if "hash-seed" in varied and HASH_SEED in arm:
+        found[HASH_SEED] = str((int(arm[HASH_SEED]) + 1) % 2**32)
     if "timezone" in varied:
         found["TZ"] = _ZONES[outer.get("TZ") == _ZONES[0] or time.timezone == 5 * 3600]
     if "locale" in varied:

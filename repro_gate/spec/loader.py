@@ -16,7 +16,7 @@ from repro_gate.spec.document import Document, Place, parse
 from repro_gate.spec.errors import KeyPath, Problem, Refused, SpecError
 from repro_gate.spec.model import Spec
 from repro_gate.spec.overrides import with_overrides
-from repro_gate.spec.validation import problems_in, seconds, shown
+from repro_gate.spec.validation import problems_in, seconds, shown, value_place
 
 FILE_NAME = "repro.yml"
 MAX_BYTES = 1 << 20
@@ -59,7 +59,13 @@ def load_spec_bytes(
     document = with_overrides(document, overrides, seed=seed, steps=steps)
     if problems := problems_in(document):
         raise SpecError(source, problems)
-    return _spec(path, document)
+    spec = _spec(path, document)
+    folder, checkout = (Path(os.path.realpath(place)) for place in (path.parent, _checkout_of(path)))
+    if not Path(os.path.normpath(folder / spec.train.working_directory)).is_relative_to(checkout):
+        key = ("train", "working-directory")
+        message = f"found {shown(spec.train.working_directory)}, which leads out of the checkout, wanted a folder inside it"
+        raise SpecError(source, [value_place(document, key).problem(key, message)])
+    return spec
 
 
 def key_lines(path: Path) -> Mapping[KeyPath, int]:
@@ -136,7 +142,11 @@ def _spec(path: Path, document: Document) -> Spec:
     compare = determinism.pop("compare", "bitwise")
     tolerance = None if isinstance(compare, str) else model.Tolerance(loss=float(compare["loss"]), weights=float(compare["weights"]))
     determinism["allow"] = tuple(model.AllowedFlag(**item) for item in determinism.get("allow", ()))
-    vary = data.get("robustness", {}).get("vary", True)
+    robustness = named("robustness")
+    vary = robustness.pop("vary", True)
+    varied = model.VARIED if vary is True else tuple(vary or ())
+    if "PYTHONHASHSEED" in train["env"]:  # which is part of the recipe then
+        varied = tuple(name for name in varied if name != "hash-seed")
     waived = [{**item, **({"until": date.fromisoformat(item["until"])} if "until" in item else {})} for item in checklist.get("waive", ())]
     checklist["waive"] = tuple(model.Waiver(**item) for item in waived)
     return Spec(
@@ -144,7 +154,7 @@ def _spec(path: Path, document: Document) -> Spec:
         train=model.Train(**train),
         random_state=model.RandomState(seeds=tuple(int(seed) for seed in seeds)),
         determinism=model.Determinism(tolerance=tolerance, **determinism),
-        robustness=model.Robustness(model.VARIED if vary is True else tuple(vary or ()), data.get("robustness", {}).get("stress", False)),
+        robustness=model.Robustness(varied, **robustness),
         capture=model.Capture(**{**capture, "artifacts": tuple(capture.get("artifacts", ()))}),
         cost=model.CostBudget(**named("cost")),
         data=tuple(

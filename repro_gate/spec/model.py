@@ -81,6 +81,7 @@ class Robustness:
 
     vary: tuple[str, ...] = VARIED
     stress: bool = False  # one more deterministic run, whose timing is disturbed
+    search: float = 1.0  # how long what a varied run depends on may be looked for, in times of what the gate took until then
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class CostBudget:
     measure: bool = True
     max_percent: float | None = None
     max_regression_percent: float | None = None
-    pairs: int = 2  # of a deterministic run and a default run
+    pairs: int = 6  # of a deterministic run and a default run, at most
 
 
 @dataclass(frozen=True)

@@ -124,8 +124,14 @@ def _add_block(trace: Trace, event: on.BlockLine) -> None:
     digests = event.digests if event.changed is None else _patched(before, event.digests, event.changed)
     if len(digests) != fmt.DIGEST_BYTES * len(rows):
         raise ValueError(f"{len(digests)} bytes of digests for {len(rows)} rows")
-    content = block.content if block is not None and before == digests else trace.spool.put(digests)  # what does not change costs nothing
-    _at_most("bytes of digests", trace.spool.size, fmt.MAX_DIGESTS)
+    if block is not None and before == digests:
+        content = block.content  # what does not change costs nothing
+    else:
+        trace.unfolded.digests += len(digests)
+        trace.unfolded.beyond_lines += len(digests) - len(event.digests)
+        _at_most("bytes of digests in a run", trace.unfolded.digests, fmt.MAX_DIGESTS)
+        _at_most("bytes of digests in a run that no line holds", trace.unfolded.beyond_lines, fmt.MAX_UNFOLDED)
+        content = trace.spool.put(digests)
     for value in event.values:
         float.fromhex(value)
     last = trace.blocks[-1].step if trace.blocks else -1
@@ -145,7 +151,7 @@ def _patched(before: bytes, digests: bytes, changed: bytes) -> bytes:
     count, size = len(before) // fmt.DIGEST_BYTES, fmt.DIGEST_BYTES
     if len(changed) != -(-count // 8):
         raise ValueError(f"{len(changed)} bytes say which of {count} rows changed")
-    rows = [row for row in range(count) if changed[row // 8] >> row % 8 & 1] if any(changed) else []
+    rows = [8 * place + bit for place, bits in enumerate(changed) if bits for bit in range(8) if bits >> bit & 1]
     if len(digests) != size * len(rows) or int.from_bytes(changed, "little") >> count:
         raise ValueError(f"{len(digests)} bytes of digests for {len(rows)} rows that changed")
     found = bytearray(before)

@@ -1,4 +1,4 @@
-"""The trace format, in one page: JSON lines, one file for each process, appended as training goes.
+"""The trace format, in one page: JSON lines, one file for each process and further thread that trains, appended as training goes.
 
 Every line is a JSON object whose `e` names the event; `model.py` declares what each event holds. The first is `hello`, the last `end` (a
 trace that trained, was not `stopped` and has no `end` is truncated); rows are named once in a `table`, and a `block` refers to it: it holds
@@ -16,7 +16,9 @@ SUFFIX = ".trace.jsonl"
 RECORDED = ".recorded"  # what the first run of a diagnosis's pair got from outside, kept beside its traces for the second
 CONFIG_VARIABLE = "REPRO_GATE_PROBE"  # environment variable: path of the probe's configuration
 ASKED = " (whether it is there)"  # behind a file's path, as the source of a use: the file was not read
+BY_LIBRARY = " by "  # behind the source of a draw, before the library's module that drew on behalf of the line
 ANY_ORDER = " (its lines in any order)"  # behind a command, as the source of a use: a digest of all lines that it printed
+HANDED = " (as it comes)"  # behind a call, as the source of a use: it takes what several threads or processes have done as they are done
 FAILURE_FILE = "failure.json"  # beside the traces; its blocks are allocated before training, so that it can be written on a full disk
 FAILURE_BYTES = 4096
 
@@ -26,7 +28,8 @@ LOOP = "loop"  # id of the note that names the loop in which a process that reco
 WHOLE_RUN = "whole-run"  # id of the note in the trace of a process that took no step and counts as one, for the artifacts' sake
 
 # Limits on what the reader accepts: a trace is written by untrusted code.
-MAX_DIGESTS = 4 * 1024 * 1024 * 1024  # bytes of one process, those that a block does not repeat included
+MAX_DIGESTS = 4 * 1024 * 1024 * 1024  # bytes of one run, those that a block does not repeat included
+MAX_UNFOLDED = 1024 * 1024 * 1024  # bytes of them that no line holds: of blocks of which most is as in the last one
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_FILE_BYTES = 4 * 1024 * 1024 * 1024
 MAX_FILES = 65_536  # every forked loader worker opens one

@@ -34,6 +34,14 @@ class TraceError(Exception):
     """A trace that does not follow the format. The message names file, line and what is wrong."""
 
 
+@dataclass
+class Unfolded:
+    """What the traces of one run hold so far: bytes of digests, and those of them that no line holds."""
+
+    digests: int = 0
+    beyond_lines: int = 0
+
+
 @dataclass(kw_only=True)
 class Trace:
     """One process of one run, as far as it was read."""
@@ -71,6 +79,7 @@ class Trace:
     tables: list[tuple[str, tuple[Row, ...]]] = field(default_factory=list, repr=False)
     before: dict[int, tuple[bytes, Block]] = field(default_factory=dict, repr=False, compare=False)  # by table: the last
     spool: Spool = field(default_factory=Spool, repr=False, compare=False)
+    unfolded: Unfolded = field(default_factory=Unfolded, repr=False, compare=False)  # by all processes of the run together
     at: dict[str, int] = field(default_factory=dict, repr=False)  # blocks of each kind so far in the step of the last one
 
     @property
@@ -159,7 +168,8 @@ class Distributions(Event, frozen=True):
 
 
 class Drawn(Event, frozen=True):
-    """A draw from the operating system's entropy by a line of the workspace: `source` is the call (`uuid.uuid4`, `random.Random()`)."""
+    """A draw from the operating system's entropy by a line of the workspace: `source` is the call (`uuid.uuid4`, `random.Random()`), with
+    BY_LIBRARY and a module behind it where an installed library made it on the line's behalf."""
 
     source: Short
     file: Name

@@ -16,7 +16,7 @@ import msgspec
 
 from . import format as fmt
 from .accept import add
-from .model import DECODER, EVENTS, Event, Hello, Trace, TraceError
+from .model import DECODER, EVENTS, Event, Hello, Trace, TraceError, Unfolded
 
 Opener = Callable[[Path], int]
 
@@ -40,10 +40,10 @@ class TraceCutOff(TraceError):
 
 
 class TraceFollower:
-    """Reads one growing trace file. `poll()` takes in the whole lines appended since the last call."""
+    """Reads one growing trace file. `poll()` takes in the whole lines appended since the last call. `unfolded` is the run's."""
 
-    def __init__(self, path: Path, nonce: str | None, opener: Opener = open_plain) -> None:
-        self.trace = Trace(path=path)
+    def __init__(self, path: Path, nonce: str | None, opener: Opener = open_plain, unfolded: Unfolded | None = None) -> None:
+        self.trace = Trace(path=path, unfolded=unfolded or Unfolded())
         self._nonce, self._opener = nonce, opener
         self._offset = self._line = 0
         self._rest = b""
@@ -141,8 +141,10 @@ def read_folder(
 ) -> list[Trace]:
     """Every trace in `folder`, whole, by their start; `followers` by file name have read some of them already. Raises TraceError."""
     traces = []
+    known = followers or {}
+    unfolded = next((follower.trace.unfolded for follower in known.values()), Unfolded())
     for path in trace_files(folder):
-        follower = (followers or {}).get(path.name) or TraceFollower(path, nonce, opener)
+        follower = known.get(path.name) or TraceFollower(path, nonce, opener, unfolded)
         trace = follower.finish()
         if trace.trained and trace.end is None and not trace.stopped:
             after = f"truncated after step {len(trace.steps) - 1}"

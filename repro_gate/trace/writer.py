@@ -15,10 +15,13 @@ from collections import deque
 from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import format as fmt
+from .kept import kept
 
 Row = Tuple[str, str, Tuple[int, ...]]
 
 
+_OS, _TIME, _JSON = kept(os), kept(time), kept(json)
+_APPENDING = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 MOST_WAITING = 2_000  # events; one more waits for the device
 
 
@@ -47,7 +50,7 @@ class TraceWriter:
 
     def __init__(self, folder: str, hello: Dict[str, Any]) -> None:
         self.folder = folder
-        self.stem = "%d-%d" % (os.getpid(), time.time_ns())
+        self.stem = "%d-%d" % (_OS.getpid(), _TIME.time_ns())
         self.path = os.path.join(folder, self.stem + fmt.SUFFIX)
         self._tables: Dict[Tuple[str, Tuple[Row, ...]], int] = {}
         self._last_rows: Dict[str, Tuple[Any, int]] = {}
@@ -57,7 +60,8 @@ class TraceWriter:
         self._waiting: Deque[Tuple[Optional[Later], Dict[str, Any]]] = deque()
         self._before: Dict[int, bytes] = {}  # table -> the digests of its last block
         try:
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o600)
+            self._file = _OS.open(self.path, _APPENDING | os.O_CREAT | os.O_EXCL, 0o600)
+            self._identity = self._opened()
         except OSError as error:
             self._fail(error)
         self.event("hello", format=fmt.FORMAT, **hello)
@@ -86,12 +90,24 @@ class TraceWriter:
             self._append(event)
 
     def _append(self, event: Dict[str, Any]) -> None:
-        line = json.dumps(event, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+        line = _JSON.dumps(event, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
         try:
+            if self._opened() != self._identity:  # closed, as every daemon does
+                self._file = _OS.open(self.path, _APPENDING | os.O_NOFOLLOW)
+                if self._opened() != self._identity:
+                    raise OSError("the trace is no longer where it was")
             while line:
-                line = line[os.write(self._file, line) :]
+                line = line[_OS.write(self._file, line) :]
         except OSError as error:
             self._fail(error)
+
+    def _opened(self) -> Tuple[int, ...]:
+        """Which file the descriptor stands for: its device and number; nothing where it is closed."""
+        try:
+            state = _OS.fstat(self._file)
+        except OSError:
+            return ()
+        return state.st_dev, state.st_ino
 
     def table(self, kind: str, rows: Sequence[Row]) -> int:
         """The number of the table with these rows, written out on first use. Passing the same object again costs one identity check."""
@@ -144,16 +160,17 @@ class TraceWriter:
 
     def abandon(self) -> None:
         """Close the file without another word (a forked child lets go of its parent's trace)."""
-        os.close(self._file)
+        if self._opened() == self._identity:
+            _OS.close(self._file)
 
     def _fail(self, error: OSError) -> None:
         """Leave the reason in the file that was allocated for it, then raise."""
         reason = "%s: %s" % (self.path, error.strerror or error)
         try:
-            text = json.dumps({"error": reason, "pid": os.getpid()}).encode("ascii")
-            slot = os.open(os.path.join(self.folder, fmt.FAILURE_FILE), os.O_WRONLY)
-            os.write(slot, text[: fmt.FAILURE_BYTES].ljust(fmt.FAILURE_BYTES))
-            os.close(slot)
+            text = _JSON.dumps({"error": reason, "pid": _OS.getpid()}).encode("ascii")
+            slot = _OS.open(os.path.join(self.folder, fmt.FAILURE_FILE), os.O_WRONLY)
+            _OS.write(slot, text[: fmt.FAILURE_BYTES].ljust(fmt.FAILURE_BYTES))
+            _OS.close(slot)
         except OSError:
             pass  # the trace is truncated, which the reader sees for itself
         sys.stderr.write("repro-gate: the trace cannot be written: %s\n" % reason)

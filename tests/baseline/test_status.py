@@ -113,10 +113,14 @@ def test_a_new_platform_is_compared_with_the_nearest_one_with_the_same_recipe() 
     assert same.status == other.status == "new-platform"
     assert [(item.root, item.name, item.before, item.after) for item in same.changed_inputs] == [(PLATFORM, "torch", "2.13.0", "2.14.0")]
     assert (
-        "the nearest platform has the same recipe and the same results, and differs in torch 2.13.0 -> 2.14.0" in same.message
+        "the nearest platform has the same recipe (code, data, seed, flags) and the same results, and differs in torch 2.13.0 -> 2.14.0"
+        in same.message
         and not same.unlike
     )
-    assert "has the same recipe and other results (losses, weights, optimizer and 1 more)" in other.message and other.unlike
+    assert (
+        "has the same recipe (code, data, seed, flags) and other results (losses, weights, optimizer and 1 more)" in other.message
+        and other.unlike
+    )
 
 
 def test_a_new_platform_names_the_version_that_changed_where_the_recipe_is_another_one_too() -> None:

@@ -252,8 +252,8 @@ def opening(*files: Opened, **changes: Any) -> tuple[object, ...]:
         (Opened(f"exp/{SNIPPET}", True), None),
         (Opened("/mnt/data/train.bin", False, "train.py:3"), None),
         (Opened("/home/me/notes", False), None),
-        (Opened("notes.txt", True, "train.py:2"), "notes.txt (opened by train.py:2): not tracked by git"),
-        (Opened("data/train.csv.bak", True), "data/train.csv.bak: not tracked by git"),
+        (Opened("notes.txt", True, "train.py:2"), "notes.txt (opened by train.py:2): data that git does not track"),
+        (Opened("data/train.csv.bak", True), "data/train.csv.bak: data that git does not track"),
         (Opened("/home/me/lib/ops.py", False, "train.py:1"), "/home/me/lib/ops.py (opened by train.py:1): outside the checkout"),
         (Opened("/home/me/config.YAML", False), "/home/me/config.YAML: outside the checkout"),
         (Opened("/opt/ops/_C.cpython-311-x86_64-linux-gnu.so", False), "/opt/ops/_C.cpython-311-x86_64-linux-gnu.so: outside the checkout"),
@@ -275,6 +275,7 @@ def test_source_and_settings_that_no_clone_has_are_named(file: Opened, line: str
     ("file", "remedy"),
     [
         (Opened("own.yaml", True), "`git add` what is not tracked"),
+        (Opened("pics/0.png", True), "declare data under `data:` (`data: [{path: …}]`), or `git add` it"),
         (Opened("ROOT/pkg/model.py", False), "open the checkout's own files by relative paths"),
         (Opened("ROOT/build/settings.yaml", False), "let `train.run` make what git ignores, or declare it under `data:`"),
         (Opened("/opt/x.py", False), "install what lies outside as a package of the lockfile, or declare it under `data:`"),
@@ -295,7 +296,9 @@ def test_a_module_that_another_check_names_is_not_named_again(repo: Path) -> Non
 def test_many_files_of_a_folder_are_told_by_the_folder(repo: Path) -> None:
     many = [Opened(f"/srv/conf/{part}/{number}.yaml", False, "train.py:7") for part in "ab" for number in range(60)]
     found = opened_files(of(repo, runs=opening(*many, Opened("/opt/x.py", False))))
-    assert "121 source or settings files" in found.message
+    assert "121 source or settings files that" in found.message
+    mixed = opened_files(of(repo, runs=opening(Opened("/opt/x.py", False), Opened("a.png", True), Opened("b.png", True)))).message
+    assert mixed == "training opened 1 source or settings files and 2 files of data that are not those of a clone of the checkout"
     assert found.evidence == (
         "/opt/x.py: outside the checkout",
         "/srv/conf/a/: 60 files (opened by train.py:7): outside the checkout",

@@ -266,11 +266,13 @@ def test_loaders_without_workers_need_no_seed() -> None:
     assert workers_seeded(evidence()).status == "skip"
 
 
-def drawing(*drawn: Drawn, arm: str = "deterministic-1", identical: bool | None = True) -> CheckResult:
+def drawing(
+    *drawn: Drawn, arm: str = "deterministic-1", identical: bool | None = True, blamed: dict[str, str] | None = None
+) -> CheckResult:
     """What `os-entropy` says of a run with these draws, beside a clean one."""
     a, b = training(), training() if identical else changed(training(), 3, flip(0))
     runs = (run(arm, replace(a, drawn=list(drawn))), run("deterministic-2", b))
-    return no_os_entropy(evidence(runs=runs, comparison=None if identical is None else compare_runs([a], [b])))
+    return no_os_entropy(evidence(runs=runs, comparison=None if identical is None else compare_runs([a], [b]), blamed=blamed))
 
 
 def test_a_draw_from_the_operating_system_is_a_suspect_where_the_runs_diverged() -> None:
@@ -282,6 +284,28 @@ def test_a_draw_from_the_operating_system_is_a_suspect_where_the_runs_diverged()
     assert (equal.status, equal.evidence) == ("warn", diverged.evidence)
     assert "no recorded number depended on it" in equal.message
     assert "no two runs could be compared" in drawing(draw, identical=None).message
+
+
+LIBRARY = Drawn("numpy.random.SeedSequence() by gymnasium.utils.seeding", "train.py", 6)
+OWN = Drawn("uuid.uuid4", "log.py", 2)
+
+
+def test_a_draw_of_a_library_on_a_lines_behalf_is_a_suspect_and_no_alarm_where_the_runs_are_equal() -> None:
+    diverged = drawing(LIBRARY, identical=False)
+    assert (diverged.status, diverged.evidence) == ("fail", ("train.py:6: numpy.random.SeedSequence() by gymnasium.utils.seeding",))
+    equal = drawing(LIBRARY)
+    assert (equal.status, equal.evidence) == ("pass", diverged.evidence) and "on behalf of 1 lines: no recorded number" in equal.message
+    assert drawing(LIBRARY, OWN).evidence == ("log.py:2: uuid.uuid4",)
+
+
+def test_the_check_and_the_diagnosis_name_the_same_lines() -> None:
+    named = drawing(LIBRARY, OWN, identical=False, blamed={"train.py:6": "env.reset()"})
+    assert (named.status, named.evidence) == ("fail", ("train.py:6: numpy.random.SeedSequence() by gymnasium.utils.seeding",))
+    unseen = drawing(OWN, identical=False, blamed={"train.py:6": "env.reset()"})
+    assert (unseen.status, unseen.evidence) == ("fail", ("train.py:6: env.reset()",))
+    other = drawing(LIBRARY, OWN, identical=False, blamed={})
+    assert (other.status, other.evidence) == ("warn", ("log.py:2: uuid.uuid4",)) and "for another reason" in other.message
+    assert drawing(LIBRARY, identical=False, blamed={}).status == "pass"
 
 
 def test_runs_without_such_a_draw_pass() -> None:

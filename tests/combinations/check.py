@@ -84,7 +84,9 @@ def spec_of(case: Case) -> dict[str, Any]:
         },
         "capture": {"every": options.every, "artifacts": ["out/*"]},
         **({} if options.vary == "all" else {"robustness": {"vary": ["home", "tmpdir"] if options.vary == "list" else False}}),
-        "cost": {"measure": options.cost != "off", **({"max-percent": 100_000} if options.cost == "limited" else {})},
+        "cost": {"measure": False}
+        if options.cost == "off"
+        else {"pairs": 2, **({"max-percent": 100_000} if options.cost == "limited" else {})},
         "checklist": {"profile": "strict" if strict else "basic", "waive": waived if options.profile == "waived" else []},
         "diagnosis": False,
         **({"baseline": {"on-change": options.baseline}} if options.baseline != "none" else {}),

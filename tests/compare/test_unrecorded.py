@@ -12,6 +12,7 @@ from repro_gate.compare.printed import differing_numbers
 from repro_gate.compare.unrecorded import notices
 from repro_gate.compare.written import MAX_TEXT, Left, Written, differing_files, ignored, steady
 
+NOW = int(time.time())
 Log = Callable[[random.Random, float], list[str]]  # (the clock and everything else that moves, a metric) -> lines
 
 
@@ -102,7 +103,7 @@ def ours(clock: random.Random, metric: float) -> list[str]:
         f"{t}",
         f"wandb: Run data is saved locally in /tmp/x/wandb/offline-run-20261121_22{clock.randrange(10, 60)}39-{clock.getrandbits(32):08x}",
         f"throughput 12.0 img/s, {1000 / t:.1f} samples/sec, {t:.2f} it/s, {t:.1f} images per second",
-        f"started at {1.7e9 + t:.3f}, Sat Nov 21 22:{minute}:39 2026, elapsed 0:{minute}:12.{micro}",
+        f"started at {NOW + t:.3f}, Sat Nov 21 22:{minute}:39 2026, elapsed 0:{minute}:12.{micro}",
     ]
 
 
@@ -143,6 +144,13 @@ def test_names_and_values_are_the_lines_own() -> None:
     assert differing_numbers(["acc 1", "acc 2", "acc 3"], ["acc 1", "acc 5", "acc 6"]) == [("acc", "2", "5")]
     assert differing_numbers(["loss nan"], ["loss 0.5"]) == [("loss", "nan", "0.5")]
     assert differing_numbers(["loss 1.12345678"], ["loss 1.12345679"]) == [("loss", "1.12345678", "1.12345679")]
+
+
+@pytest.mark.parametrize("number", [1734567890, 1712345678901234, 2**40, 9876543])
+def test_a_large_number_is_told_unless_it_can_be_the_time(number: int) -> None:
+    assert differing_numbers([f"total {number}"], [f"total {number + 9}"]) == [("total", str(number), str(number + 9))]
+    assert not differing_numbers([f"total {NOW}"], [f"total {NOW + 9}"])
+    assert not differing_numbers([f"total {NOW}123456"], [f"total {NOW + 90_000}654321"])
 
 
 def test_the_order_of_lines_and_a_log_cut_at_its_beginning_are_no_difference() -> None:
@@ -246,7 +254,7 @@ def test_times_in_texts_and_in_names_are_no_difference() -> None:
     b = Left({"outputs/2026-11-21/10-03-07/w.bin": Written("x"), "runs/Nov21_10-03-07_host/a.bin": Written("y")})
     assert listed(a, b) == []
     ids = ("11112222-aaaa-bbbb-cccc-123456789012", "33334444-dddd-bbbb-cccc-123456789012")
-    names = (f"x/{{}}/model_{time}.bin" for time in (1763763819, 1763763999))
+    names = (f"x/{{}}/model_{time}.bin" for time in (NOW, NOW + 180))
     assert listed(*(Left({name.format(run): Written("x")}) for name, run in zip(names, ids, strict=True))) == []
     by_the_clock = (f"step {step} loss {step / 7:.3f}\n" for step in (10, 11))
     assert listed(*(files(a_dot_log=f"start\nloss 0.5\n{line}") for line in by_the_clock)) == []

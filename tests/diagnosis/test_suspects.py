@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from repro_gate.diagnosis.model import Line, Unit, Use
-from repro_gate.diagnosis.suspects import first_difference, shown, suspects
-from repro_gate.trace.format import ANY_ORDER, ASKED
+from repro_gate.diagnosis.suspects import first_difference, shown, started, suspects
+from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED
 
 
 def use(factor: str, line: int, digest: str = "a", *, step: int = 0, direct: bool = True, count: int = 1) -> Use:
@@ -55,12 +55,36 @@ def test_a_line_that_went_two_ways_is_the_one_before() -> None:
     assert first_difference(one, one) is None
 
 
+def test_where_a_set_came_in_another_order_the_line_that_made_it_is_told() -> None:
+    def run(*lines: tuple[int, str, str]) -> list[Line]:
+        return [Line("main", 0, ("a.py", at), digest, "", order) for at, digest, order in lines]
+
+    one = run((1, "s", "other"), (2, "s", ""), (7, "s", "abc"), (8, "s", "abc"), (9, "a", "abc"))
+    other = run((1, "s", "rehto"), (2, "s", ""), (7, "s", "cab"), (8, "s", "cab"), (9, "b", "cab"))
+    assert first_difference(one, other) == one[2]
+    assert first_difference(run((1, "s", "abc"), (9, "a", "")), run((1, "s", "cab"), (9, "b", ""))) == run((9, "a", ""))[0]
+
+
+def test_what_takes_results_as_they_come_stands_for_the_threads_that_made_them() -> None:
+    first = [use("threads", 3, "a"), replace(use("threads", 5, "a"), source="as_completed" + HANDED)]
+    second = [use("threads", 3, "b"), replace(use("threads", 5, "b"), source="as_completed" + HANDED)]
+    assert [item.use.site for item in suspects(first, second, 0)] == [("train.py", 5)]
+    assert [item.site[1] for item in started(first, "threads")] == [5, 3]
+
+
 def test_the_training_process_comes_before_its_workers() -> None:
     one = [Line("Worker-1", 0, ("a.py", 1), "x", ""), Line("main", 0, ("a.py", 9), "x", "")]
     other = [Line("Worker-1", 0, ("a.py", 1), "y", ""), Line("main", 0, ("a.py", 9), "y", "")]
     found = first_difference(one, other)
     assert found is not None
     assert found.site == ("a.py", 9)
+
+
+def test_a_call_of_a_library_comes_before_an_import_and_a_lines_own_call_before_both() -> None:
+    calls = [("import gym", False), ("from gym import (", False), ("env.reset()", False), ("os.urandom(4)", True)]
+    made = [replace(use("entropy", line, "a"), call=call, direct=direct) for line, (call, direct) in enumerate(calls, 1)]
+    found = suspects(made, [replace(item, digest="b") for item in made], 0)
+    assert [item.use.site[1] for item in found] == [4, 3, 1, 2]
 
 
 def test_a_line_that_only_asks_whether_a_file_is_there_gives_way_to_the_line_that_reads_it() -> None:

@@ -78,9 +78,9 @@ def faulty(folder: Path) -> Faulty:
         {
             "code/opened-files": Fault(
                 "fail",
-                rf"^extra\.json \(opened by {by['extra.json']}\): not tracked by git\n{library}/rescale\.py "
+                rf"^extra\.json \(opened by {by['extra.json']}\): data that git does not track\n{library}/rescale\.py "
                 rf"\(opened by {by['rescale']}\): outside the checkout$",
-                "`git add` what is not tracked; install what lies outside",
+                "or `git add` it; install what lies outside",
             ),
             "data/unchanged": Fault("fail", r"^data\.bin$", "path of the run's own"),
             "data/undeclared-reads": Fault("fail", rf"^{outside} \(opened by {by['OUTSIDE']}\)$", "sha256"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from repro_gate.trace.notebook import place
 from tests.support.gates import ROOT, gate
 from tests.test_readme import demo, shape
 
@@ -17,17 +18,20 @@ BROKEN = {
     "quickstart": (0, "loss", "loss", "main"),
     "plain": (0, "batch", "*", "main"),
     "lightning": (0, "loss", "loss", "main"),
+    "notebook": (0, "loss", "loss", "main"),
     "transformers": (-1, "parameter", "transformer.*.weight", "main"),
     "torchrun": (3, "gradient", "*", "rank1"),
 }
-# example -> why its broken twin's runs diverge: cause, and the line of train.py; of the others `make corpus` asks it
-CAUSES = {"quickstart": ("unseeded-rng", 73)}
+# example -> why its broken twin's runs diverge: cause, file and line; of the others `make corpus` asks it
+CAUSES = {"quickstart": ("unseeded-rng", "train.py", 73), "notebook": ("unseeded-rng", "train.ipynb#cell 2", 1)}
+NEEDS = {"lightning": ("lightning",), "transformers": ("transformers",), "notebook": ("ipykernel", "nbclient")}
 
 
 @pytest.mark.parametrize("name", sorted(BROKEN))
 def test_an_example_passes(name: str, tmp_path: Path) -> None:
     """Only the quickstart takes the time of its default runs: as it is it drifts without the flags, and its cost is measured."""
-    pytest.importorskip({"lightning": "lightning", "transformers": "transformers"}.get(name, "torch"))
+    for module in NEEDS.get(name, ("torch",)):
+        pytest.importorskip(module)
     options = () if name == "quickstart" else ("--set", "cost.measure=false")
     gated = gate(EXAMPLES / name, *options, out=tmp_path)
     assert gated.exit_code == 0, gated.stdout + gated.stderr
@@ -39,7 +43,9 @@ def test_an_example_passes(name: str, tmp_path: Path) -> None:
     if name == "quickstart":
         cost, floor = gated.report["cost"], gated.report["noise_floor"]
         assert cost["ci95"][0] <= cost["determinism_cost_pct"] <= cost["ci95"][1]
-        assert [run["arm"] for run in gated.report["runs"]] == ["deterministic", "default", "default", "deterministic", "reseeded"]
+        runs = [run["arm"] for run in gated.report["runs"]]
+        assert runs[:5] == ["deterministic", "default", "default", "deterministic", "reseeded"]
+        assert runs[5:] == [*("deterministic", "default", "default", "deterministic") * 2][: len(runs) - 5] and len(runs) <= 13
         assert not floor["identical"] and floor["first_step"] is not None
         labels = ({label for label, _ in shape(text)} for text in (demo(), gated.stdout))
         assert next(labels) == next(labels), "the README's demo shows what a run prints"
@@ -48,7 +54,8 @@ def test_an_example_passes(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(BROKEN))
 def test_a_broken_twin_fails_where_it_diverges_and_the_cause_is_proven(name: str, tmp_path: Path) -> None:
-    pytest.importorskip({"lightning": "lightning", "transformers": "transformers"}.get(name, "torch"))
+    for module in NEEDS.get(name, ("torch",)):
+        pytest.importorskip(module)
     step, kind, pattern, process = BROKEN[name]
     options = () if name in CAUSES else ("--set", "diagnosis=false")
     gated = gate(EXAMPLES / name / "broken", "--set", "cost.measure=false", *options, out=tmp_path)
@@ -61,7 +68,8 @@ def test_a_broken_twin_fails_where_it_diverges_and_the_cause_is_proven(name: str
     assert "diverged:" in gated.stderr  # said while the second run was still going
     assert f"--seed 42 --steps {max(step, 0) + 1} --fail-fast" in gated.report["reproduce"]
     if name in CAUSES:
-        cause, line = CAUSES[name]
+        cause, file, line = CAUSES[name]
         found = gated.report["diagnosis"]
-        assert (found["cause"], found["file"], found["line"]) == (cause, f"examples/{name}/broken/train.py", line)
-        assert found["confirmed"] and f"examples/{name}/broken/train.py:{line}" in gated.stdout
+        assert (found["cause"], found["file"], found["line"]) == (cause, f"examples/{name}/broken/{file}", line)
+        assert found["confirmed"] and place(f"examples/{name}/broken/{file}", line) in gated.stdout
+        assert "default_rng()" in dict(found["excerpt"])[line] or name == "quickstart"

@@ -103,6 +103,46 @@ def test_a_crash_at_step_three_is_inconclusive_and_shows_the_end_of_the_log(tmp_
     assert "\x1b[31m" not in gated.stdout + gated.stderr and "::" not in gated.stderr
 
 
+@pytest.mark.parametrize(
+    ("asks", "only"),
+    [("True", False), ("'REPRO_GATE_PROBE' in os.environ", True), ("'CUBLAS_WORKSPACE_CONFIG' in os.environ", True)],
+    ids=["always", "probe", "flags"],
+)
+def test_a_crash_says_whether_it_comes_without_the_gate_too(tmp_path: Path, asks: str, only: bool) -> None:
+    source = with_line(f"import os\n    if {asks}: raise RuntimeError('no luck')")
+    gated = gate(training(tmp_path / "code", source), "--markdown", str(tmp_path / "comment.md"), out=tmp_path)
+    (reason,) = gated.report["reasons"]
+    words = "only with the gate" if only else "without the gate too"
+    assert gated.exit_code == 3 and reason["id"] == "run/crashed" and f"status 1, {words}: RuntimeError: no luck" in reason["message"]
+    assert ("without the gate it came to its end" in reason["remedy"]) is only
+    assert words in gated.stdout.replace("\n" + " " * 14, " ") and words in (tmp_path / "comment.md").read_text()
+    assert [run["name"] for run in gated.report["runs"]] == ["deterministic-1", "deterministic-2"]
+
+
+def test_a_crash_names_the_data_that_git_ignores(tmp_path: Path) -> None:
+    """Which the training only asked for; with the line in the spec that the report names, it trains."""
+    source = with_line("import os\n    there = os.path.exists('sets/mnist')\n    if not there: raise RuntimeError('download error')")
+    code = training(tmp_path / "code", source, files={".gitignore": "sets/\n", "sets/mnist": "0"})
+    subprocess.run(["git", "init", "-q"], cwd=code, check=True)
+    subprocess.run(["git", "add", "-A"], cwd=code, check=True)
+    gated = gate(code, "--markdown", str(tmp_path / "comment.md"), out=tmp_path)
+    line = 'data: [{path: "sets/mnist"}]'
+    assert gated.reason_ids == ["run/crashed", "run/ignored-data"] and line in gated.report["reasons"][1]["remedy"]
+    assert "run/ignored-data" in gated.stdout and line in gated.stdout and line in (tmp_path / "comment.md").read_text()
+    with open(code / "repro.yml", "a") as spec:
+        spec.write(f"{line}\n")
+    assert gate(code, out=tmp_path).exit_code == 0
+
+
+def test_the_number_of_a_file_is_another_one_in_each_of_two_runs(tmp_path: Path) -> None:
+    """Though files that a run left alone may be moved into the workspace of the next."""
+    source = with_line("import os\n    x += os.stat('train.py').st_ino")
+    for vary in ("true", "false"):
+        spec = f"version: 1\ntrain: {{run: python train.py, steps: 4}}\ncost: {{measure: false}}\nrobustness: {{vary: {vary}}}\n"
+        gated = gate(training(tmp_path / f"code-{vary}", source, spec), out=tmp_path)
+        assert gated.exit_code == 1 and (gated.first["step"], gated.first["kind"]) == (0, "loss"), gated.stdout
+
+
 def test_a_missing_script_is_inconclusive(tmp_path: Path) -> None:
     gated = gate(training(tmp_path / "code", LOOP, run="python trian.py"), out=tmp_path)
     assert gated.exit_code == 3 and "trian.py" in gated.stdout
@@ -212,7 +252,7 @@ def test_on_github_the_report_stands_between_stop_commands(tmp_path: Path) -> No
     token = lines[0].removeprefix("::stop-commands::")
     assert gated.exit_code == 3 and lines[0].startswith("::stop-commands::") and lines[-1] == f"::{token}::" and len(token) > 30
     said = gated.stderr.splitlines()
-    assert said[0].startswith("::group::run 1 of 3") and said[-1] == "::endgroup::"
+    assert said[0].startswith("::group::run 1 of 3") and said[-2] == "::endgroup::" and "without probe and flags" in said[-1]
     shown = next(number for number, line in enumerate(said) if "error::forged" in line)  # in the log's end, and there it is only text
     assert not said[shown].startswith("::") and any(line.startswith("::stop-commands::") for line in said[:shown])
 

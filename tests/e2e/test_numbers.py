@@ -115,14 +115,14 @@ def test_what_only_a_fixed_hash_seed_makes_reproducible_is_said_first(fault: boo
     words = WORDS if fault else f"sorted({WORDS})"
     source = with_line(f"x = sum(len(word) * 2**-place for place, word in enumerate({words}))")
     gated = gate(
-        training(tmp_path / "code", source, "version: 1\ntrain: {run: python train.py}\n"),
+        training(tmp_path / "code", source, "version: 1\ntrain: {run: python train.py}\nrobustness: {vary: [home]}\n"),
         "--markdown",
         str(tmp_path / "r.md"),
         out=tmp_path,
     )
     assert gated.exit_code == 0 and gated.report["noise_floor"]["identical"] is not fault, gated.stdout
     said = "diverge at step 0, in loss, made reproducible by PYTHONHASHSEED"
-    assert (f"noise floor two runs {said}" in " ".join(gated.stdout.split())) is fault, gated.stdout
+    assert (f"noise floor two runs without flags {said}" in " ".join(gated.stdout.split())) is fault, gated.stdout
     assert (f"without the flags they {said}" in (tmp_path / "r.md").read_text().replace("`", "")) is fault
     assert gated.report["noise_floor"]["reproducible_by"] == ("PYTHONHASHSEED" if fault else "")
 
@@ -169,7 +169,7 @@ os.symlink("/etc", os.path.join(folder, "link"))
 
 
 def test_runs_beside_the_pair_start_from_a_copy_of_the_compile_cache(tmp_path: Path) -> None:
-    spec = "version: 1\ntrain: {run: 'python train.py {seed}', compile-cache: true}\n"
+    spec = "version: 1\ntrain: {run: 'python train.py {seed}', compile-cache: true}\ncost: {pairs: 2}\n"
     gated = gate(training(tmp_path / "on", CACHED + LOOP, spec), out=tmp_path)
     assert gated.exit_code == 0 and len(gated.report["runs"]) == 5, gated.stdout
 

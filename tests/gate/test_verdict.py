@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +12,7 @@ from repro_gate.checks.interface import CATEGORIES, CheckResult
 from repro_gate.compare.model import STEPS, Cost, Divergence, SpeedChange, Tally
 from repro_gate.compare.traces import compare_runs
 from repro_gate.gate.verdict import Findings, decide
-from repro_gate.report.model import SeedResult
+from repro_gate.report.model import Reason, SeedResult
 from repro_gate.runs.reading import Uncompared
 from repro_gate.spec.model import AllowedFlag, BaselineRule, CostBudget, Determinism, Tolerance
 from tests.support.built_traces import changed, flip, place_of, run, spec, training, with_loss
@@ -107,6 +107,43 @@ def test_a_crash_in_one_run_alone_is_a_fail_and_one_in_both_is_one_reason() -> N
     both = replace(crashed, plan=replace(crashed.plan, name="deterministic-1")), crashed
     (reason,) = decide(Findings(spec=spec(), comparisons=(), runs=both, checklist=PASSED, cost=None))[1]
     assert reason.message == "runs deterministic-1 and deterministic-2: it exited with status 1"
+
+
+def test_data_that_git_ignores_is_told_of_a_crash_that_it_may_explain() -> None:
+    crashed = run("deterministic-1", A, outcome="crashed", problem="it exited", reason_id="run/crashed")
+
+    def told(ignored: dict[str, str], bare: object = None) -> list[str]:
+        found = Findings(spec=spec(), comparisons=(), runs=(crashed,), checklist=PASSED, cost=None, ignored=ignored, bare=cast(Any, bare))
+        return [f"{item.id} {item.remedy}" if item.id == "run/ignored-data" else item.id for item in decide(found)[1]]
+
+    line = 'run/ignored-data declare what it reads in the spec: `data: [{path: "../a b"}]`'
+    assert told({"../a b": "logger.py:3"}) == ["run/crashed", line]
+    assert told({"../a b": "the log of deterministic-1"}) == [line, "run/crashed"]
+    bare = replace(crashed, ended=replace(crashed.ended, exit_code=0))
+    assert "run/ignored-data" not in " ".join(told({"data": "train.py:3"}, bare)), "it comes through without, in a like workspace"
+    bare = replace(crashed, ended=replace(crashed.ended, exit_code=1))
+    assert "run/ignored-data" in " ".join(told({"data": "train.py:3"}, bare))
+
+
+def test_a_crash_says_whether_it_shows_without_the_gate_too() -> None:
+    crashed = run("deterministic-1", A, outcome="crashed", problem="it exited", reason_id="run/crashed", tail=("no luck",))
+    crashed = replace(crashed, remedy="see")
+
+    def told(**ended: object) -> Reason:
+        bare = replace(crashed, ended=replace(crashed.ended, **{"exit_code": 1, **ended}))
+        return decide(Findings(spec=spec(), comparisons=(), runs=(crashed,), checklist=PASSED, cost=None, bare=bare))[1][0]
+
+    assert (told().message, told().remedy) == (
+        "run deterministic-1: it exited, without the gate too",
+        "it crashes without the gate too; see",
+    )
+    other = told(tail=("Traceback (most recent call last):", "KeyError: 1"))
+    assert other.remedy == "it crashes without the gate too, there by KeyError: 1; see"
+    for ended, came in (({"exit_code": 0}, "came to its end"), ({"timed_out": True, "seconds": 30.0}, "was still running after 30 s")):
+        only = told(**ended)
+        assert only.message == "run deterministic-1: it exited, only with the gate" and f"it {came}" in only.remedy
+        assert "determinism.allow" in only.remedy and "/issues" in only.remedy
+    assert told(exit_code=None, signal=11).message.endswith("without the gate too")
 
 
 def test_training_on_another_device_than_the_required_one_is_inconclusive() -> None:

@@ -77,15 +77,42 @@ def test_what_has_a_seed_or_gets_one_and_what_others_draw_is_not_named(tmp_path:
     assert drawn(trace_script(tmp_path, HEAD + "\n".join(CLEAN) + "\n")) == []
 
 
-def test_the_line_is_that_of_a_module_of_the_workspace_and_an_installed_library_does_not_count(tmp_path: Path) -> None:
+def test_the_line_is_that_of_a_module_of_the_workspace_and_what_names_the_things_of_a_library_does_not_count(tmp_path: Path) -> None:
     library = tmp_path / "library"
     library.mkdir()
-    (library / "names.py").write_text(
-        "import uuid, random\ndef name():\n    return uuid.uuid4(), random.Random(), random.SystemRandom().random()\n"
-    )
+    (library / "names.py").write_text("import uuid\ndef name():\n    return uuid.uuid4()\n")
     script = f"import sys\nsys.path.append({str(library)!r})\nimport names, lib.own\nnames.name()\nlib.own.draw()\n"
     files = {"train.py": script, "lib/__init__.py": "", "lib/own.py": "import uuid\ndef draw():\n    return uuid.uuid4()\n"}
     assert drawn(trace_script(tmp_path, files)) == [Drawn("uuid.uuid4", "lib/own.py", 3)]
+
+
+LIBRARY = """
+import os, random, secrets, tempfile, uuid
+import numpy as np
+SEED = np.random.SeedSequence().entropy  # while it is imported
+def reset(seed=None):
+    sequence = np.random.SeedSequence(seed)
+    return np.random.Generator(np.random.PCG64(sequence))
+def shuffle(seed=None):
+    generator = random.Random(seed)
+    return int.from_bytes(os.urandom(2), "big") if seed is None else generator
+def names():
+    return uuid.uuid4(), secrets.token_hex(4), tempfile.mkdtemp(), np.random.RandomState(3)
+"""
+
+
+def test_a_library_that_draws_on_behalf_of_a_line_is_named_and_its_imports_and_names_are_not(tmp_path: Path) -> None:
+    library = tmp_path / "lib" / "site-packages"
+    library.mkdir(parents=True)
+    (library / "gym.py").write_text(LIBRARY)
+    (library / "lazy.py").write_text("def make():\n    import gym\n    return gym\n")
+    lines = ["import lazy", "gym = lazy.make()", "gym.names(); gym.reset(3); gym.shuffle(3)", "gym.reset()", "gym.shuffle()"]
+    script = f"import sys\nsys.path.append({str(library)!r})\n" + "\n".join(lines) + "\n"
+    assert drawn(trace_script(tmp_path, script)) == [
+        Drawn("numpy.random.SeedSequence() by gym", "train.py", 6),
+        Drawn("random.Random() by gym", "train.py", 7),
+        Drawn("os.urandom by gym", "train.py", 7),
+    ]
 
 
 def test_torch_seed_is_named_and_manual_seed_is_not(tmp_path: Path) -> None:

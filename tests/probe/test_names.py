@@ -66,7 +66,7 @@ def test_nested_modules_give_dotted_names_and_buffers_too() -> None:
         "blocks.1.norm.bias",
     ]
     buffers = [f"blocks.{index}.norm.{key}" for index in (0, 1) for key in ("running_mean", "running_var", "num_batches_tracked")]
-    assert [name for name, _, _ in found.buffers] == buffers
+    assert [name for name, _ in found.buffers()] == buffers
 
 
 def test_wrappers_leave_no_mark() -> None:

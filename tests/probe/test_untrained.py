@@ -49,4 +49,4 @@ def test_an_odd_module_hides_no_other_and_is_counted_in_a_note(tmp_path: Path) -
     rows = {(what, name) for what, name, _ in clean.unmoved}
     assert {("module", "Average"), ("attribute", "Average.count")} <= rows and not clean.notes
     assert rows <= {(what, name) for what, name, _ in odd.unmoved}
-    assert odd.notes == [("modules-not-read", "4 modules could not be looked at")]
+    assert odd.notes == [("modules-not-read", "1 module could not be looked at")]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.diagnosis.model import Diagnosis
+from repro_gate.diagnosis.model import Diagnosis, ShownUse
 from repro_gate.factors import CAUSES, FACTORS
 from repro_gate.report.causes import background, place, remedy_of, why
 from tests.support import reports
@@ -49,8 +49,37 @@ def test_a_cause_without_a_line_names_none() -> None:
 def test_what_came_from_outside_is_never_said_as_our_own_words() -> None:
     text = "`x` <b>"
     hostile = replace(_FOUND, call=text, file=text, message=text, evidence=(text,), ruled_out=(text,), also=(replace(_FOUND, call=text),))
+    hostile = replace(hostile, one_of=(ShownUse(factor="entropy", call=text, file=text, line=1),))
     shown = [*why(hostile), *why(replace(hostile, factor=None)), *why(replace(hostile, cause="unknown")), *background(hostile)]
     assert all(role in ("name", "message") for sentence in shown for role, words in sentence if text in words)
+
+
+_LEFT = Diagnosis(
+    cause="unseeded-rng",
+    factor="entropy",
+    call="env.reset()",
+    file="train.py",
+    line=6,
+    one_of=(
+        ShownUse(factor="entropy", call="env.reset()", file="train.py", line=6),
+        ShownUse(factor="clock", call="import gym", file="train.py", line=1),
+    ),
+    evidence=("seen: with all of them held fixed, two runs are bitwise identical up to step 3",),
+)
+
+
+def test_what_was_not_reduced_is_one_of_these_lines_and_never_confirmed() -> None:
+    said = _said(_LEFT)
+    assert said == [
+        "Likely, not proven: env.reset() in train.py:6 drew from the operating system (unseeded-rng)",
+        "One of these 2 lines, or several of them, likeliest first: train.py:6 env.reset() (entropy), train.py:1 import gym (clock)",
+        "Seen: with all of them held fixed, two runs are bitwise identical up to step 3",
+    ]
+    assert "Confirmed" not in "".join(said) and all("seen:" not in "".join(text for _, text in line) for line in background(_LEFT))
+    many = replace(_LEFT, one_of=_LEFT.one_of * 50)
+    assert "One of these 100 lines" in _said(many)[1] and _said(many)[1].endswith("and 90 more")
+    whole = replace(_LEFT, cause="unknown", message="not known", file="", line=0, one_of=(ShownUse(factor="memory", call=""),) * 2)
+    assert _said(whole)[1] == "One of these 2 things, or several of them, likeliest first: memory, memory"
 
 
 def test_long_lists_are_cut() -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from repro_gate.checks.interface import CheckResult
 from repro_gate.report.annotations import render
-from repro_gate.report.findings import LOCATIONS, WEAKENED_ID, Finding, Location, findings, inside, location_in
-from repro_gate.report.model import BaseFinding, Reason, Report, WeakenedCheck
+from repro_gate.report.findings import LOCATIONS, WEAKENED_ID, Finding, Location, address, findings, inside, location_in
+from repro_gate.report.model import BaseFinding, Origin, Reason, Report, View, WeakenedCheck
 from tests.support import reports
 
 _ENTROPY = CheckResult(
@@ -60,7 +60,24 @@ def test_the_divergence_is_one_error_on_the_line_of_its_cause() -> None:
     ]
 
 
-@pytest.mark.parametrize("file", ["", "/etc/passwd", "../train.py", "a\x1b.py"])
+def test_a_cause_in_a_notebook_stands_at_the_notebook_and_hides_no_other_line_of_it() -> None:
+    """The lines of the file are those of its JSON: none of them is that of a cell."""
+    report = replace(
+        reports.EXPLAINED, diagnosis=replace(reports.WHY, file="nb/fit.ipynb#cell 2", line=3), reasons=reports.FAIL.reasons[:1]
+    )
+    other = replace(_ENTROPY, evidence=("nb/fit.ipynb, cell 4, line 1: random.Random()",))
+    found = findings(replace(report, checklist=(other,)))
+    assert [(item.id, item.location) for item in found] == [
+        ("determinism/diverged", Location("nb/fit.ipynb")),
+        ("random-state/os-entropy", Location("nb/fit.ipynb")),
+    ]
+    assert "in nb/fit.ipynb, cell 2, line 3 drew from the operating system" in found[0].detail
+    assert report.diagnosis is not None
+    origin = Origin(repository="a/b", head_sha="1" * 40, run_id=1, run_attempt=1)
+    assert address(replace(report, origin=origin), View(), report.diagnosis).endswith("/nb/fit.ipynb")
+
+
+@pytest.mark.parametrize("file", ["", "/etc/passwd", "../train.py", "a\x1b.py", "../a.ipynb#cell 1"])
 def test_a_cause_that_names_no_file_of_the_checkout_stands_at_the_spec(file: str) -> None:
     (found, _) = findings(replace(reports.EXPLAINED, checklist=(), diagnosis=replace(reports.WHY, file=file)))
     assert (found.id, found.location) == ("determinism/diverged", None)
@@ -99,6 +116,8 @@ def test_one_check_names_a_bounded_number_of_lines() -> None:
     [
         ("train.py:41: rng = default_rng()", Location("train.py", 41)),
         ("train.py:41", Location("train.py", 41)),
+        ("nb/train.ipynb, cell 2, line 3: rng = default_rng()", Location("nb/train.ipynb")),
+        ("cudnn.benchmark set to True at nb/train.ipynb, cell 2, line 3, in step 3", Location("nb/train.ipynb")),
         ("my folder/tr ain.py:3: x", Location("my folder/tr ain.py", 3)),
         (".github/workflows/ci.yml:7: actions/checkout@v4", Location(".github/workflows/ci.yml", 7)),
         ("cudnn.benchmark is True from step 3 on, set at src/train.py:17", Location("src/train.py", 17)),

@@ -124,7 +124,7 @@ def test_where_no_cause_was_looked_for_the_headline_is_not_said_again() -> None:
 
 
 def test_a_pass_says_the_price_first_and_has_no_row_of_a_difference() -> None:
-    assert list(_rows(comment(reports.PASS))) == ["Determinism cost", "Compared", "Checklist", "Noise floor without flags"]
+    assert list(_rows(comment(reports.PASS))) == ["Determinism cost", "Compared", "Checklist", "Noise floor"]
 
 
 def test_a_report_that_neither_passed_nor_diverged_says_its_first_reason_in_the_heading() -> None:

@@ -23,6 +23,7 @@ from repro_gate.report import numbers
         (99.97, "+100%"),
         (746.2, "+746%"),
         (-1234.5, "-1,234%"),
+        (1.94e114, "+2e+114%"),
         (math.inf, "inf%"),
         (math.nan, "nan%"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checkout.snapshot import Snapshot, take_snapshot
 from repro_gate.data.declared import resolve_data
 from repro_gate.errors import Inconclusive, UsageError
+from repro_gate.files import remove_tree
 from repro_gate.runs import workspaces
-from repro_gate.runs.workspaces import copy_cache, fresh_workspace
+from repro_gate.runs.workspaces import copy_cache, fresh_workspace, spare_of
 from repro_gate.spec.model import DataItem
 from tests.support.repositories import git, repository, tree, write
 
@@ -146,6 +148,78 @@ def test_each_workspace_is_the_snapshot_again_at_the_same_path(repo: Path, tmp_p
     assert second == first and tree(second.root) == tree(snapshot.root) and tree(second.home) == tree(second.tmp) == []
     assert (second.root / "train.py").read_text() == "print(1)"
     assert (second.root / "train.py").stat().st_mtime_ns == (repo / "train.py").stat().st_mtime_ns
+
+
+def _next(snapshot: Snapshot, place: Path, spec_dir: Path) -> Path:
+    """The workspace after the one in `place`, as `site_of` makes it."""
+    before = place.with_name("before")
+    remove_tree(before)
+    place.rename(before)
+    root = fresh_workspace(snapshot, place, (), spec_dir, (), spare_of(before)).root
+    remove_tree(before)
+    return root
+
+
+def _begin(place: Path) -> None:
+    """What the gate writes last before a run, at another tick of the kernel's clock than what is before and behind it."""
+    time.sleep(0.03)
+    (place / "probe.json").write_text("{}")
+    time.sleep(0.03)
+
+
+def test_what_a_run_left_alone_is_moved_and_not_copied_again(repo: Path, tmp_path: Path) -> None:
+    write(repo, **{f"pics__{number}": str(number) for number in range(20)})
+    snapshot, place = snapshot_of(repo, tmp_path), tmp_path / "place"
+    root = fresh_workspace(snapshot, place, (), repo).root
+    inodes = {name: (root / name).stat().st_ino for name in tree(root)}
+    _begin(place)
+    root = _next(snapshot, place, repo)
+    assert {name: (root / name).stat().st_ino for name in tree(root)} == inodes
+    assert (root / "pics/7").stat().st_mtime_ns == (repo / "pics/7").stat().st_mtime_ns
+
+
+def test_what_a_run_touched_is_copied_again(repo: Path, tmp_path: Path) -> None:
+    """Also where it put size and time back, left a second name for the file, or led to a like file of somebody else's."""
+    names = ("same", "bytes", "mode", "linked", "gone", "moved", "led/a", "other/a", "swapped/a")
+    write(repo, **{name.replace("/", "__"): "led" if name == "led/a" else name[-1] for name in names})
+    snapshot, place, outside = snapshot_of(repo, tmp_path), tmp_path / "place", tmp_path / "outside"
+    root = fresh_workspace(snapshot, place, (), repo).root
+    write(outside, a="led")
+    _begin(place)
+    times = (root / "bytes").stat()
+    (root / "bytes").write_text("x")
+    os.utime(root / "bytes", ns=(times.st_atime_ns, times.st_mtime_ns))
+    (root / "mode").chmod(0o600)
+    os.link(root / "linked", tmp_path / "second-name")
+    (root / "gone").unlink()
+    (root / "moved").rename(root / "new")
+    (root / "led/a").unlink()
+    (root / "led").rmdir()
+    (root / "led").symlink_to(outside)
+    (root / "other").rename(root / "swapped/inner")
+    (root / "other").mkdir()
+    inode = (root / "same").stat().st_ino
+    root = _next(snapshot, place, repo)
+    assert tree(root) == tree(snapshot.root) and (outside / "a").exists()
+    for name in names:
+        assert (root / name).read_text() == (repo / name).read_text(), name
+        assert (root / name).stat().st_mode == (repo / name).stat().st_mode and (root / name).stat().st_nlink == 1, name
+    (tmp_path / "second-name").write_text("written later")
+    assert (root / "linked").read_text() == "d" and (root / "same").stat().st_ino == inode
+
+
+def test_a_folder_that_stands_in_for_another_gives_nothing_that_differs(repo: Path, tmp_path: Path) -> None:
+    """A file in a folder that was renamed has not changed since the run began, and is another one."""
+    write(repo, one__a="1", two__a="2")
+    for name in ("one/a", "two/a"):
+        os.utime(repo / name, ns=(0, 0))
+    snapshot, place = snapshot_of(repo, tmp_path), tmp_path / "place"
+    root = fresh_workspace(snapshot, place, (), repo).root
+    _begin(place)
+    (root / "one").rename(root / "three")
+    (root / "two").rename(root / "one")
+    root = _next(snapshot, place, repo)
+    assert [(root / name).read_text() for name in ("one/a", "two/a")] == ["1", "2"] and "three" not in os.listdir(root)
 
 
 def test_declared_data_is_linked_to_the_original(repo: Path, tmp_path: Path) -> None:

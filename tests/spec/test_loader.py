@@ -100,6 +100,21 @@ def test_a_number_in_env_keeps_its_literal_text() -> None:
     }  # fmt: skip
 
 
+def test_a_working_directory_outside_the_checkout_is_refused_at_its_line() -> None:
+    (Path.cwd() / ".git").mkdir()
+    folder = Path.cwd() / "a"
+    folder.mkdir()
+    (folder / "repro.yml").write_text(BASE + "  working-directory: ../..\n")
+    said = 'found "../..", which leads out of the checkout, wanted a folder inside it'
+    with pytest.raises(SpecError) as caught:
+        load_spec(Path("a"))
+    assert caught.value.message == f"a/repro.yml:4:22: train.working-directory: {said}"
+    with pytest.raises(SpecError) as caught:
+        load_spec(Path("a"), ["train.working-directory=../../b"])
+    assert caught.value.message.startswith("--set train.working-directory=../../b: ")
+    assert load_spec(Path("a"), ["train.working-directory=../b"]).train.working_directory == "../b"
+
+
 def test_a_boolean_or_nothing_in_env_must_be_quoted() -> None:
     assert lines(BASE + "  env:\n    A: true\n    B:\n") == [
         'repro.yml:5:8: train.env.A: found true, wanted text or a number, put it in quotes: "true"',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -323,6 +324,7 @@ def test_an_event_holds_no_more_than_its_limit(what: str, tmp_path: Path) -> Non
         ("MAX_LOADERS", 1, "numbered from 0"),
         ("MAX_RECORDS", 1, "at most 1 records"),
         ("MAX_FILES", 0, "1 trace files, 0 at most"),
+        ("MAX_DIGESTS", 16, "more than 16 bytes of digests in a run"),
     ],
 )
 def test_a_process_writes_no_more_than_its_limit(
@@ -333,6 +335,21 @@ def test_a_process_writes_no_more_than_its_limit(
     assert read_folder(tmp_path, NONCE)
     monkeypatch.setattr(fmt, limit, small)
     assert says in refusal(tmp_path, content)
+
+
+@pytest.mark.parametrize("limit", ["MAX_DIGESTS", "MAX_UNFOLDED"])
+def test_all_processes_of_a_run_share_one_limit_on_digests(limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, one = [["", "", []]] * 100, base64.b64encode(b"\1" + bytes(12)).decode()  # the first of 100 rows changes
+    block = {"e": "block", "step": 0, "kind": "loss", "table": 0, "at": 0, "digests": base64.b64encode(bytes(1600)).decode()}
+    changed = {**block, "at": 1, "digests": base64.b64encode(b"1" * 16).decode(), "changed": one}
+    content = lines(HELLO, {**TABLE, "rows": rows}, block, changed, {"e": "end", "reason": "exit", "steps": 0})
+    for number in range(3):
+        put(tmp_path, content, f"{number}-{number}")
+    monkeypatch.setattr(fmt, limit, 3 * {"MAX_DIGESTS": 3200, "MAX_UNFOLDED": 1584}[limit])
+    assert len(read_folder(tmp_path, NONCE)) == 3
+    put(tmp_path, content, "9-9")
+    with pytest.raises(TraceError, match=r"9-9.*`block` is malformed: more than \d+ bytes of digests in a run"):
+        read_folder(tmp_path, NONCE)
 
 
 def test_of_what_repeats_the_first_thousand_are_kept(tmp_path: Path) -> None:

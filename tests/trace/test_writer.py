@@ -191,6 +191,7 @@ def test_a_full_disk_ends_the_trace_and_leaves_its_reason(tmp_path: Path, capsys
     writer = TraceWriter(str(tmp_path), HELLO)
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, writer._file)
+    writer._identity = writer._opened()
     os.close(full)
     with pytest.raises(TraceFailed, match="No space left"):
         writer.event("note", id="x", message="y")
@@ -204,6 +205,22 @@ def test_a_full_disk_ends_the_trace_and_leaves_its_reason(tmp_path: Path, capsys
 def test_a_trace_that_cannot_be_opened_leaves_its_reason_where_it_can(tmp_path: Path) -> None:
     with pytest.raises(TraceFailed, match="No such file"):
         TraceWriter(str(tmp_path / "gone"), HELLO)
+
+
+def test_a_descriptor_that_the_training_closed_and_took_is_left_to_it(tmp_path: Path) -> None:
+    writer = TraceWriter(str(tmp_path), HELLO)
+    number = writer._file
+    os.close(number)
+    with open(tmp_path / "theirs", "wb", buffering=0) as file:
+        assert file.fileno() == number
+        writer.event("note", id="x", message="y")
+        file.write(b"mine")
+    assert (tmp_path / "theirs").read_bytes() == b"mine"
+    assert read(tmp_path).notes == [("x", "y")]
+    os.unlink(writer.path)
+    os.close(writer._file)
+    with pytest.raises(TraceFailed, match="No such file"):
+        writer.event("note", id="x", message="z")
 
 
 def test_an_abandoned_trace_is_closed(tmp_path: Path) -> None:

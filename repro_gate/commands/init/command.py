@@ -15,9 +15,10 @@ from repro_gate.commands.init.draft import draft_spec
 from repro_gate.commands.init.scripts import TrainingScript, training_scripts
 from repro_gate.commands.init.survey import walk
 from repro_gate.errors import UsageError
-from repro_gate.escape import listed
+from repro_gate.escape import for_terminal, listed
 from repro_gate.install.lockfiles import read_lock
 from repro_gate.install.requirements import LockfileError
+from repro_gate.trace import notebook
 
 _INSTALLED = (
     "import importlib.metadata as m, json, platform; "
@@ -46,7 +47,8 @@ def init(folder: Path, script: Path | None, *, to_stdout: bool, force: bool) -> 
     lines = text.splitlines()
     run = next(number for number, line in enumerate(lines, 1) if line.startswith("  run: "))
     todo = f"fill in `train.run` at line {run}, then: " if any("# FILL IN" in line for line in lines) else ""
-    print(f"wrote {target}; next: {todo}repro-gate run {folder}")
+    took = f" for {scripts[0].path} ({', '.join(scripts[0].reasons) or 'by its name'})" if scripts else ""
+    print(f"wrote {target}{for_terminal(took)}; next: {todo}repro-gate run {folder}")
     return 0
 
 
@@ -55,9 +57,11 @@ def _inside(folder: Path, script: Path) -> str:
     top = Path(os.path.normpath(folder.absolute()))
     for path in (folder / script, script):
         found = Path(os.path.normpath(path.absolute()))
-        if found.is_file() and found.suffix == ".py" and found.is_relative_to(top):
+        if found.is_file() and found.suffix in (".py", notebook.SUFFIX) and found.is_relative_to(top):
             return found.relative_to(top).as_posix()
-    raise UsageError(f"--script {script}: is not a Python file in {folder}", remedy="name one, or write another command under `train.run`")
+    raise UsageError(
+        f"--script {script}: is not a Python file or a notebook in {folder}", remedy="name one, or write another command under `train.run`"
+    )
 
 
 def _choose(scripts: list[TrainingScript]) -> list[TrainingScript]:

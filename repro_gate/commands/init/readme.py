@@ -13,7 +13,9 @@ from repro_gate.commands.init.survey import Tree, below, head
 
 _MAX_READMES = 50
 AT_ROOT = 1 << 20  # places below this lie in the README at the root
-_COMMAND = re.compile(r"(?<![\w./-])(python3?|torchrun|accelerate launch|deepspeed)((?:[ \t]+-[^\s`]+)*)[ \t]+([\w./-]+\.py)\b([^\n`]*)")
+_COMMAND = re.compile(
+    r"(?<![\w./-])(python3?|torchrun|accelerate launch|deepspeed)((?:[ \t]+-[^\s`]+)*)[ \t]+(?:-m[ \t]+([\w.]+)|([\w./-]+\.py)\b)([^\n`]*)"
+)
 _LINE_START = re.compile(r"(.*`|[\s$>]*)(\w+=\S+\s+|uv run\s+)*")
 # Words of a command that is not the plain training: another purpose, hardware that a machine may not have, or a place to be filled in.
 _OTHER = re.compile(
@@ -29,6 +31,7 @@ class Shown:
 
     readme: str
     script: str
+    module: str  # its name where `-m` starts it, else empty
     folder: str
     words: tuple[str, ...]
     plain: bool  # it trains in one process, and can be run as it stands
@@ -73,12 +76,14 @@ def _commands(readme: str, text: str, paths: set[str]) -> Iterator[Shown]:
         line = max(joined.rfind("\n", 0, match.start()) + 1, match.start() - 200)
         is_code = _LINE_START.fullmatch(joined[line : match.start()])
         try:
-            words = shlex.split(match[4], comments=True) if is_code else []  # in a sentence, other words follow
+            words = shlex.split(match[5], comments=True) if is_code else []  # in a sentence, other words follow
         except ValueError:
             continue
         one_process = match[1].startswith("python") or (match[1].startswith("accelerate") and not match[2])
         plain = one_process and not any(_OTHER.search(word) or not word.isprintable() for word in words)
-        for folder in dict.fromkeys((".", PurePosixPath(readme).parent.as_posix())):
-            if (script := below(folder, match[3])) in paths:
-                yield Shown(readme=readme, script=str(script), folder=folder, words=tuple(words), plain=plain)
-                break
+        module = match[3] or ""
+        named = [f"{module.replace('.', '/')}{end}" for end in (".py", "/__main__.py")] if module else [match[4]]
+        places = ((folder, below(folder, name)) for folder in (".", PurePosixPath(readme).parent.as_posix()) for name in named)
+        folder, script = next((place for place in places if place[1] in paths), ("", None))
+        if script is not None:
+            yield Shown(readme=readme, script=script, module=module, folder=folder, words=tuple(words), plain=plain)

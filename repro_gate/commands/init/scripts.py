@@ -9,18 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from repro_gate.commands.init.readme import AT_ROOT, Readmes, Shown, readmes
-from repro_gate.commands.init.source import DOWNLOADS, SIGNS, Source, absent
+from repro_gate.commands.init.source import DOWNLOADS, LOOPS, SIGNS, Source, absent
 from repro_gate.commands.init.survey import Tree, below, is_data
+from repro_gate.trace import notebook
 
 MAX_READ = 1_000  # Python files whose source is looked at
 MAX_PROPOSED = 5
 ENOUGH = 35  # a script below this score is not proposed
 
 _NAMES = (
-    (r"train", 50), (r"(pre_?|fine_?)?train(er|ing)?([_-].*)?|(fine_?tune|fit)([_-].*)?", 40), (r".*[_-]train(ing)?", 10),
-    (r"main", 20), (r"run([_-].*)?|__main__", 15), (r"experiment|demo|example", 2),
+    (r"train", 50), (r"(main[_-])?(pre_?|fine_?)?train(er|ing)?([_-].*)?|(fine_?tune|fit)([_-].*)?", 40), (r".*[_-]train(ing)?", 10),
+    (r"main([_-].*)?", 20), (r"run([_-].*)?|__main__", 15), (r"experiment|demo|example", 2),
 )  # fmt: skip
-_TRAINS = frozenset({"calls `.backward(`", "steps an optimizer", "builds a Trainer", "imports a trainer", "fits a model"})
+_TRAINS = frozenset({*LOOPS, "imports a trainer", "fits a model"})
+_IMPORTED = 15  # points for a loop in a module that the script imports
+_NOTEBOOK = 20  # points against a notebook, where a script trains as well
+_MAX_NOTEBOOKS = 100  # that are looked at
 # What speaks against a script, in its folders, its name and its source: another purpose, or hardware that a machine may not have.
 _FOLDERS = (
     (r"(test|tests|docs?|benchmarks?)", 80), (r"(experiments?|experimental|research|contrib|legacy|old|third_party|vendor)", 60),
@@ -63,8 +67,8 @@ def training_scripts(root: Path, tree: Tree, only: str | None = None) -> list[Tr
     if only is not None:
         return [_described(Source(root, only), known, paths)]
     ranked = []
-    for name in [path for path in (file.path for file in tree.files) if path.endswith(".py") and "{seed}" not in path][:MAX_READ]:
-        source, (points, first) = Source(root, name), known.points(name)
+    for source in _sources(root, tree):
+        points, first = known.points(source.path)
         if (score := _score(source)) and score + points // 2 >= ENOUGH:
             ranked.append((score + points - _gaps(source, paths), first, source))
     # The one that the README at the root names first is the one that it recommends.
@@ -73,11 +77,29 @@ def training_scripts(root: Path, tree: Tree, only: str | None = None) -> list[Tr
     return [_described(source, known, paths) for _, _, source in ranked[:MAX_PROPOSED]]
 
 
+def _sources(root: Path, tree: Tree) -> list[Source]:
+    """Return the scripts and notebooks of a checkout. Of one without a loop, a module with one that it imports is a reason too; and that
+    module is not started itself."""
+    named = [file.path for file in tree.files if "{seed}" not in file.path]
+    scripts = [path for path in named if path.endswith(".py")][:MAX_READ]
+    notebooks = [path for path in named if path.endswith(notebook.SUFFIX)][:_MAX_NOTEBOOKS]
+    sources = {path: Source(root, path) for path in scripts + notebooks}
+    loops: dict[str, str] = {}
+    for source in sources.values():
+        loop = "" if source.trains else next((path for path in source.modules(sources) if sources[path].trains), "")
+        if loop and source.is_script:
+            loops[source.path] = loop
+            source.reasons += (f"imports {loop}, which {sources[loop].trains}",)
+    return [source for source in sources.values() if source.starts or source.path not in loops.values()]
+
+
 def _score(source: Source) -> int:
     """How much a script looks like training, by its own name, folders and text. 0 for what is none."""
     path = PurePosixPath(source.path)
     by_name = next((points for pattern, points in _NAMES if re.fullmatch(pattern, path.stem.lower())), 0)
+    imported = any(reason.startswith("imports ") and reason.endswith(LOOPS) for reason in source.reasons)
     score = by_name + sum(points for _, points, reason in SIGNS if reason in source.reasons) - 4 * (len(path.parts) - 1)
+    score += _IMPORTED * imported - _NOTEBOOK * source.is_notebook
     folders = [folder.lower() for folder in path.parts[:-1]]
     # `add_test.py` is a test unless its own code trains; then it says what it tests, not how.
     words = re.split(r"[_\W]+", path.stem.lower().removesuffix("_test"))
@@ -85,7 +107,7 @@ def _score(source: Source) -> int:
         score -= sum(points for pattern, points in table if any(re.fullmatch(pattern, text) for text in texts))
     score -= sum(points for pattern, points in _SOURCES if re.search(pattern, source.text, re.MULTILINE))
     score -= 8 if _ON_CUDA_ALONE.search(source.text) and "is_available" not in source.text else 0
-    trains = by_name >= ENOUGH or _TRAINS & set(source.reasons)
+    trains = imported or _TRAINS & set(source.reasons) or (by_name >= ENOUGH and not source.is_notebook)
     return score if score > 0 and trains and not _NOT_SCRIPTS.fullmatch(path.name) and source.is_script else 0
 
 
@@ -105,10 +127,14 @@ def _described(source: Source, known: Readmes, paths: set[str]) -> TrainingScrip
     seed, default_seed = source.seed
     run = shlex.join([*start, *_without_seed(words, seed)]) + (f" {seed} {{seed}}" if seed else "")
     prepared, notes = _prepared(source, known, chosen, paths, folder)
+    notes += ["`jupyter execute` needs nbclient and ipykernel in the environment that trains"] if source.is_notebook else []
     notes += [f"it asks for {', '.join(missing)}: add what it needs"] if missing else []
     if not seed and source.own_seed is not None:
         line, number = source.own_seed
-        notes.append(f"it seeds itself{number and f' with {number}'} ({source.path}:{line}); the gate's seed does not reach it")
+        at = source.path if source.is_notebook else f"{source.path}:{line}"
+        notes.append(f"it seeds itself{number and f' with {number}'} ({at}); the gate's seed does not reach it")
+    elif source.is_notebook:
+        notes.append("it does not seed itself: the gate seeds Python, NumPy and torch from outside")
     elif not seed:
         notes.append("it has no option for a seed, and does not seed itself: the gate seeds Python, NumPy and torch from outside")
     if re.search(r"init_process_group|LOCAL_RANK", source.text):
@@ -126,7 +152,7 @@ def _described(source: Source, known: Readmes, paths: set[str]) -> TrainingScrip
         notes=tuple(sorted(notes, key=lambda note: not note.startswith("it asks for"))),
         missing=missing,
         default_seed=default_seed,
-        named=source.paths | frozenset(words),
+        named=(source.paths - source.written) | frozenset(words),
     )
 
 
@@ -136,7 +162,7 @@ def _chosen(shown: list[Shown], source: Source, paths: set[str]) -> Shown | None
     for item in shown:
         names = {word.partition("=")[0] for word in item.words if re.match(r"--?[A-Za-z]", word)}
         places = {word.rpartition("=")[2] for word in item.words if "/" in word}
-        places |= {word for word in item.words[:1] if not word.startswith("-") and not source.required}
+        places |= {word for word in item.words[:1] if not word.startswith("-") and not (source.required or source.takes_words)}
         if item.plain and (not declared or names <= declared) and {below(item.folder, place) for place in places} <= there:
             fits.append(item)
     return next((item for item in fits if re.search(r"\bcpu\b", " ".join(item.words))), next(iter(fits), None))
@@ -150,12 +176,19 @@ def _without_seed(words: list[str], seed: str) -> list[str]:
 
 def _start(source: Source, paths: set[str], shown: Shown | None) -> tuple[list[str], str]:
     """The command without arguments, and the folder it starts in. A module that needs its package is run with `-m`."""
+    if source.is_notebook:  # the kernel starts in its folder, wherever the command does
+        return ["jupyter", "execute", *([] if source.kernel == "python3" else ["--kernel_name=python3"]), _seen(source.path, ".")], "."
     file = PurePosixPath(source.path)
     top = file.parent
     while f"{top.parent}/__init__.py" in paths:
         top = top.parent
+    if shown and shown.module:
+        return ["python", "-m", shown.module], shown.folder
     needs = re.search(r"^\s*from \.", source.text, re.MULTILINE) or top.name in source.imports
-    in_package = f"{file.parent}/__init__.py" in paths and needs and not (shown and shown.plain)
+    own = re.findall(rf"^\s*(?:from|import) {re.escape(top.name)}\.(\w+)", source.text, re.MULTILINE)
+    own = own if top.name and "sys.path" not in source.text else []
+    needs = needs if f"{file.parent}/__init__.py" in paths else any(f"{top}/{name}.py" in paths for name in own)
+    in_package = needs and not (shown and shown.plain)
     parts = [part for part in file.relative_to(top.parent).with_suffix("").parts if part != "__main__"]
     if parts and (file.name == "__main__.py" or (in_package and file.parent.name)):
         return ["python", "-m", ".".join(parts)], top.parent.as_posix()
@@ -191,7 +224,9 @@ def _python_path(source: Source, folder: str, paths: set[str]) -> dict[str, str]
         for name in sorted(source.imports):
             package, beside = str(PurePosixPath(base, name)), str(PurePosixPath(source.folder, name))
             elsewhere = beside != package and not {f"{beside}.py", f"{beside}/__init__.py"} & paths
-            if elsewhere and f"{package}/__init__.py" in paths:
+            modules = any(path.startswith(f"{package}/") and path.endswith(".py") for path in paths)  # a package without `__init__.py`
+            modules = modules and not source.path.startswith(f"{package}/")
+            if elsewhere and (modules or f"{package}/__init__.py" in paths):
                 return {"PYTHONPATH": os.path.relpath(base, folder)}
     return {}
 

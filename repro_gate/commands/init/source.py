@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from repro_gate.commands.init.survey import below, head
+from repro_gate.trace import notebook
 
 SIGNS = (  # of training: pattern, points, words
     (r"^\s*(import|from) torch\b", 15, "imports torch"),
@@ -20,41 +21,76 @@ SIGNS = (  # of training: pattern, points, words
     (r"^from .*\btrain(er)?(\.\w+)* import|^from .* import .*\b\w*Trainer\b", 15, "imports a trainer"),
     (r"\.fit\(|\.train\(\)", 5, "fits a model"),
 )
+LOOPS = ("calls `.backward(`", "steps an optimizer", "builds a Trainer")  # of these signs
 DOWNLOADS = re.compile(r"\brequests\b|\burllib\b|load_dataset\(|download\w*(=True|\()|from_pretrained\(|\bobservations\b")
 _OPENED = re.compile(
     r"(?:open|load|read_csv|loadtxt|genfromtxt|read_parquet|fromfile|memmap|read_json|read_text)\(\s*(['\"])([^'\"\s:*?]+\.\w+)\1"
     r"(?!\s*,\s*['\"][wax])"
 )
-_WRITTEN = re.compile(r"\(\s*(?:\w+\s*,\s*)?['\"]([^'\"\s]+)['\"]\s*,\s*['\"][wax]|\b(?:save|to_csv|savetxt)\([^()]*['\"]([^'\"\s]+)['\"]")
+_WRITTEN = re.compile(
+    r"\(\s*(?:\w+\s*,\s*)?['\"]([^'\"\s]+)['\"]\s*,\s*['\"][wax]"
+    r"|\b(?:save|to_csv|savetxt|export)\((?:[^()]|\([^()]*\))*['\"]([^'\"\s]+)['\"]"
+)
 # What does something on the top level of a file, beside what only sets up, such as `sys.path.append(…)` and `torch.manual_seed(0)`.
 _ACTS = re.compile(
     r"^if __name__|^(?:    )?(?:for|while|with)\b"
     r"|^(?:    )?(?!(?:[\w.]+\.)?(?:\w*seed|append|insert|filterwarnings|simplefilter|basicConfig|register\w*|update|set_\w+)\()[\w.]+\(",
     re.MULTILINE,
 )
+_STARTS = re.compile(_ACTS.pattern.replace("(?:    )?", ""), re.MULTILINE)
 _OPTION = re.compile(r"\b(?:add_argument|option)\(((?:[^()]|\([^()]*\))*)\)")
 _SEED = r"(?:random[-_]?|rng[-_]?|manual[-_]?|global[-_]?)?seed"
-_SEEDS_ITSELF = re.compile(
-    r"\b(?:manual_seed(?:_all)?|random\.seed|seed_everything|set_(?:random_|rng_)?seed|seed_all|fix_seed|setup_seed)\((\d{1,19})?"
+_SEEDS_ITSELF = re.compile(  # a generator's own `manual_seed` seeds a split, or a loader
+    r"(?:(?:\btorch\.|\bcuda\.|(?<![\w.)\]]))manual_seed(?:_all)?"
+    r"|\b(?:random\.seed|seed_everything|set_(?:random_|rng_)?seed|seed_all|fix_seed|setup_seed))\((\d{1,19})?"
 )
 _ENTRY = r"\b(?:cli|parse|HfArgumentParser|Fire)\(\(?(?:\w+, *)*"  # makes a command line of a class or a function
+_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+)?import[ \t]+\(?((?:[\w.]+,?[ \t]*)+)", re.MULTILINE)
+_TEXT, _NOTEBOOK = 256 * 1024, 8 * 1024 * 1024  # bytes that are looked at: of a script, and of a notebook with its pictures
+_KERNEL = re.compile(rb'"kernelspec"\s*:\s*\{[^{}]*"name"\s*:\s*"([^"]*)"')
 _DATA_PLACE = re.compile(r"--(train[-_]?)?data(set)?[-_]?(dir|path|root|folder|file)", re.IGNORECASE)
 
 
 class Source:
-    """One Python file and what its text tells."""
+    """One Python file or notebook and what its text tells."""
 
     def __init__(self, root: Path, path: str) -> None:
         self.root, self.path, self.folder = root, path, PurePosixPath(path).parent.as_posix()
-        self.text = head(root / path).decode("utf-8", "replace")
+        self.is_notebook = path.endswith(notebook.SUFFIX)
+        content = head(root / path, _NOTEBOOK if self.is_notebook else _TEXT)
+        kernel = _KERNEL.search(content) if self.is_notebook else None
+        self.kernel = kernel[1].decode("utf-8", "replace") if kernel else ""  # the name that the notebook asks for
+        self.text = "\n".join(notebook.code_cells(content))[:_TEXT] if self.is_notebook else content.decode("utf-8", "replace")
         self.reasons = tuple(reason for pattern, _, reason in SIGNS if re.search(pattern, self.text, re.MULTILINE))
         self.is_script = _ACTS.search(self.text) is not None
         imports = re.findall(r"^[ \t]*(?:import[ \t]+(\w[\w., ]*)|from[ \t]+(\w[\w.]*))", self.text, re.MULTILINE)
         self.imports = frozenset(re.split(r"\W", name.strip())[0] for pair in imports for name in ",".join(pair).split(","))
         texts = re.findall(r"['\"]([^'\"\s:*?]{1,200})['\"]", self.text)
         self.paths = frozenset(text for text in texts if text.isprintable())
-        written = {name for pair in _WRITTEN.findall(self.text) for name in pair}
-        self.opened = tuple(dict.fromkeys(name for _, name in _OPENED.findall(self.text) if name in self.paths - written))
+        self.written = frozenset(name for pair in _WRITTEN.findall(self.text) for name in pair)
+        self.opened = tuple(dict.fromkeys(name for _, name in _OPENED.findall(self.text) if name in self.paths - self.written))
+
+    @property
+    def starts(self) -> bool:
+        """Whether it does something when it is started, beside what its functions do."""
+        return _STARTS.search(self.text) is not None
+
+    @property
+    def trains(self) -> str:
+        """The sign of a loop that steps an optimizer, in words; empty without one."""
+        return next((reason for reason in LOOPS if reason in self.reasons), "")
+
+    def modules(self, paths: Container[str]) -> Iterator[str]:
+        """The files of the checkout that it imports, as far as they lie beside it, at the root or in `src`."""
+        for module, names in _IMPORT.findall(self.text):
+            dotted = [module or names, *(f"{module}.{name}" for name in re.split(r"\W+", names) if module)]
+            found = (below(base, f"{name.lstrip('.').replace('.', '/')}.py") for name in dotted for base in (self.folder, ".", "src"))
+            yield from (path for path in found if path is not None and path in paths and path != self.path)
+
+    @property
+    def takes_words(self) -> bool:
+        """Whether its command line may hold words that are no options."""
+        return "sys.argv" in self.text or any(not name.startswith("-") for names, _ in self.options for name in names)
 
     @cached_property
     def options(self) -> list[tuple[list[str], str]]:

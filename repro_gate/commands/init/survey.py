@@ -33,7 +33,7 @@ _DATA_SUFFIXES = (
     ".bin", ".npy", ".npz", ".csv", ".tsv", ".parquet", ".arrow", ".feather", ".jsonl", ".h5", ".hdf5", ".tfrecord", ".lmdb",
     ".safetensors", ".csv.gz", ".jsonl.gz", ".txt.gz", "-ubyte", "-ubyte.gz",
 )  # fmt: skip
-_NOT_DATA = (".py", ".pyi", ".ipynb", ".md", ".rst", ".sh", ".yml", ".yaml", ".toml", ".cfg", ".ini", ".html", ".lock")
+_NOT_DATA = (".py", ".pyi", ".ipynb", ".onnx", ".md", ".rst", ".sh", ".yml", ".yaml", ".toml", ".cfg", ".ini", ".html", ".lock")
 
 
 @dataclass(frozen=True)

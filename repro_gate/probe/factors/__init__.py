@@ -63,7 +63,7 @@ def for_child(environment: Mapping[str, str], command: Sequence[Any]) -> Dict[st
         return {}
     from . import hashing
 
-    return {**hashing.hash_seed(_USES[0], environment, command), **_USES[0].child_variable(hashing.is_python(command))}
+    return {**hashing.hash_seed(_USES[0], environment), **_USES[0].child_variable(hashing.is_python(command))}
 
 
 def child_command(command: Any) -> Any:

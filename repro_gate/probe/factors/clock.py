@@ -2,7 +2,8 @@
 
 Pinned, the clocks of a thread advance by about a millisecond with each reading, and by what was slept: a loop that waits for a time still
 ends. How often libraries read them depends on waits and threads, so their readings do not move the workspace's. What the standard library
-reads for its own timeouts stays real. Varied, the time of day is a day and an hour ahead. Out of sight: C code that reads the clock itself.
+reads for its own timeouts stays real. Varied, the time of day is a day and an hour ahead, and for the workspace's own code alone time
+passes at three times the speed from the start of the run. Out of sight: C code that reads the clock itself.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from types import FrameType
 from typing import Any, Dict, Optional
 
+from .. import session
 from ..patch import wrap, wrap_in_type
 from .use import Uses, indirect, is_direct, outside
 
@@ -24,8 +26,10 @@ _BEGIN = 1_700_000_000_000_000_000  # ns since 1970: where the pinned time of da
 _TICK = 1_000_000  # ns that the first pinned reading takes
 _SLOWER = 20_000  # ns that each further one takes more: who waits a minute by reading alone reads some 2,400 times
 _AHEAD = 90_000_000_000_000  # ns by which the varied time of day is ahead: 25 hours
+_FASTER = 2  # times the time that has passed in fact, which the varied time gains on it
 _OF_DAY = ("time",)
 _SINCE_START = ("monotonic", "perf_counter", "process_time", "thread_time")
+_OF_PROCESS = ("process_time", "thread_time")  # which count from its own beginning
 _TIMEOUTS = ("threading", "queue", "selectors", "subprocess", "concurrent", "multiprocessing", "asyncio", "socket", "socketserver", "sched")
 _LIBRARY = os.path.dirname(os.path.realpath(threading.__file__)) + os.sep
 
@@ -49,18 +53,20 @@ def install(uses: Uses) -> None:
     """Wrap the clocks of `time` and `datetime`, and the times of files."""
     clock = Clock()
     only_varied = uses.only_varies(NAME)
-    for name in _OF_DAY if only_varied else (*_OF_DAY, *_SINCE_START):
+    passed = time.time_ns() - int(session.current().config["started"] * 1e9)  # since the start of the run, which all its processes share
+    for name in (*_OF_DAY, *_SINCE_START):
         begin = _BEGIN if name in _OF_DAY else 0
         ahead = _AHEAD if name in _OF_DAY else 0
-        wrap(time, name, functools.partial(_read, uses, clock, "time." + name, begin, ahead, 1e-9))
-        wrap(time, name + "_ns", functools.partial(_read, uses, clock, "time.%s_ns" % name, begin, ahead, 1))
+        start = 0 if name in _OF_PROCESS else getattr(time, name + "_ns")() - passed
+        wrap(time, name, functools.partial(_read, uses, clock, "time." + name, begin, ahead, start, 1e-9))
+        wrap(time, name + "_ns", functools.partial(_read, uses, clock, "time.%s_ns" % name, begin, ahead, start, 1))
     for name in ("localtime", "gmtime", "ctime", "strftime", "asctime"):
         wrap(time, name, functools.partial(_broken_down, uses, clock, "time." + name, name == "strftime"))
     for name in ("now", "utcnow", "today"):
         wrap_in_type(dt.datetime, name, functools.partial(_datetime, uses, clock, name))
     wrap_in_type(dt.date, "today", functools.partial(_datetime, uses, clock, "today"))
     if only_varied:
-        return  # durations and the times of files stay as they are
+        return  # the times of files stay as they are
     wrap(time, "sleep", functools.partial(_sleep, clock))
     for name in ("getmtime", "getctime", "getatime"):
         wrap(os.path, name, functools.partial(_file_time, uses, name))
@@ -71,21 +77,26 @@ def install(uses: Uses) -> None:
     wrap(time, "clock_gettime_ns", functools.partial(_gettime, uses, clock, "time.clock_gettime_ns", 1))
 
 
-def _read(uses: Uses, clock: Clock, source: str, begin: int, ahead: int, unit: Any, original: Any) -> Any:
+def _read(uses: Uses, clock: Clock, source: str, begin: int, ahead: int, start: int, unit: Any, original: Any) -> Any:
     frame = sys._getframe(2)
-    if _timeout(frame):
+    own = not outside(frame)
+    if _timeout(frame) or (not own and not ahead and uses.only_varies(NAME)):
         return original()
 
     def pinned(_stream: Any) -> Any:
         return (begin + clock.read(is_direct(frame, NAME))) * unit
 
-    return uses.ask(NAME, source, original, pinned, (lambda: original() + type(unit)(ahead * unit)) if ahead else None, frame)
+    def varied() -> Any:
+        now = original()
+        return now + type(unit)(ahead * unit) + ((now - type(unit)(start * unit)) * _FASTER if own else 0)
+
+    return uses.ask(NAME, source, original, pinned, varied if own or ahead else None, frame)
 
 
 def _gettime(uses: Uses, clock: Clock, source: str, unit: Any, original: Any, which: int) -> Any:
     of_day = which in (getattr(time, "CLOCK_REALTIME", None), getattr(time, "CLOCK_TAI", None))
     begin, ahead = (_BEGIN, _AHEAD) if of_day else (0, 0)
-    return _read(uses, clock, source, begin, ahead, unit, functools.partial(original, which))
+    return _read(uses, clock, source, begin, ahead, 0, unit, functools.partial(original, which))
 
 
 def _broken_down(uses: Uses, clock: Clock, source: str, formats: bool, original: Any, *args: Any) -> Any:

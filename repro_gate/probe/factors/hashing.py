@@ -1,7 +1,7 @@
-"""The hash seed of strings in Python children that drop `PYTHONHASHSEED`, or are told to ignore it (`python -I`, `-E`).
+"""The hash seed of strings in Python children that drop `PYTHONHASHSEED`, or are told to ignore it (`python -I`, `-E`, `-R`).
 
 Pinned, the variable goes back into their environment and these options are taken out of their command; a child that a shell started
-without it starts itself again. Varied, children get another seed than the one that they would have inherited.
+without it starts itself again. Varying the seed of the training and of what inherits it is the gate's, by the environment of the run.
 """
 
 from __future__ import annotations
@@ -32,18 +32,10 @@ def install(uses: Uses) -> None:
         os.execve(sys.executable, list(command), {**os.environ, _VARIABLE: _seed()})
 
 
-def hash_seed(uses: Uses, environment: Mapping[str, str], command: Sequence[Any]) -> Dict[str, str]:
-    """What a child's environment gets: the seed where it lacks it and the factor is pinned, another one where it is varied."""
-    if not uses.wants(NAME):
-        return {}
-    if _lacking(environment):
-        return {_VARIABLE: _seed()} if _noted(uses, "its environment lacks " + _VARIABLE) else {}
-    value = environment[_VARIABLE]
-    same_work = any(b"multiprocessing" in os.fsencode(item) for item in list(command)[:10])  # it goes on with its parent's
-    own = not same_work and source_line.nearest(sys._getframe(1))[0]
-    if NAME in uses.vary and value == os.environ.get(_VARIABLE) and value.isdecimal() and own:
-        return {_VARIABLE: str((int(value) + 1) % 2**32)}
-    return {}
+def hash_seed(uses: Uses, environment: Mapping[str, str]) -> Dict[str, str]:
+    """Return what a child's environment gets: the seed where it lacks it and the factor is pinned."""
+    lacks = uses.wants(NAME) and _lacking(environment)
+    return {_VARIABLE: _seed()} if lacks and _noted(uses, "its environment lacks " + _VARIABLE) else {}
 
 
 def listening(uses: Uses, command: Any) -> Any:
@@ -51,7 +43,7 @@ def listening(uses: Uses, command: Any) -> Any:
     if not uses.wants(NAME) or not is_python(command):
         return command
     new = heard(command)
-    return new if list(new) != list(command) and _noted(uses, "python -I or -E") else command
+    return new if list(new) != list(command) and _noted(uses, "python -I, -E or -R") else command
 
 
 def is_python(command: Sequence[Any]) -> bool:
@@ -60,7 +52,7 @@ def is_python(command: Sequence[Any]) -> bool:
 
 
 def heard(command: Sequence[Any]) -> List[Any]:
-    """A command of Python without `-E` and `-I`; what else `-I` stands for stays."""
+    """Return a command of Python without `-E`, `-I` and `-R`; what else `-I` stands for stays."""
     new, rest = [command[0]], list(command[1:])
     safe = "sP" if sys.version_info >= (3, 11) else "s"
     while rest:
@@ -69,7 +61,7 @@ def heard(command: Sequence[Any]) -> List[Any]:
             break
         rest.pop(0)
         end = min([text.index(letter) for letter in "cmWX" if letter in text] or [len(text)])
-        letters = text[1:end].replace("E", "").replace("I", safe) + text[end:]
+        letters = text[1:end].replace("E", "").replace("R", "").replace("I", safe) + text[end:]
         new += ["-" + letters] if letters else []
         if end < len(text) and text[end] in "cm":
             break

@@ -1,4 +1,5 @@
-"""Child processes work one after the other: whoever starts one, or sends it something, waits until no child has anything left to do.
+"""Child processes work one after the other: whoever starts one, sends it something or makes room for it, waits until no child has anything
+left to do.
 
 A child has nothing to do when all its threads wait, as Linux tells in /proc: for more work, for another process, or for its parent. So
 tasks are done in the order in which they are handed out, and processes that share memory train one after the other. A child that sleeps

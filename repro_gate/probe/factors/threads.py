@@ -18,34 +18,95 @@ import threading
 import time
 from typing import Any, Callable, Optional
 
-from .. import imports
+from ...trace.format import HANDED
+from .. import imports, source_line
 from ..patch import wrap
 from . import processes
 from .turns import FOREVER, Turns, lock_type
-from .use import Uses, site_of, unknowable
+from .use import Uses, indirect, site_of, unknowable
 
 NAME = "threads"
+_GIVERS = "_repro_gate_givers"  # attribute of a queue: up to two threads that put something in
 _ALIKE = (0.1, 1.0)  # seconds of virtual time that sleeps up to this length take
 
 
 def install(uses: Uses) -> None:
-    """Note where threads and processes are started (watched), or let them take turns (pinned)."""
+    """Note where threads and processes are started, and where their results are taken as they come (watched), or let them take turns
+    (pinned)."""
     if uses.watch:
         wrap(threading.Thread, "start", functools.partial(_started, uses, "threading.Thread.start"))
         imports.after_import(
             "multiprocessing.process",
             lambda module: wrap(module.BaseProcess, "start", functools.partial(_started, uses, "multiprocessing.Process.start")),
         )
+        _watch_hand_overs(functools.partial(_handed, uses))
     if uses.pinned(NAME, ("", 0)):
         turns = take_turns()
         processes.install(functools.partial(_away, turns))
 
 
 def torch_arrived(torch: Any, uses: Uses) -> None:
-    """Operators compute with one thread, whatever the training asks for."""
-    if uses.pinned(NAME, ("", 0)):
+    """Operators compute with one thread, and loaders hand over in order, whatever the training asks for."""
+    pinned = uses.pinned(NAME, ("", 0))
+    imports.after_import("torch.utils.data.dataloader", lambda module: wrap(module.DataLoader, "__init__", _ordered(uses, pinned)))
+    if pinned:
         torch.set_num_threads(1)
         torch.set_num_threads = lambda count: None
+
+
+def _ordered(uses: Uses, pinned: bool) -> Callable[..., Any]:
+    def init(original: Any, *args: Any, **options: Any) -> Any:
+        if options.get("num_workers") and options.get("in_order") is False:
+            frame = sys._getframe(2)
+            uses.note(NAME, "torch.utils.data.DataLoader(in_order=False)" + HANDED, site_of(frame), unknowable(), frame, direct=True)
+            options["in_order"] = pinned
+        return original(*args, **options)
+
+    return init
+
+
+def _watch_hand_overs(handed: Callable[..., Any]) -> None:
+    """Note the calls that give what several threads or processes have done in the order in which it comes."""
+
+    def note(module: Any, owner: Any, *names: str) -> None:
+        for name in names:
+            wrap(owner, name, functools.partial(handed, "%s.%s" % (module.__name__, name), None))
+
+    for name in ("concurrent.futures", "asyncio"):
+        imports.after_import(name, lambda module: note(module, module, "as_completed"))
+    imports.after_import("multiprocessing.pool", lambda module: note(module, module.Pool, "imap_unordered"))
+    children = functools.partial(handed, "multiprocessing.Queue.get", _of_several_children)
+    for kind in ("Queue", "SimpleQueue"):
+        imports.after_import("multiprocessing.queues", functools.partial(_wrap_get, kind, children))
+    wrap(queue.Queue, "put", _put)
+    wrap(queue.Queue, "get", functools.partial(handed, "queue.Queue.get", _of_several_threads))
+
+
+def _handed(uses: Uses, source: str, unordered: Optional[Callable[[Any], bool]], original: Any, *args: Any, **options: Any) -> Any:
+    """`unordered` says of the queue whether what it gives comes from several; None: it does."""
+    frame = sys._getframe(2)
+    if (unordered is None or unordered(args[0])) and not indirect(frame, NAME):
+        uses.note(NAME, source + HANDED, site_of(frame), unknowable(), frame)
+    return original(*args, **options)
+
+
+def _wrap_get(kind: str, around: Callable[..., Any], module: Any) -> None:
+    wrap(getattr(module, kind), "get", around)
+
+
+def _put(original: Any, place: Any, *args: Any, **options: Any) -> Any:
+    givers = vars(place).setdefault(_GIVERS, set())
+    if len(givers) < 2:
+        givers.add(threading._active.get(threading.get_ident()))  # type: ignore[attr-defined]  # numbers are used again
+    return original(place, *args, **options)
+
+
+def _of_several_threads(place: Any) -> bool:
+    return len(vars(place).get(_GIVERS, ())) > 1
+
+
+def _of_several_children(_place: Any) -> bool:
+    return len(sys.modules["multiprocessing.process"]._children) > 1
 
 
 def _started(uses: Uses, source: str, original: Any, thread: Any) -> Any:
@@ -108,7 +169,7 @@ def _start_in_order(module: Any) -> None:
 
 
 def _start_member(turns: Turns, original: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    if turns.me() is None:
+    if turns.me() is None or source_line.of_jupyter(sys._getframe(2)):
         return original(function, *args, **kwargs)
     member = turns.add()
 
@@ -215,13 +276,18 @@ def _semaphores(turns: Turns, module: Any) -> None:
 
     def make_methods(original: Any, semaphore: Any) -> None:
         original(semaphore)
-        acquire = semaphore._semlock.acquire
+        acquire, release = semaphore._semlock.acquire, semaphore._semlock.release
 
         def acquired(block: bool = True, timeout: Optional[float] = None) -> Any:
             waits = block and (timeout is None or timeout > 0)
             return (waits and _looked_for(turns, lambda: acquire(False))) or _away(turns, acquire, block, timeout)
 
-        semaphore.acquire = acquired
+        def released() -> None:
+            """A child that waited for room in a queue has done its work before the next one gets room."""
+            release()
+            processes.settle()
+
+        semaphore.acquire, semaphore.release = acquired, released
 
     wrap(module.SemLock, "_make_methods", make_methods)
     wrap(module.SemLock, "__enter__", lambda original, semaphore: semaphore.acquire())

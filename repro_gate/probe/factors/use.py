@@ -34,6 +34,9 @@ WAYS: Dict[str, Tuple[str, ...]] = {
     "hashing": ("multiprocessing", "os", "subprocess"),
     "threads": ("asyncio", "concurrent.futures", "multiprocessing", "threading"),
 }
+WAYS.update(dict.fromkeys(("path", "home", "tmpdir"), ("collections.abc", "genericpath", "os", "pathlib", "posixpath", "tempfile")))
+WAYS.update(dict.fromkeys(("environment", "locale", "timezone"), ("collections.abc", "datetime", "locale", "os")))
+WAYS.update(dict.fromkeys(("file-times", "umask"), ("genericpath", "os", "pathlib")))
 PROCESS_VARIABLE = "REPRO_GATE_PROCESS"  # environment variable: the ordinal that a process gives to a child
 _CERTAIN = "="  # at its end: the parent started this very process, no shell stands between
 _CLAIMS = 1_000  # processes of one ordinal and command line that are told apart
@@ -68,6 +71,7 @@ class Uses:
         self.config = config
         self.watch = bool(config.get("watch"))
         self.vary = frozenset(config.get("vary", ()))
+        self._vary_at = {(str(file), int(line)) for file, line in config.get("vary_at", ())}  # empty: wherever it is asked for
         self._pins: Dict[str, Optional[FrozenSet[Site]]] = {
             factor: None if sites is None else frozenset((str(file), int(line)) for file, line in sites)
             for factor, sites in config.get("pin", {}).items()
@@ -121,11 +125,11 @@ class Uses:
             frame = frame if frame is not None else sys._getframe(2)
             site, answer = _NOWHERE, _NONE
             try:
-                if not _asked_by_probe(frame):
+                if not _of_others(frame):
                     site = source_line.nearest(frame)
                     if pinned is not None and self.pinned(factor, site):
                         answer = pinned(self.stream(factor, source, site))
-                    elif varied is not None and factor in self.vary:
+                    elif varied is not None and factor in self.vary and (not self._vary_at or site in self._vary_at):
                         answer = varied()
             except Exception:
                 answer = _NONE
@@ -141,7 +145,7 @@ class Uses:
         if not self.watch or len(self._open) >= MAX_USES:
             return
         try:
-            if _asked_by_probe(frame):
+            if _of_others(frame):
                 return
             key = (session.current().step, factor, source, site, is_direct(frame, factor) if direct is None else direct)
             found = self._open.setdefault(key, [0, hashlib.blake2b(digest_size=8), None])
@@ -231,6 +235,11 @@ def indirect(frame: Optional[FrameType], factor: str) -> bool:
         _BUSY.on = False
 
 
+def _of_others(frame: Optional[FrameType]) -> bool:
+    """Whether it is not the training that asks, but the probe, or what runs a notebook."""
+    return _asked_by_probe(frame) or source_line.of_jupyter(frame)
+
+
 def _asked_by_probe(frame: Optional[FrameType]) -> bool:
     module = _OWN
     while frame is not None and module.startswith(_OWN):
@@ -253,15 +262,20 @@ def is_direct(frame: Optional[FrameType], factor: str) -> bool:
 
 
 def _call(frame: Optional[FrameType]) -> str:
-    """The call of the workspace that is in progress, as it is written, on one line. Exact from Python 3.11 on; empty before."""
+    """The call of the workspace that is in progress, as it is written, on one line. Exact from Python 3.11 on; empty before, and where it
+    goes over several lines, but for an import statement: of that, its first line."""
+    imports = False
     while frame is not None and not source_line.inside(frame.f_code.co_filename):
+        imports = frame.f_globals.get("__name__") == "importlib._bootstrap"
         frame = frame.f_back
-    if frame is None or not hasattr(frame.f_code, "co_positions"):
+    if frame is None:
         return ""
-    first, last, start, end = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
-    if first is None or first != last:
-        return ""
-    return linecache.getline(frame.f_code.co_filename, first).encode()[start:end].decode("utf-8", "replace").strip()
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    if hasattr(frame.f_code, "co_positions"):
+        first, last, start, end = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+        if first is not None and first == last:
+            return line.encode()[start:end].decode("utf-8", "replace").strip()
+    return line.partition("#")[0].strip() if imports else ""
 
 
 def _encoded(answer: object) -> bytes:

@@ -41,7 +41,7 @@ def test_the_script_can_be_named(checkout: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_script_outside_the_checkout_is_refused(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", str(checkout / "b"), "--script", "../train.py"]) == 2
     assert main(["init", str(checkout), "--script", "none.py"]) == 2
-    assert "is not a Python file in" in capsys.readouterr().err
+    assert "is not a Python file or a notebook in" in capsys.readouterr().err
 
 
 def test_a_spec_is_written_anew_only_by_force(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,7 +62,9 @@ def test_what_has_to_be_filled_in_is_said_before_the_next_command(tmp_path: Path
 
 def test_nothing_to_fill_in_goes_straight_to_the_run(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", str(checkout)]) == 0
-    assert f"next: repro-gate run {checkout}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"next: repro-gate run {checkout}" in said
+    assert "repro.yml for train.py (imports torch, calls `.backward(`, steps an optimizer); next: " in said
 
 
 def on_terminal(checkout: Path, answer: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -194,11 +195,85 @@ def test_a_seed_option_is_spelled_as_its_parser_takes_it(source: str, run: str, 
         ("np.random.seed(SEED)", "it seeds itself (train.py:2)"),
         ("set_seed(read())", "it seeds itself (train.py:2)"),
         ("pass", "does not seed itself: the gate seeds Python, NumPy and torch from outside"),
+        ("random_split(data, [9, 1], generator=torch.Generator().manual_seed(0))", "does not seed itself"),
+        ("generator.manual_seed(0)", "does not seed itself"),
+        ("torch.cuda.manual_seed_all(3)", "it seeds itself with 3 (train.py:2)"),
     ],
 )
 def test_a_script_that_seeds_itself_is_said_to(source: str, told: str, tmp_path: Path) -> None:
     notes = scripts(tmp_path, {"train.py": "import torch\n" + source + "\n" + LOOP})[0].notes
     assert [note for note in notes if told in note]
+
+
+@pytest.mark.parametrize(
+    "start", ["from engine_pretrain import one_epoch", "import engine_pretrain", "from .engine_pretrain import (one_epoch)"]
+)
+def test_a_loop_in_a_module_that_the_script_imports_counts(start: str, tmp_path: Path) -> None:
+    files = {"main_mae.py": f"import torch\n{start}\n{MAIN}", "engine_pretrain.py": FUNCTION, "util.py": "import torch\n"}
+    best = scripts(tmp_path, files)
+    assert [script.path for script in best] == ["main_mae.py"]
+    assert "imports engine_pretrain.py, which calls `.backward(`" in best[0].reasons
+    (tmp_path / "engine_pretrain.py").write_text("import torch\n")
+    assert training_scripts(tmp_path, walk(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("readme", "source", "run", "env"),
+    [
+        ("```\ntorchrun --nproc_per_node=8 -m scripts.base_train -- --depth=4\n```\n", "import torch", "python -m scripts.base_train", {}),
+        ("```\npython -m scripts.base_train --depth 4\n```\n", "import torch", "python -m scripts.base_train --depth 4", {}),
+        ("", "from scripts.common import x", "python -m scripts.base_train", {}),
+        ("", "from chat.common import x", "python scripts/base_train.py", {"PYTHONPATH": "."}),
+        ("", "import scripts.of_another_package", "python scripts/base_train.py", {}),
+        ("", "import scripts", "python scripts/base_train.py", {}),
+    ],
+)
+def test_a_script_of_a_package_without_init_finds_its_package(
+    readme: str, source: str, run: str, env: dict[str, str], tmp_path: Path
+) -> None:
+    files = {"README.md": readme, "scripts/base_train.py": f"{source}\n{LOOP}", "scripts/common.py": "x = 1\n", "chat/common.py": "x = 1\n"}
+    best = scripts(tmp_path, files)[0]
+    assert (best.run, best.working_directory, best.env) == (run, ".", env)
+
+
+@pytest.mark.parametrize(
+    ("source", "run"),
+    [
+        ("import sys\nname = sys.argv[1]", "python train.py net"),
+        ("p.add_argument('net', nargs='?')", "python train.py net"),
+        ("p.add_argument('--net')", "python train.py"),
+    ],
+)
+def test_a_word_of_a_readmes_command_stays_if_the_script_takes_words(source: str, run: str, tmp_path: Path) -> None:
+    files = {"README.md": "```\npython train.py net\n```\n", "train.py": f"{source}\n{LOOP}"}
+    assert scripts(tmp_path, files)[0].run == run
+
+
+@pytest.mark.parametrize(
+    "writes",
+    ["torch.onnx.export(model, torch.randn(1, 3), 'out.onnx')", "torch.onnx.export(model, x, NAME)", "torch.save({'a': x}, 'out.bin')"],
+)
+def test_what_the_script_writes_is_no_data(writes: str, tmp_path: Path) -> None:
+    files = {"out.onnx": "1", "out.bin": "1", "in.bin": "1", "train.py": f"NAMES = ['in.bin', 'out.onnx']\n{writes}\n{LOOP}"}
+    best = scripts(tmp_path, files)[0]
+    read = training_reads(walk(tmp_path), ".", best.named)
+    assert [path for path in files if read(path)] == ["in.bin"]
+
+
+def _notebook(text: str, kernel: str = "python3") -> str:
+    cells = [{"cell_type": "markdown", "source": LOOP}, {"cell_type": "code", "source": text.splitlines(True)}]
+    return json.dumps({"cells": cells, "metadata": {"kernelspec": {"display_name": "x", "name": kernel}}})
+
+
+def test_a_notebook_that_trains_is_executed_and_a_script_goes_first(tmp_path: Path) -> None:
+    files = {"nb/fit it.ipynb": _notebook(LOOP), "nb/plot.ipynb": _notebook("import torch\n"), "nb/train.ipynb": "{"}
+    (best,) = scripts(tmp_path, files)
+    assert (best.run, best.working_directory) == ("jupyter execute 'nb/fit it.ipynb'", ".")
+    assert [note for note in best.notes if note.startswith("it does not seed itself")]
+    assert (
+        scripts(tmp_path, {"nb/fit it.ipynb": _notebook(LOOP, "mine")})[0].run == "jupyter execute --kernel_name=python3 'nb/fit it.ipynb'"
+    )
+    assert [item.path for item in scripts(tmp_path, {"train.py": LOOP})] == ["train.py", "nb/fit it.ipynb"]
 
 
 def test_a_file_that_is_not_here_is_named(tmp_path: Path) -> None:

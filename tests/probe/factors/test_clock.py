@@ -39,7 +39,7 @@ def test_each_reading_is_told_differs_between_runs_and_agrees_where_pinned(tmp_p
     assert pinned.ended.tail == again.ended.tail
 
 
-def test_varied_the_time_of_day_is_another_days_and_durations_stay(tmp_path: Path) -> None:
+def test_varied_the_time_of_day_is_another_days_and_times_since_the_start_are_near(tmp_path: Path) -> None:
     script = HEAD + "print(time.time(), datetime.datetime.now().timestamp(), time.mktime(time.localtime()), time.monotonic())\n"
     plain, varied = (
         list(map(float, once(tmp_path, script, {key: value}).ended.tail[0].split()))
@@ -47,6 +47,48 @@ def test_varied_the_time_of_day_is_another_days_and_durations_stay(tmp_path: Pat
     )
     ahead = [other - one for one, other in zip(plain, varied, strict=True)]
     assert all(86_400 < seconds < 100_000 for seconds in ahead[:3]) and ahead[3] < 3_600
+
+
+FASTER = """
+import asyncio, queue, subprocess, sys, threading, time
+from unittest import mock
+clocks = [time.monotonic, time.perf_counter, time.time, lambda: time.monotonic_ns() * 1e-9, lambda: time.perf_counter_ns() * 1e-9]
+class Timer:
+    read = time.perf_counter
+async def slept():
+    loop = asyncio.get_running_loop()
+    begin = loop.time()
+    await asyncio.sleep(0.1)
+    return loop.time() - begin
+def busy():
+    return sum(number * number for number in range(1_500_000))
+begins = [clock() for clock in clocks]
+used, own, beats = time.process_time(), Timer.read(), [clock() for clock in clocks]
+assert beats >= begins
+time.sleep(0.4)
+print(*[clock() - begin for clock, begin in zip(clocks, begins)], Timer.read() - own)
+begin, real = time.process_time(), time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID)
+busy()
+print((time.process_time() - begin) / (time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID) - real))
+begin = time.clock_gettime(time.CLOCK_MONOTONIC)
+try:
+    queue.Queue().get(timeout=0.4)
+except queue.Empty:
+    print(time.clock_gettime(time.CLOCK_MONOTONIC) - begin)
+print(asyncio.run(slept()))
+begin = time.monotonic()
+child = subprocess.check_output([sys.executable, "-c", "exec(open('child.py').read())", str(begin)])
+"""
+
+
+def test_varied_time_passes_at_three_times_the_speed_for_the_workspaces_own_code_only(tmp_path: Path) -> None:
+    plain, varied = (
+        [list(map(float, line.split())) for line in once(tmp_path, {"train.py": FASTER, "child.py": "pass"}, {key: value}).ended.tail]
+        for key, value in (("watch", True), ("vary", ["clock"]))
+    )
+    assert all(0.39 < passed < 0.9 for passed in plain[0]) and all(1.17 < passed < 2.7 for passed in varied[0])
+    assert 0.8 < plain[1][0] < 1.2 and 2.4 < varied[1][0] < 3.6
+    assert all(0.39 < run[2][0] < 0.9 and 0.09 < run[3][0] < 0.6 for run in (plain, varied))  # what the standard library waits stays
 
 
 ENDS = """

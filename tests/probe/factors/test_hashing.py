@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.probe.factors.hashing import heard
-from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
+from tests.probe.factors.runs import pinned_twice, told, watched_twice
 
 CHILD = 'import sys\nwords = {"a%d" % number for number in range(40)}\nprint(hash("text"), *words, sys.flags.no_user_site, sys.argv[1:])\n'
 PARENT = """
@@ -48,20 +48,13 @@ def test_one_line_can_be_pinned_alone(tmp_path: Path) -> None:
         assert [number for number in range(6) if same[number]] == pinned
 
 
-def test_varied_children_inherit_another_seed_and_this_process_keeps_its_own(tmp_path: Path) -> None:
-    env = {"PYTHONHASHSEED": "42"}
-    plain = once(tmp_path, FILES, {"watch": True}, env=env).ended.tail
-    first, second = (once(tmp_path, FILES, {"vary": ["hashing"]}, env=env).ended.tail for _ in range(2))
-    assert first[6:] == second[6:]
-    assert [one == other for one, other in zip(plain[6:], first[6:], strict=True)] == [False, True, True]
-
-
 @pytest.mark.parametrize(
     ("command", "wanted"),
     [
         (["python", "-I", "x.py", "-I"], ["python", "-s", "x.py", "-I"]),
         (["python", "-E", "-c", "-E"], ["python", "-c", "-E"]),
         (["python", "-Ec", "print()"], ["python", "-c", "print()"]),
+        (["python", "-RB", "x.py", "-R"], ["python", "-B", "x.py", "-R"]),
         (["python", "-W", "-E", "-EW", "-E", "-mIE", "x"], ["python", "-W", "-E", "-W", "-E", "-mIE", "x"]),
         (["python", "-X", "importtime", "-uE", "x.py"], ["python", "-X", "importtime", "-u", "x.py"]),
         (["python", "-"], ["python", "-"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.probe.factors.runs import pinned_twice, watched_twice
+from tests.probe.factors.runs import once, pinned_twice, watched_twice
 
 RACES = """
 import multiprocessing, random, subprocess
@@ -118,3 +118,23 @@ print(len(processes._STRIKES), [child.wait() for child in children])
 def test_children_that_never_wait_hold_nobody_up(short_path: Path) -> None:
     first, _ = pinned_twice(short_path, LONG, {"threads": None})
     assert first.ended.tail == ("3 [-9, -9, -9, -9, -9]",)
+
+
+BOUNDED = """
+import multiprocessing
+def fill(place, name):
+    for number in range(20):
+        place.put(name)
+    place.put("")
+context = multiprocessing.get_context("fork")
+place = context.Queue(maxsize=4)
+children = [context.Process(target=fill, args=(place, name)) for name in "ab"]
+[child.start() for child in children]
+print("".join(place.get() for _ in range(42)))
+[child.join() for child in children]
+"""
+
+
+def test_of_children_that_wait_for_room_in_a_queue_one_after_the_other_gets_it(tmp_path: Path) -> None:
+    tails = {once(tmp_path, BOUNDED, {"pin": {"threads": None}}, probe={"stress": True}).ended.tail for _ in range(4)}
+    assert len(tails) == 1, tails

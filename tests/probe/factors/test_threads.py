@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from repro_gate.trace.format import HANDED
 from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
 
 RACES = """
@@ -144,6 +145,76 @@ def test_pinned_the_order_is_the_same_in_ten_of_ten_runs_and_free_it_is_not(tmp_
     assert results["mapped"] == free[0]["mapped"] and results["timers"] == free[0]["timers"]
     for name in set(NAMES) - {"polled"}:
         assert sorted(results[name].split()) == sorted(free[0][name].split()), name
+
+
+HAND_OVERS = """
+import asyncio, multiprocessing, queue, threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from multiprocessing.pool import ThreadPool
+def fill(place, count):
+    for number in range(count):
+        place.put(number)
+with ThreadPoolExecutor(2) as pool:
+    jobs = [pool.submit(abs, number) for number in range(3)]
+    list(as_completed(jobs))
+    list(pool.map(abs, range(3)))
+with ThreadPool(2) as pool:
+    list(pool.imap_unordered(abs, range(3)))
+    list(pool.imap(abs, range(3)))
+async def main():
+    for job in asyncio.as_completed([asyncio.sleep(0)]):
+        await job
+asyncio.run(main())
+for givers in (1, 2):
+    place = queue.Queue()
+    threads = [threading.Thread(target=fill, args=(place, 3)) for _ in range(givers)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    if givers == 1:
+        place.get()
+    else:
+        place.get()
+context = multiprocessing.get_context("fork")
+place = context.Queue()
+processes = [context.Process(target=fill, args=(place, 2)) for _ in range(2)]
+[process.start() for process in processes]
+[place.get() for _ in range(4)]
+[process.join() for process in processes]
+place.put(1)
+place.get()
+"""
+
+
+def test_what_is_taken_in_the_order_in_which_it_comes_is_told_with_its_line(tmp_path: Path) -> None:
+    found = {use.line for use in told(once(tmp_path, HAND_OVERS, {"watch": True}), "threads") if use.source.endswith(HANDED)}
+    lines = HAND_OVERS.splitlines()
+    wanted = ("list(as_completed", "list(pool.imap_unordered", "for job in asyncio", "[place.get()")
+    assert found == {number for number, line in enumerate(lines, 1) if line.strip().startswith(wanted)} | {lines.index("    else:") + 2}
+
+
+EVEN = """
+import multiprocessing, queue, threading
+def fill(place, name):
+    for number in range(30):
+        place.put(name)
+def taken(kind, place):
+    jobs = [kind(target=fill, args=(place, name)) for name in "ab"]
+    [job.start() for job in jobs]
+    found = [place.get() for _ in range(60)]
+    [job.join() for job in jobs]
+    return "".join(found)
+context = multiprocessing.get_context("fork")
+print(taken(threading.Thread, queue.Queue()))
+print(taken(context.Process, context.Queue()))
+with context.Pool(3) as pool:
+    print(list(pool.imap_unordered(abs, range(30))))
+"""
+
+
+def test_under_stress_what_hardly_races_does_and_pinned_it_is_the_same_there_too(tmp_path: Path) -> None:
+    first, second = watched_twice(tmp_path, EVEN, probe={"stress": True})
+    assert all(one != other for one, other in zip(first.ended.tail, second.ended.tail, strict=True))
+    assert len({once(tmp_path, EVEN, {"pin": {"threads": None}}, probe={"stress": True}).ended.tail for _ in range(4)}) == 1
 
 
 def test_where_threads_start_is_told(tmp_path: Path) -> None:

@@ -64,6 +64,14 @@ def test_a_use_is_direct_where_no_library_and_no_import_asked_on_the_lines_behal
     assert {use.direct for use in run.traces[0].uses if use.file == "own.py"} == {False}
 
 
+def test_an_import_statement_is_told_as_one_however_many_lines_it_takes(tmp_path: Path) -> None:
+    """What a module draws while it is imported is told apart from what a call draws."""
+    (tmp_path / "beside_library.py").write_text(LIBRARY)
+    text = f"import sys\nsys.path.append({str(tmp_path)!r})\nfrom beside_library import (  # both\n    Draws,\n    name,\n)\nname()\n"
+    calls = {use.call for use in told(once(tmp_path, text, {"watch": True}), "entropy") if use.file == "train.py"}
+    assert calls == {"from beside_library import (", *(("name()",) if sys.version_info >= (3, 11) else ("",))}
+
+
 MISTAKES = """
 import os, random, subprocess, sys, threading, time, uuid
 import _repro_gate.probe.factors.use as part

@@ -1,0 +1,121 @@
+"""The probe ends and changes no training, however odd: each of `odd_trainings.txt` runs without the probe and with it, in a fork of its
+own, and ends with the same status, parameters, generators and output."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.tracing import trace_script
+
+CASES = Path(__file__).with_name("odd_trainings.txt")
+UNREAD = {"mock-numpy-random"}  # what the probe itself needs is mocked: the recording ends, the training does not
+HEAD = """
+import torch
+X = torch.arange(64.).reshape(8, 8) / 64
+def net(kind="SGD"):
+    m = torch.nn.Linear(8, 2); return m, getattr(torch.optim, kind)(m.parameters(), lr=.1)
+def step(m, o):
+    o.zero_grad(); m(X).square().mean().backward(); o.step()
+"""
+DRIVER = """
+import atexit, hashlib, json, os, random, sys, time
+import numpy, torch, torch._dynamo
+
+mode = sys.argv[1]
+if mode == "probed":
+    json.dump(dict(os.environ), open("env.json", "w"))
+else:  # what the gate sets beside the environment
+    assert "_repro_gate.probe" not in sys.modules
+    torch.use_deterministic_algorithms(True)
+    torch.backends.mkldnn.deterministic = True
+    torch.ones(1).sqrt()
+numpy.random.seed(42), torch.manual_seed(42)
+
+def tensors(space):
+    for name, value in sorted(space.items()):
+        for key, item in enumerate(value if type(value) in (tuple, list) else [value]):
+            kind = type(item).__mro__  # no look at the object itself: it may be of any kind
+            if torch.Tensor in kind:
+                yield "%s.%s" % (name, key), item
+            elif torch.nn.Module in kind:
+                try:
+                    held = sorted(torch.nn.Module.state_dict(item).items())
+                except Exception:
+                    continue
+                yield from (("%s.%s.%s" % (name, key, path), leaf) for path, leaf in held if isinstance(leaf, torch.Tensor))
+
+def write(space, path):
+    state = hashlib.sha256()
+    for name, tensor in tensors(space):
+        if tensor.device.type == "cpu":
+            try:
+                content = bytes(tensor.detach().contiguous().view(torch.uint8).flatten().tolist())
+            except Exception as error:
+                content = type(error).__name__.encode()
+            state.update(("%s %s %s" % (name, tensor.dtype, tuple(tensor.shape))).encode() + content)
+    for generator in (torch.get_rng_state().tolist(), random.getstate(), numpy.random.get_state()[1].tolist()):
+        state.update(repr(generator).encode())
+    with open(path, "w") as file:
+        file.write(state.hexdigest())
+
+for name in json.load(open("cases.json")):
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        end = time.monotonic() + 120
+        ended, status = 0, -1
+        while not ended and time.monotonic() < end:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            time.sleep(0.005)
+        if not ended:
+            os.kill(child, 9), os.waitpid(child, 0)
+        open("%s.%s.status" % (name, mode), "w").write(str(status if ended else "hangs"))
+        continue
+    random.seed(7)
+    sys.argv = ["train.py"]
+    os.dup2(os.open("%s.%s.out" % (name, mode), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+    os.dup2(1, 2)
+    space, me = {"__name__": "__main__"}, os.getpid()
+    atexit.register(lambda: write(space, "%s.%s.sum" % (name, mode)) if os.getpid() == me else None)
+    exec(compile(open("case-%s.py" % name).read(), "case.py", "exec"), space)
+    break
+"""
+
+
+def test_no_training_is_ended_or_changed(short_path: Path) -> None:
+    parts = re.split(r"^# --- (.*)\n", CASES.read_text(), flags=re.MULTILINE)[1:]
+    cases = dict(zip(parts[::2], parts[1::2], strict=True))
+    files = {f"case-{name}.py": HEAD + source for name, source in cases.items()}
+    run = trace_script(
+        short_path, {"train.py": DRIVER, "cases.json": json.dumps(list(cases)), **files}, command="python train.py probed", timeout=1500.0
+    )
+    place = short_path / "place" / "workspace"
+    for left in ("metrics.csv", "over", "f0", "f1", "f2", "f3"):
+        (place / left).unlink(missing_ok=True)
+    env = {
+        name: value
+        for name, value in json.loads((place / "env.json").read_text()).items()
+        if name not in ("REPRO_GATE_PROBE", "PYTHONPATH")
+    }
+    subprocess.run([sys.executable, "train.py", "bare"], cwd=place, env=env, check=True)
+
+    def ended(name: str, mode: str) -> tuple[str, ...]:
+        paths = [place / f"{name}.{mode}.{what}" for what in ("status", "sum", "out")]
+        return tuple(_told(path.read_text(errors="replace")) if path.exists() else "" for path in paths)
+
+    unlike = {name: (ended(name, "bare"), ended(name, "probed")) for name in cases if ended(name, "bare") != ended(name, "probed")}
+    assert not {name: found for name, found in unlike.items() if name not in UNREAD}
+    assert not [name for name in cases if ended(name, "probed")[0] == "hangs"]
+    failed = [note for trace in run.traces for note in trace.notes if note[0] == "probe-error"]
+    assert len(cases) >= 150
+    assert len(failed) == len(UNREAD), failed
+
+
+def _told(text: str) -> str:
+    """What a training printed, without addresses, the lines of tracebacks, and what torch's own libraries print: it has times in it."""
+    lines = [line for line in text.splitlines() if not line.startswith(("    ", "  File", "USDT", "nanobind", " - "))]
+    return re.sub(r"0x[0-9a-f]+", "@", "\n".join(lines))

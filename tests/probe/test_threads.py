@@ -1,0 +1,111 @@
+"""Claims about threads: each that trains has a trace of its own, in its own order; one that only fetches for others has none.
+And about a hook that fails: the training goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from repro_gate.trace.blocks import Block
+from repro_gate.trace.model import Trace
+from tests.support.tracing import names, trace_script
+
+SOURCE = """
+import queue, sys, threading
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+models = [torch.nn.Linear(4, 2) for _ in range(3)]
+turn = threading.Barrier(2)
+
+def job(model):  # in another order in each run: who begins is drawn by the line below
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(5):
+        optimizer.zero_grad()
+        model(torch.ones(3, 4)).square().mean().backward()
+        optimizer.step()
+
+def first(model):
+    job(model)
+    turn.wait()
+
+def second(model):
+    turn.wait()
+    job(model)
+
+order = [first, second] if "forth" in sys.argv else [second, first]
+threads = [threading.Thread(target=target, args=(model,), name=name) for target, model, name in zip(order, models, ("left", "right"))]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+
+batches = queue.Queue(2)
+
+def fetch():
+    for batch in DataLoader(TensorDataset(torch.arange(32.0).view(8, 4)), 2):
+        batches.put(batch[0])
+    batches.put(None)
+
+threading.Thread(target=fetch).start()
+optimizer = torch.optim.SGD(models[2].parameters(), lr=0.01)
+while (batch := batches.get()) is not None:
+    optimizer.zero_grad()
+    models[2](batch).square().mean().backward()
+    optimizer.step()
+models[2].register_buffer("late", torch.ones(2))
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Mapping[str, Trace]]:
+    folder = tmp_path_factory.mktemp("threads")
+    found = (trace_script(folder / way, SOURCE, command=f"python train.py {way}") for way in ("forth", "back"))
+    return [{trace.key: trace for trace in run.traces if trace.trained} for run in found]
+
+
+def test_each_thread_that_trains_has_a_trace_of_its_own(runs: list[Mapping[str, Trace]]) -> None:
+    for run in runs:
+        assert sorted(run) == ["main", "main/left", "main/right"]
+        assert {key: (len(trace.steps), trace.end) for key, trace in run.items()} == dict.fromkeys(
+            ("main/left", "main/right"), (5, "exit")
+        ) | {"main": (4, "exit")}
+
+
+def test_threads_that_do_not_depend_on_each_other_are_the_same_in_any_order(runs: list[Mapping[str, Trace]]) -> None:
+    def told(block: Block) -> tuple[object, ...]:
+        return block.step, block.kind, block.rows, block.digests
+
+    for key in ("main/left", "main/right"):
+        ours, theirs = ([told(block) for block in run[key].blocks if block.kind != "rng"] for run in runs)
+        assert ours == theirs and len(ours) > 15
+
+
+def test_what_a_thread_fetches_for_others_is_no_batch_of_a_step(runs: list[Mapping[str, Trace]]) -> None:
+    assert not [block for trace in runs[0].values() for block in trace.blocks if block.kind == "batch"]
+    assert not runs[0]["main"].loaders
+
+
+def test_a_buffer_that_comes_after_the_last_step_is_compared(runs: list[Mapping[str, Trace]]) -> None:
+    assert [names(runs[0]["main"], "buffer", step) for step in (3, 4)] == [[], ["late"]]
+
+
+def test_a_failure_in_a_hook_is_noted_and_the_training_goes_on(tmp_path: Path) -> None:
+    run = trace_script(
+        tmp_path,
+        """
+        import torch
+        model = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            model(torch.ones(3, 4)).sum().backward()
+            optimizer.step()
+            torch.get_rng_state = None  # which the probe calls at each step
+        print("went on")
+        """,
+    )
+    assert run.ended.tail[-1].strip() == "went on" and run.ended.exit_code == 0
+    [note] = [message for trace in run.traces for identifier, message in trace.notes if identifier == "probe-error"]
+    assert "TypeError" in note and "the probe itself failed" in str(run.problem)
