@@ -141,9 +141,12 @@ class _Series:
             live = self._live(plan)
             run = self._run(plan, live, total=len(self.runs) + 1 + len(waiting))
             if not run.good and "dispatched" in plan.probe:  # a note is no reason to lose the control
-                self.runs.remove(run)
-                remove_tree(run.folder)  # the traces of a run lie in a folder of its name
+                self._drop(run)
                 run = self._run(replace(plan, probe={}), live, total=len(self.runs) + 1 + len(waiting))
+            if not run.good and self.planned and plan.arm.name == "default":  # nor a narrower cost one to lose the verdict
+                self._drop(run)
+                self.said[f"{plan.name}, done for the cost alone, ended badly and does not count: {run.problem}"] = None
+                return False
             if len(self.runs) == 1 and not self.sound():
                 self.runs.clear()
                 return False
@@ -168,6 +171,11 @@ class _Series:
                     return False
                 crashed = run
         return False
+
+    def _drop(self, run: Run) -> None:
+        """Forget a run that is not needed."""
+        self.runs.remove(run)
+        remove_tree(run.folder)  # the traces of a run lie in a folder of its name
 
     def _further_pair(self) -> list[Plan]:
         """Two more runs for the cost, of a training that is the same twice: what diverges has other troubles."""
