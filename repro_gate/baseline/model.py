@@ -53,7 +53,7 @@ class RecordedResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     """What is recorded for one platform, its root the entry's key in the file. `outcomes` holds one result for each seed, `outside` facts
     that are no inputs (imported distributions, kernel, C library): what is looked at first where the same inputs give other bits.
-    `step_times` has the median step time of each timed run in milliseconds, by arm; empty where the cost was not measured."""
+    `step_times` has the pace of each timed run (`compare/cost.py`) in milliseconds, by arm; empty where the cost was not measured."""
 
     platform: Digest
     config_hash: Digest

@@ -1,6 +1,8 @@
 """The cost of determinism, from the step times of interleaved runs, with a 95 % interval. Pure.
 
-The time of a run is its median step time, that of an arm the geometric mean of its runs', and the figure is the ratio of the two arms.
+The time of a run is its pace: the mean step of the fastest of twenty stretches of equal length. Other work on the machine only ever adds to
+a step, for seconds at a time, so the fastest stretch scatters less between runs than the median step does, and a stretch holds every kind
+of step where several optimizers take turns. The time of an arm is the geometric mean of its runs', the figure the ratio of the two arms.
 The interval is Student's, of the difference of two means of logarithms, with the scatter between runs estimated from both arms together
 (Student 1908; without Welch's correction: both arms run the same program on the same machine). It holds whatever makes runs scatter, the
 machine's other load included, as far as runs scatter alike: with two runs of each arm, two degrees of freedom, it is 4.3 standard errors
@@ -19,7 +21,7 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean
 
 from repro_gate.compare.model import Cost, SpeedChange, TimedArm
 from repro_gate.compare.traces import processes
@@ -29,6 +31,7 @@ RESOLUTION = 1e-6  # milliseconds, in which the trace states times
 PLAUSIBLE = (-50.0, 300.0)  # percent; outside, a mistake of measurement is likelier (shared/facts: what determinism costs)
 NARROW = 3.0  # points to each side, or a quarter of the figure where that is more
 MISSED, MISSED_EARLY = 0.05, 0.01  # how often an interval may miss the true cost: the last look's, and that of any look before it
+STRETCHES = 20  # of a run, where it has as many timed steps
 FEWEST = 3  # timed steps of a run, below which no figure is given
 
 StepTimes = Mapping[TimedArm, Sequence[float]]
@@ -68,29 +71,29 @@ def needs_more_runs(on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]
 
 
 def speed_change(arm: TimedArm, now: Sequence[float], before: Sequence[float]) -> SpeedChange | None:
-    """How much slower a step of one arm is now, from the median step time of each run in milliseconds; None where a side has fewer than
-    two. The two sides ran one after the other, so a drift of the machine between them is part of the figure."""
+    """How much slower a step of one arm is now, from the pace of each run in milliseconds; None where a side has fewer than two. The two
+    sides ran one after the other, so a drift of the machine between them is part of the figure."""
     if min(len(now), len(before)) < 2:
         return None
-    sides = [[(median_ms,) for median_ms in side] for side in (now, before)]
+    sides = [[(paced,) for paced in side] for side in (now, before)]
     figure = percent(*(math.exp(fmean(map(_logarithm, runs))) for runs in sides))
     return SpeedChange(arm=arm, slower_pct=figure, ci95=interval(sides[0], sides[1]), runs=min(map(len, sides)))
 
 
 def speed_changes(now: StepTimes, before: StepTimes) -> tuple[SpeedChange, ...]:
-    """`speed_change` of each arm that both sides timed: the median step time of each run in milliseconds, by arm."""
+    """`speed_change` of each arm that both sides timed: the pace of each run in milliseconds, by arm."""
     found = (speed_change(arm, now[arm], before[arm]) for arm in now if arm in before)
     return tuple(item for item in found if item is not None)
 
 
-def run_medians(runs: Sequence[Sequence[Trace]], warmup: int) -> tuple[float, ...]:
-    """The median step time of each run of an arm, in milliseconds; none where a run has too few timed steps for a cost."""
+def paces(runs: Sequence[Sequence[Trace]], warmup: int) -> tuple[float, ...]:
+    """The pace of each run of an arm, in milliseconds; none where a run has too few timed steps for a cost."""
     timed = [step_times(run, warmup) for run in runs]
-    return tuple(median(times) for times in timed) if timed and _enough([timed, timed]) else ()
+    return tuple(map(pace, timed)) if timed and _enough([timed, timed]) else ()
 
 
 def _enough(sides: Sequence[Runs]) -> bool:
-    return all(len(runs) > 1 and all(len(times) >= FEWEST and median(times) > 0 for times in runs) for runs in sides)
+    return all(len(runs) > 1 and all(len(times) >= FEWEST and pace(times) > 0 for times in runs) for runs in sides)
 
 
 def interval(on: Runs, off: Runs, missed: float = MISSED) -> tuple[float, float]:
@@ -145,8 +148,14 @@ def _scatter(on: Runs, off: Runs) -> float:
 
 
 def _logarithm(times: Sequence[float]) -> float:
-    """Of the median step time, which is no less than what the clock can tell from nothing."""
-    return math.log(max(median(times), RESOLUTION))
+    """Of the pace, which is no less than what the clock can tell from nothing."""
+    return math.log(max(pace(times), RESOLUTION))
+
+
+def pace(times: Sequence[float]) -> float:
+    """Return the mean step time of the fastest stretch of a run, of one step at least."""
+    length = max(1, len(times) // STRETCHES)
+    return min(fmean(times[start : start + length]) for start in range(0, len(times) - length + 1, length))
 
 
 def step_times(traces: Sequence[Trace], warmup: int) -> list[float]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from repro_gate.compare.cost import run_medians
+from repro_gate.compare.cost import paces
 from repro_gate.compare.model import Comparison, Divergence, NoiseFloor, TimedArm
 from repro_gate.compare.tolerance import alike
 from repro_gate.compare.traces import compare_runs
@@ -118,9 +118,9 @@ class Results:
         return timed_runs(self.spec, self.runs)
 
     def step_times(self) -> dict[TimedArm, tuple[float, ...]]:
-        """The median step time of each run that is timed, in milliseconds, by arm; an arm without any is left out."""
+        """The pace of each run that is timed, in milliseconds, by arm; an arm without any is left out."""
         arms: tuple[TimedArm, ...] = ("deterministic", "default")
-        found = {arm: run_medians(runs, self.spec.train.warmup) for arm, runs in zip(arms, self.timed_runs(), strict=True)}
+        found = {arm: paces(runs, self.spec.train.warmup) for arm, runs in zip(arms, self.timed_runs(), strict=True)}
         return {arm: times for arm, times in found.items() if times}
 
     def compare_with(self, other: Results, seed: int | None = None) -> Comparison:

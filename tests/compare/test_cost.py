@@ -41,9 +41,17 @@ def test_a_known_ratio_is_recovered() -> None:
 
 
 def test_flags_that_make_training_faster_cost_less_than_nothing() -> None:
-    found = measured(([5.0, 5.1, 4.9] * 9, [10.0, 10.1, 9.9] * 9), ([5.0, 5.1, 4.9] * 9, [10.0, 10.1, 9.9] * 9))
+    found = measured(([5.0, 5.2, 4.9] * 9, [10.0, 10.4, 9.8] * 9), ([5.0, 5.2, 4.9] * 9, [10.0, 10.4, 9.8] * 9))
     assert found.determinism_cost_pct == pytest.approx(-50.0)
     assert found.ci95[1] < -48
+
+
+def test_slow_spells_and_optimizers_that_take_turns_do_not_move_the_figure() -> None:
+    whole = [4.0, 20.0] * 40  # a stretch holds as many steps of either optimizer
+    slowed = [*whole[:20], *(3 * step for step in whole[20:])]
+    found = measured(([1.25 * step for step in slowed], whole), ([1.25 * step for step in whole], slowed))
+    assert (found.determinism_cost_pct, *found.ci95) == pytest.approx((25.0, 25.0, 25.0))
+    assert found.default_step_ms == pytest.approx(12.0)
 
 
 @pytest.mark.parametrize("runs", [0.0, 0.02, 0.05])
