@@ -97,10 +97,8 @@ def speed(found: Sequence[SpeedChange]) -> tuple[Phrase, ...]:
     """What a change does to the time of a step, one line for each arm."""
     lines: list[Phrase] = []
     for item in found:
-        word = "slower" if item.slower_pct > 0 else "faster"
-        how = "no measurable difference" if item.ci95[0] <= 0 <= item.ci95[1] else word
-        figure = numbers.percent(abs(item.slower_pct), signed=False) if how == word else f"({numbers.percent(item.slower_pct)})"
-        said = f"{figure} {how}" if how == word else f"{how} {figure}"
+        figure = numbers.percent(abs(item.slower_pct), signed=False)
+        said = f"{figure} {'slower' if item.slower_pct > 0 else 'faster'}"
         flags = "with the flags" if item.arm == "deterministic" else "without the flags"
         lines.append((("say", f"a step {flags}: "), ("figure", said), ("say", f", 95% interval {numbers.interval(item.ci95)}")))
     return tuple(lines)
