@@ -1,7 +1,7 @@
 """The cost of determinism, from the step times of interleaved runs, with a 95 % interval. Pure.
 
-The time of a run is its pace: the mean step of the fastest of twenty stretches of equal length. Other work on the machine only ever adds to
-a step, for seconds at a time, so the fastest stretch scatters less between runs than the median step does, and a stretch holds every kind
+The time of a run is its pace: the mean step of the fastest of forty stretches of equal length. Other work on the machine only ever adds to
+a step, for seconds at a time, so the fastest stretch scatters less between runs than the median step does, and in a long run it holds every kind
 of step where several optimizers take turns. The time of an arm is the geometric mean of its runs', the figure the ratio of the two arms.
 The interval is Student's, of the difference of two means of logarithms, with the scatter between runs estimated from both arms together
 (Student 1908; without Welch's correction: both arms run the same program on the same machine). It holds whatever makes runs scatter, the
@@ -31,7 +31,7 @@ RESOLUTION = 1e-6  # milliseconds, in which the trace states times
 PLAUSIBLE = (-50.0, 300.0)  # percent; outside, a mistake of measurement is likelier (shared/facts: what determinism costs)
 NARROW = 3.0  # points to each side, or a quarter of the figure where that is more
 MISSED, MISSED_EARLY = 0.05, 0.01  # how often an interval may miss the true cost: the last look's, and that of any look before it
-STRETCHES = 20  # of a run, where it has as many timed steps
+STRETCHES = 40  # of a run, where it has as many timed steps
 FEWEST = 3  # timed steps of a run, below which no figure is given
 
 StepTimes = Mapping[TimedArm, Sequence[float]]
