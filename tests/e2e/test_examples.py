@@ -44,8 +44,8 @@ def test_an_example_passes(name: str, tmp_path: Path) -> None:
         cost, floor = gated.report["cost"], gated.report["noise_floor"]
         assert cost["ci95"][0] <= cost["determinism_cost_pct"] <= cost["ci95"][1]
         runs = [run["arm"] for run in gated.report["runs"]]
-        assert runs[:5] == ["deterministic", "default", "default", "deterministic", "reseeded"]
-        assert runs[5:] == [*("deterministic", "default", "default", "deterministic") * 2][: len(runs) - 5] and len(runs) <= 13
+        assert runs[:7] == ["deterministic", "default", "default", "deterministic", "reseeded", "deterministic", "deterministic"]
+        assert runs[7:] == ["default", "default", "deterministic", "default", "default", "deterministic"][: len(runs) - 7]
         assert not floor["identical"] and floor["first_step"] is not None
         labels = ({label for label, _ in shape(text)} for text in (demo(), gated.stdout))
         assert next(labels) == next(labels), "the README's demo shows what a run prints"
