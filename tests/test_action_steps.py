@@ -1,6 +1,7 @@
 """The scripts of the composite actions, run as the runner runs them: what the gate is given and kept from, and what outlives it.
 
-`native` makes its real environment; the gate in it is one that writes down what it was given. `docker` is a program that does the same.
+`native` and `comment` make their real environment; the gate in it is one that writes down what it was given. `docker` is a program that
+does the same. `e2e/test_native` has the real gate and a hostile training.
 """
 
 from __future__ import annotations
@@ -10,36 +11,24 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
-import sysconfig
-import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.support.composite import Job, load, steps
+from tests.support.composite import ROOT, Job, load
 
 SYSTEM = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GITHUB_EVENT_NAME": "push"}
 TOKEN = "a-token-that-nobody-may-see"
 # What the code knows of to keep it from the training, or looks for where there is no container: none of it is for the gate's container.
 NEVER = {"GITHUB_TOKEN", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "RUNNER_TEMP"}
-# Writes down its arguments and its environment, and does what a hostile training of the same user can do.
+# Writes down its arguments and its environment.
 GATE = """
 import json, os, sys
 os.makedirs("seen", exist_ok=True)
 given = {"flags": [sys.flags.isolated, sys.path], "argv": sys.argv[1:], "environment": dict(os.environ)}
 with open(f"seen/{sys.argv[1]}.json", "w") as file:
     json.dump(given, file)
-if sys.argv[1] == "gate":
-    for name in ("GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"):
-        with open(os.environ[name], "a") as file:
-            file.write("LD_PRELOAD=/tmp/mine.so\\n")
-    if "PLANT" in os.environ:
-        if os.path.lexists(os.environ["PLANT"]):
-            os.unlink(os.environ["PLANT"])
-        with open(os.environ["PLANT"], "w") as file:
-            file.write(os.environ["PLANTED"])
 sys.exit(int(os.environ.get("EXIT", "0")))
 """
 DOCKER = """#!{python}
@@ -53,256 +42,70 @@ if sys.argv[1:2] == ["build"]:
         file.write("sha256:" + "1" * 64)
 sys.exit(int(os.environ.get("EXIT", "0")) if sys.argv[1] == "run" else 0)
 """
+# action and step, and the phase that it starts
+ENVIRONMENTS = pytest.mark.parametrize(("action", "step", "phase"), [("native", "gate", "action"), ("comment", "comment", "comment")])
 
 
 @pytest.fixture(scope="module")
-def native(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """A job in which `setup` of the native action has run, in a copy of the repository that holds a gate of ours and needs no packages."""
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository that holds a gate of ours and needs no packages."""
     root = tmp_path_factory.mktemp("action")
-    (root / "native").mkdir()
-    (root / "requirements").mkdir()
-    (root / "requirements/gate.lock").write_text("# nothing\n")
     package = root / "repro_gate/github"
-    package.mkdir(parents=True)
+    for folder in (package, root / "native", root / "comment", root / "requirements"):
+        folder.mkdir(parents=True)
+    shutil.copy(ROOT / "native/setup", root / "native")
+    (root / "requirements/gate.lock").write_text("# nothing\n")
     for folder in (package.parent, package):
         (folder / "__init__.py").write_text("")
     (package / "__main__.py").write_text(GATE)
-    (root / "docs/checks").mkdir(parents=True)
-    for page in ("checks/a.md", "reasons.md"):
-        (root / "docs" / page).write_text("a page\n")
-    job = Job(tmp_path_factory.mktemp("job"), SYSTEM, root / "native")
-    # What an untrusted checkout may hold: it is the current folder of each step.
-    for name in ("venv", "pip", "sysconfig", "repro_gate"):
-        (job.folder / f"workspace/{name}.py").write_text("raise SystemExit('the checkout was imported')\n")
-    for step in ("token", "setup"):
-        ended = job.run("native", step, {"python": sys.executable})
-        assert ended.returncode == 0, ended.stdout + ended.stderr
+    return root
+
+
+def job_of(folder: Path, root: Path, action: str) -> Job:
+    """A job that uses an action of the repository's copy."""
+    job = Job(folder, dict(SYSTEM), root / action)
+    for name in ("venv", "pip", "sysconfig", "repro_gate"):  # what an untrusted checkout may hold: it is the current folder of each step
+        (folder / f"workspace/{name}.py").write_text("raise SystemExit('the checkout was imported')\n")
     return job
 
 
-def seen(job: Job, phase: str) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = json.loads((job.folder / f"workspace/seen/{phase}.json").read_text())
-    return found
-
-
-def test_the_gate_is_given_the_inputs_and_not_the_token(native: Job) -> None:
-    ended = native.run("native", "gate", {"spec": "a.yml", "set": "train.steps=2\ncost.measure=false", "token": TOKEN})
-    assert ended.returncode == 0, ended.stderr
-    given = seen(native, "gate")["environment"]
-    assert given["INPUT_SPEC"] == "a.yml"
-    assert given["INPUT_SET"] == "train.steps=2\ncost.measure=false"
-    assert {f"INPUT_{name.upper()}" for name in load("container")["inputs"]} - set(given) == {"INPUT_TOKEN"}
-    assert TOKEN not in json.dumps(given)
-
-
-def test_whoever_publishes_is_given_the_token(native: Job) -> None:
-    assert native.run("native", "token", {}).returncode == 0
-    ended = native.run("native", "publish", {"token": TOKEN}, EXIT="1")
-    assert ended.returncode == 1
-    assert seen(native, "publish")["environment"]["INPUT_TOKEN"] == TOKEN
-
-
-@pytest.mark.parametrize(
-    ("event", "inputs", "sandbox", "given"),
-    [
-        ("pull_request", {}, "", False),
-        ("merge_group", {}, "same-user", False),
-        ("pull_request", {"token_on_pull_requests": "true"}, "", True),
-        ("pull_request", {}, "own-user", True),
-        ("workflow_run", {"command": "comment"}, "", True),
-        ("schedule", {}, "", True),
-    ],
-)
-def test_on_a_pull_request_there_is_a_token_only_where_somebody_says_so(
-    event: str, inputs: dict[str, str], sandbox: str, given: bool, native: Job
+@ENVIRONMENTS
+def test_the_gate_runs_in_an_environment_of_its_own_that_is_gone_at_the_end(
+    action: str, step: str, phase: str, root: Path, tmp_path: Path
 ) -> None:
-    ended = native.run("native", "token", inputs, GITHUB_EVENT_NAME=event, REPRO_GATE_SANDBOX=sandbox)
-    assert ended.returncode == 0 and ("token_on_pull_requests" in ended.stdout) is not given, ended.stdout
-    native.run("native", "publish", {"token": TOKEN, **inputs})
-    assert seen(native, "publish")["environment"]["INPUT_TOKEN"] == (TOKEN if given else "")
-
-
-PLANT = "import os; os.path.exists({mark!r}) or open({mark!r}, 'w').write(os.environ.get('INPUT_TOKEN', 'ran'))\n"
-
-
-@pytest.mark.parametrize("where", ["a .pth file", "the package", "the package's copy", "the interpreter", "a new module"])
-def test_what_the_training_changed_is_refused_before_anything_has_the_token(where: str, native: Job, tmp_path: Path) -> None:
-    place = Path(native.outputs["setup"]["place"])
-    site = Path(native.outputs["setup"]["site"])
-    planted = {
-        "a .pth file": site / "planted.pth",
-        "the package": native.action_path.parent / "repro_gate/__init__.py",
-        "the package's copy": place / "venv/copy/repro_gate/__init__.py",
-        "the interpreter": place / "venv/bin/python",
-        "a new module": site / "yaml.py",
-    }[where]
-    twin = native.run("native", "verify", {})
-    assert twin.returncode == 0, twin.stdout  # what the gate itself leaves is no change
-    before = planted.readlink() if planted.is_symlink() else planted.read_text() if planted.exists() else None
-    try:
-        native.run("native", "gate", {}, PLANT=str(planted), PLANTED=PLANT.format(mark=str(tmp_path / "mark")))
-        assert planted.is_file() and not planted.is_symlink()
-        ended = native.run("native", "verify", {})
-        assert ended.returncode == 2
-        assert "::error title=Repro Gate::" in ended.stdout and "was changed" in ended.stdout and not (tmp_path / "mark").exists()
-    finally:
-        planted.unlink()
-        if isinstance(before, Path):
-            planted.symlink_to(before)
-        elif before is not None:
-            planted.write_text(before)
-    assert native.run("native", "verify", {}).returncode == 0
-    assert steps("native")["publish"]["if"] == "${{ always() && steps.verify.outcome == 'success' }}"
-    assert "oken" not in str(steps("native")["verify"]["env"])
-
-
-def test_the_step_with_the_token_obeys_no_pth_file_and_reads_no_compiled_copy(native: Job, tmp_path: Path) -> None:
-    """Should anything slip past the digest, in the moment after it: no `site`, no `__pycache__`."""
-    planted = Path(native.outputs["setup"]["site"]) / "planted.pth"
-    planted.write_text(PLANT.format(mark=str(tmp_path / "mark")))
-    native.run("native", "token", {})
-    try:
-        native.run("native", "publish", {"token": TOKEN})
-    finally:
-        planted.unlink()
-    assert not (tmp_path / "mark").exists() and seen(native, "publish")["environment"]["INPUT_TOKEN"] == TOKEN
-
-
-def test_what_is_planted_beside_the_package_is_not_imported_where_the_token_is(native: Job, tmp_path: Path) -> None:
-    """The action's checkout is not on the path there; the package and its pages are a copy in the environment that `verify` digests."""
-    site, copy = (Path(native.outputs["setup"][name]) for name in ("site", "copy"))
-    planted = native.action_path.parent / "json.py"
-    planted.write_text(PLANT.format(mark=str(tmp_path / "mark")) + "raise SystemExit('planted')\n")
-    native.run("native", "token", {})
-    try:
-        program = f"import sys; sys.path[:0] = [{str(planted.parent)!r}, {str(site)!r}]; import repro_gate.github.__main__"
-        twin = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False)
-        assert "planted" in twin.stderr and (tmp_path / "mark").read_text() == "ran"  # with the checkout on the path it is imported
-        (tmp_path / "mark").unlink()
-        assert native.run("native", "verify", {}).returncode == 0  # it is not part of what runs
-        assert native.run("native", "publish", {"token": TOKEN}).returncode == 0
-    finally:
-        planted.unlink()
-    assert not (tmp_path / "mark").exists() and seen(native, "publish")["environment"]["INPUT_TOKEN"] == TOKEN
-    _, path = seen(native, "publish")["flags"]
-    assert str(planted.parent) not in path and list(path[-2:]) == [str(copy), str(site)]
-    pages = copy / "repro_gate/checks/pages"
-    assert (
-        copy.is_relative_to(Path(native.outputs["setup"]["place"]) / "venv")
-        and (pages / "a.md").is_file()
-        and (pages / "reasons.md").is_file()
-    )
-
-
-@pytest.fixture(scope="module")
-def own_interpreter(native: Job, tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, Path]:
-    """A job with an interpreter that a test may plant files beside, and that interpreter's folder."""
-    version = f"python3.{sys.version_info.minor}"
-    home = tmp_path_factory.mktemp("interpreter")
-    (home / "bin").mkdir()
-    shutil.copy(Path(sys._base_executable).resolve(), home / "bin/python3")  # type: ignore[attr-defined]
-    shutil.copytree(
-        sysconfig.get_path("stdlib"),
-        home / "lib" / version,
-        ignore=shutil.ignore_patterns("site-packages", "dist-packages", "test*", "config-*"),
-    )
-    (home / "lib" / version / "site-packages").mkdir()
-    for library in Path(sys.base_prefix, "lib").glob("libpython*"):
-        shutil.copy(library, home / "lib")
-    given = {**SYSTEM, "LD_LIBRARY_PATH": str(home / "lib")}
-    if subprocess.run([home / "bin/python3", "-I", "-c", "import ensurepip, ssl"], env=given, capture_output=True, check=False).returncode:
-        pytest.skip("this Python cannot be copied elsewhere")
-    job = Job(tmp_path_factory.mktemp("own"), given, native.action_path)
-    for step in ("token", "setup"):
-        ended = job.run("native", step, {"python": str(home / "bin/python3")})
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-    return job, home
-
-
-def test_the_archive_that_python_looks_into_first_is_not_used_where_the_token_is(own_interpreter: tuple[Job, Path], tmp_path: Path) -> None:
-    job, home = own_interpreter
-    archive = home / f"lib/python3{sys.version_info.minor}.zip"
-    with zipfile.ZipFile(archive, "w") as file:
-        file.writestr("json.py", PLANT.format(mark=str(tmp_path / "mark")) + "raise SystemExit('planted')\n")
-    try:
-        twin = subprocess.run(
-            [job.outputs["setup"]["python"], "-I", "-S", "-B", "-c", "import json"],
-            env=job.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert "planted" in twin.stderr and (tmp_path / "mark").read_text() == "ran"
-        (tmp_path / "mark").unlink()
-        assert job.run("native", "publish", {"token": TOKEN}).returncode == 0  # even where nothing has verified
-    finally:
-        archive.unlink()
-    given = seen(job, "publish")["environment"]
-    assert not (tmp_path / "mark").exists() and given["INPUT_TOKEN"] == TOKEN
-    assert given["LD_LIBRARY_PATH"] == str(home / "lib") and "OPENSSL_CONF" not in given  # as they were in `setup`
-
-
-@pytest.mark.parametrize("where", ["lib/python3{}.zip/encodings/__init__.py", "bin/pybuilddir.txt"])
-def test_what_python_reads_before_any_program_is_verified(where: str, own_interpreter: tuple[Job, Path], tmp_path: Path) -> None:
-    job, home = own_interpreter
-    assert job.run("native", "verify", {}).returncode == 0
-    planted = home / where.format(sys.version_info.minor)
-    planted.parent.mkdir(parents=True, exist_ok=True)
-    planted.write_text("raise SystemExit('planted')\n")
-    try:
-        python = [job.outputs["setup"]["python"], "-I", "-S", "-B", "-c", "import sys; print(sys.path)"]
-        twin = subprocess.run(python, env=job.environment, capture_output=True, text=True, check=False)
-        assert "planted" in twin.stdout + twin.stderr or twin.returncode  # it has a say before the program does
-        ended = job.run("native", "verify", {})
-        assert ended.returncode == 2 and "was changed" in ended.stdout
-    finally:
-        planted.unlink()
-        if planted.name == "__init__.py":
-            shutil.rmtree(planted.parents[1])
-    assert job.run("native", "verify", {}).returncode == 0
-
-
-def test_the_checkout_is_not_on_the_gates_path(native: Job) -> None:
-    native.run("native", "gate", {})
-    isolated, path = seen(native, "gate")["flags"]
-    assert isolated
-    assert str(native.folder / "workspace") not in path and "" not in path
-    assert str(native.action_path.parent) in path
-
-
-def test_an_input_is_no_code(native: Job) -> None:
+    job = job_of(tmp_path, root, action)
     hostile = '$(touch pwned) `touch pwned` "; touch pwned; #'
-    native.run("native", "gate", {"spec": hostile})
-    assert seen(native, "gate")["environment"]["INPUT_SPEC"] == hostile
-    assert not (native.folder / "workspace/pwned").exists()
+    ended = job.run(action, step, {"python": sys.executable, "report": hostile, "token": TOKEN}, EXIT="3")
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    found = json.loads((tmp_path / f"workspace/seen/{phase}.json").read_text())
+    given, (isolated, path) = found["environment"], found["flags"]
+    assert isolated and str(tmp_path / "workspace") not in path and "" not in path and str(root) in path
+    inputs = {name for name in given if name.startswith("INPUT_")}
+    assert inputs == {f"INPUT_{name.upper()}" for name in load(action)["inputs"]} | {"INPUT_COMMENT"}
+    assert given["INPUT_REPORT"] == hostile and not (tmp_path / "workspace/pwned").exists()  # an input is no code
+    assert (given.get("INPUT_TOKEN"), given["INPUT_COMMENT"]) == {"native": (None, "never"), "comment": (TOKEN, "on-change")}[action]
+    assert TOKEN not in json.dumps(found) or action == "comment"
+    assert [item.name for item in (tmp_path / "temp").iterdir()] == [f"{step}.sh"]
 
 
-@pytest.mark.parametrize("code", ["0", "3"])
-def test_what_training_writes_into_the_runners_files_is_thrown_away(native: Job, code: str) -> None:
-    ended = native.run("native", "gate", {}, EXIT=code)
-    assert ended.returncode == int(code)
-    assert [native.command_file("gate", name) for name in ("ENV", "PATH", "OUTPUT", "STEP_SUMMARY")] == ["", "", "", ""]
-
-
-def test_nothing_is_preloaded_where_the_token_is(native: Job) -> None:
-    native.run("native", "publish", {"token": TOKEN})
-    given = seen(native, "publish")["environment"]
-    assert [given[name] for name in ("LD_PRELOAD", "LD_AUDIT", "BASH_ENV")] == ["", "", ""]
-
-
+@ENVIRONMENTS
 @pytest.mark.parametrize(("python", "said"), [("no-such-python", "no such interpreter"), ("false", "needs Python 3.10 or newer")])
-def test_an_interpreter_that_will_not_do_is_named_with_what_will(tmp_path: Path, python: str, said: str) -> None:
-    ended = Job(tmp_path, SYSTEM, tmp_path).run("native", "setup", {"python": python})
-    assert ended.returncode == 2
+def test_an_interpreter_that_will_not_do_is_named_with_what_will(
+    action: str, step: str, phase: str, root: Path, tmp_path: Path, python: str, said: str
+) -> None:
+    ended = job_of(tmp_path, root, action).run(action, step, {"python": python})
+    assert ended.returncode == 2 and not (tmp_path / f"workspace/seen/{phase}.json").exists()
     assert "::error title=Repro Gate::python:" in ended.stdout and said in ended.stdout
 
 
-def test_the_gates_environment_is_removed_at_the_end(tmp_path: Path) -> None:
-    job = Job(tmp_path, SYSTEM, tmp_path)
-    (tmp_path / "temp/place").mkdir()
-    job.outputs["setup"] = {"place": str(tmp_path / "temp/place")}
-    assert job.run("native", "#5", {}).returncode == 0
-    assert not (tmp_path / "temp/place").exists()
+def test_pip_is_not_given_the_token(root: Path, tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text('#!/bin/sh\nenv >>"$SEEN"\nexit 1\n')
+    program.chmod(0o755)
+    ended = job_of(tmp_path, root, "comment").run(
+        "comment", "comment", {"python": str(program), "token": TOKEN}, SEEN=str(tmp_path / "seen")
+    )
+    assert ended.returncode == 2 and "INPUT_PYTHON" in (tmp_path / "seen").read_text() and TOKEN not in (tmp_path / "seen").read_text()
 
 
 @pytest.fixture

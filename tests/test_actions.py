@@ -1,4 +1,4 @@
-"""The three action files: the same inputs and outputs in each, the names and defaults of the code, and a page that tells of all of them."""
+"""The action files: inputs and outputs of the three that gate are the same, names and defaults are the code's, a page tells of all."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from tests.support.composite import ACTIONS, ROOT, load, steps
 from tests.support.reports import PASS
 from tests.support.shell import script, shellcheck
 
-COMPOSITE = ("native", "docker-run")
-EXTRAS = {"container": [], "native": ["python", "token_on_pull_requests"], "docker-run": ["image", "gpus", "shm_size"]}
+COMPOSITE = ("native", "docker-run")  # those that gate
+EXTRAS = {"native": ["python"], "docker-run": ["image", "gpus", "shm_size"]}
+OF_THE_COMMENT = {"token", "comment", "pull_request", "comment_url"}  # what `native` does not have
+PUBLISHING = {"native": "gate", "docker-run": "publish", "comment": "comment"}  # the step that does
 PAGE = (ROOT / "docs/action.md").read_text(encoding="utf-8")
 DIGEST = "ghcr.io/org/gate@sha256:" + "0123456789abcdef" * 4
 
@@ -36,7 +38,10 @@ def row(name: str, item: dict[str, str]) -> str:
 
 @pytest.mark.parametrize("name", COMPOSITE)
 def test_inputs_and_outputs_are_those_of_the_container_action(name: str) -> None:
-    container, other = load("container"), load(name)
+    other, left_out = load(name), OF_THE_COMMENT if name == "native" else set()
+    container = {
+        part: {key: item for key, item in load("container")[part].items() if key not in left_out} for part in ("inputs", "outputs")
+    }
     own = {key: item for key, item in other["inputs"].items() if key in container["inputs"]}
     assert own == container["inputs"]
     assert list(other["inputs"]) == [*container["inputs"], *EXTRAS[name]]
@@ -44,10 +49,11 @@ def test_inputs_and_outputs_are_those_of_the_container_action(name: str) -> None
     assert told == container["outputs"]
 
 
-@pytest.mark.parametrize("name", COMPOSITE)
+@pytest.mark.parametrize("name", PUBLISHING)
 def test_every_output_comes_from_the_step_that_publishes(name: str) -> None:
-    assert {key: item["value"] for key, item in load(name)["outputs"].items()} == {
-        key: f"${{{{ steps.publish.outputs.{key} }}}}" for key in load("container")["outputs"]
+    outputs = load(name)["outputs"]
+    assert {key: item["value"] for key, item in outputs.items()} == {
+        key: f"${{{{ steps.{PUBLISHING[name]}.outputs.{key} }}}}" for key in outputs
     }
 
 
@@ -79,8 +85,8 @@ def test_every_input_is_a_text_that_may_be_left_out_and_says_what_it_is(name: st
 def test_the_page_tells_of_every_input_and_output_as_the_file_does() -> None:
     container = load("container")
     assert table("inputs") == [row(key, item) for key, item in container["inputs"].items()]
-    for name in COMPOSITE:
-        assert table(name) == [row(key, load(name)["inputs"][key]) for key in EXTRAS[name]]
+    for name, keys in {**EXTRAS, "comment": load("comment")["inputs"]}.items():
+        assert table(name) == [row(key, load(name)["inputs"][key]) for key in keys]
     assert table("outputs") == [f"| `{key}` | {item['description']} |" for key, item in container["outputs"].items()]
 
 
@@ -102,33 +108,45 @@ def _steps_in(node: Any) -> list[dict[str, Any]]:
     return []
 
 
-@pytest.mark.parametrize("name", COMPOSITE)
+@pytest.mark.parametrize("name", PUBLISHING)
 def test_no_expression_stands_in_a_script(name: str) -> None:
     for step in steps(name).values():
         assert "${{" not in step["run"]
 
 
-@pytest.mark.parametrize("name", COMPOSITE)
-def test_only_the_step_that_publishes_is_given_the_token(name: str) -> None:
-    holders = [key for key, step in steps(name).items() if re.search(r"inputs\.token\b", str(step.get("env", {})))]
+def test_only_the_step_that_publishes_is_given_the_token() -> None:
+    holders = [key for key, step in steps("docker-run").items() if re.search(r"inputs\.token\b", str(step.get("env", {})))]
     assert holders == ["publish"]
-    gate, publish = (set(steps(name)[key]["env"]) for key in ("gate", "publish"))
+    gate, publish = (set(steps("docker-run")[key]["env"]) for key in ("gate", "publish"))
     inputs = {f"INPUT_{key.upper()}" for key in load("container")["inputs"]}
     assert inputs <= publish
     assert inputs - gate == {"INPUT_TOKEN"}
 
 
-@pytest.mark.parametrize("name", COMPOSITE)
-def test_what_is_found_is_published_whatever_became_of_the_gate(name: str) -> None:
-    assert steps(name)["gate"]["continue-on-error"] is True
-    assert "always()" in steps(name)["publish"]["if"]
-    assert "continue-on-error" not in steps(name)["publish"]
-    assert steps(name)["gate"]["if"] == "${{ inputs.command != 'comment' }}"
+def test_native_has_no_token_to_give_and_nothing_behind_the_training() -> None:
+    expressions = set(re.findall(r"\$\{\{(.*?)\}\}", ACTIONS["native"].read_text()))
+    assert all(re.fullmatch(r" (inputs|steps\.gate\.outputs)\.(?!token)\w+ ", item) for item in expressions)
+    assert list(steps("native")) == ["gate"]
+    inputs = {f"INPUT_{key.upper()}" for key in load("native")["inputs"]}
+    assert set(steps("native")["gate"]["env"]) == inputs | {"INPUT_COMMENT"}
 
 
-@pytest.mark.parametrize("name", COMPOSITE)
+def test_comment_gates_nothing_and_reads_the_inputs_that_it_has() -> None:
+    assert {f"INPUT_{key.upper()}" for key in load("comment")["inputs"]} == set(steps("comment")["comment"]["env"])
+    shared = {key: item for key, item in load("comment")["inputs"].items() if key not in ("report", "token", "python")}
+    assert shared == {key: load("container")["inputs"][key] for key in ("comment", "pull_request")}
+
+
+def test_what_is_found_is_published_whatever_became_of_the_gate() -> None:
+    assert steps("docker-run")["gate"]["continue-on-error"] is True
+    assert "always()" in steps("docker-run")["publish"]["if"]
+    assert "continue-on-error" not in steps("docker-run")["publish"]
+
+
+@pytest.mark.parametrize("name", PUBLISHING)
 def test_the_scripts_are_clean(name: str, tmp_path: Path) -> None:
     shellcheck({key: step["run"] for key, step in steps(name).items()}, tmp_path)
+    shellcheck({"setup": (ROOT / "native/setup").read_text()}, tmp_path)
 
 
 def test_a_branch_builds_its_image_and_a_release_names_one_by_digest() -> None:

@@ -15,21 +15,23 @@ import pytest
 import yaml
 
 from repro_gate.commands.arguments import parser
-from tests.support.composite import ROOT, load
+from tests.support.composite import FOLDERS, ROOT, load
 from tests.support.shell import script, shellcheck
 
 OURS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 EXAMPLES = sorted((ROOT / "examples/workflows").glob("*.yml"))
 ALL = [*OURS, *EXAMPLES]
-ACTIONS = {"repro-gate/repro-gate": "container", "repro-gate/repro-gate/native": "native", "repro-gate/repro-gate/docker-run": "docker-run"}
-LOCAL = {"./": "container", "./action": "container", "./native": "native", "./docker-run": "docker-run"}
+ACTIONS = {f"repro-gate/repro-gate/{folder}".rstrip("/"): name for name, folder in FOLDERS.items()}
+LOCAL = {"./action": "container", **{f"./{folder}": name for name, folder in FOLDERS.items()}}
 # May write: what for. Every other permission of every job reads, or there is none.
 WRITES = {
     ("self-test.yml", "container"): {"pull-requests"},
+    ("self-test.yml", "comment"): {"pull-requests"},
     ("release.yml", "image"): {"packages", "attestations", "id-token"},
     ("release.yml", "draft"): {"contents"},
     ("move-major.yml", "move"): {"contents"},
     ("pull-request.yml", "repro-gate"): {"pull-requests"},
+    ("native.yml", "comment"): {"pull-requests"},
     ("gpu-matrix.yml", "comment"): {"pull-requests"},
     ("fork-safe-comment.yml", "comment"): {"pull-requests"},
     ("nightly-baseline.yml", "propose"): {"contents", "pull-requests"},
@@ -58,6 +60,7 @@ def test_there_are_workflows() -> None:
         "fork-safe-comment.yml",
         "fork-safe-gate.yml",
         "gpu-matrix.yml",
+        "native.yml",
         "nightly-baseline.yml",
         "pull-request.yml",
     ]
@@ -144,6 +147,10 @@ def test_ci_makes_targets_that_are_there() -> None:
 
 def test_self_test_tries_each_way_in_on_an_example_that_passes_and_one_that_fails() -> None:
     jobs = read(ROOT / ".github/workflows/self-test.yml")["jobs"]
+    *_, upload = jobs["native"]["steps"]
+    _, download, post = jobs.pop("comment")["steps"]
+    assert upload["with"]["name"] == download["with"]["name"] and download["with"]["path"] == post["with"]["report"]
+    assert LOCAL[post["uses"]] == "comment"
     ways = {}
     for name, job in jobs.items():
         by_id = {step["id"]: step for step in job["steps"] if "id" in step}
@@ -185,8 +192,33 @@ def test_the_pair_listens_to_each_other_and_the_half_that_writes_runs_nothing_of
     (upload,) = [step for step in gate["jobs"]["gate"]["steps"] if "upload-artifact" in step.get("uses", "")]
     assert download["with"]["pattern"] == upload["with"]["name"]
     assert upload["with"]["path"] == f"{download['with']['path']}/report.json"
-    assert post["with"] == {"command": "comment", "report": download["with"]["path"]}
+    assert posts(post, download)
     assert not any("run" in step or "checkout" in step["uses"] for step in job["steps"])
+
+
+def posts(step: dict[str, Any], download: dict[str, Any]) -> bool:
+    """Whether a step posts what another one has downloaded, with the inputs as they are by default."""
+    report = load("comment")["inputs"]["report"]["default"]
+    return ACTIONS.get(step["uses"].partition("@")[0]) == "comment" and "with" not in step and download["with"]["path"] == report
+
+
+def test_what_native_leaves_is_posted_by_a_job_that_runs_nothing_of_the_pull_request() -> None:
+    jobs = example("native.yml")["jobs"]
+    *_, gate, upload = jobs["gate"]["steps"]
+    download, post = jobs["comment"]["steps"]
+    assert ACTIONS[gate["uses"].partition("@")[0]] == "native" and "upload-artifact" in upload["uses"]
+    assert jobs["comment"]["needs"] == "gate" and download["with"]["pattern"] == upload["with"]["name"]
+    assert posts(post, download) and upload["with"]["path"] == download["with"]["path"]
+    assert not any("run" in step or "checkout" in step["uses"] for step in (download, post))
+
+
+@each
+def test_beside_native_a_job_can_only_read(path: Path) -> None:
+    """Its training can get hold of the token of each later step, which `actions/checkout` is given once more when the job ends."""
+    for name, job in read(path)["jobs"].items():
+        used = {step.get("uses", "").partition("@")[0] for step in job["steps"]}
+        if used & {"repro-gate/repro-gate/native", "./native"}:
+            assert job["permissions"] == {"contents": "read"} and "secrets." not in json.dumps(job), name
 
 
 def test_each_cell_of_the_matrix_has_its_own_artifact_and_all_have_one_comment() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.escape import for_log, for_terminal
-from repro_gate.github.activity import Activity, decide
+from repro_gate.github.activity import Activity, decide_comment
 from repro_gate.github.client import Api
 from repro_gate.github.comment import Posted, post
 from repro_gate.github.marker import Marker, key_for
@@ -71,19 +71,20 @@ def comment_command(wanted: Wanted, environment: Mapping[str, str]) -> int:
 def _for_event(wanted: Wanted, reports: Sequence[Report], token: Secret, environment: Mapping[str, str]) -> Posted:
     """In a workflow of its own: the event names the run, and the run leads to the pull request."""
     job = read_job(environment)
-    decision = decide(replace(read_inputs(environment), command="comment"), job)
-    if decision.activity is Activity.NOTHING:
+    if job.event_name != "workflow_run":
+        remedy = "name it: --pull-request N --repository OWNER/NAME; or post from a workflow with `on: workflow_run`"
+        raise UsageError("which pull request the report is for is not known", remedy=remedy)
+    decision = decide_comment(read_inputs(environment), job)
+    if decision.workflow_run is None or decision.activity is Activity.NOTHING:
         return Posted("skipped", decision.reason)
-    if decision.workflow_run is None:
-        raise UsageError(decision.reason, remedy=decision.remedy or "name it: --pull-request N --repository OWNER/NAME")
     api = Api(token, job.repository, api_url=job.api_url, graphql_url=job.graphql_url)
     try:
         for report in reports:  # each has to be of the run that the event names
             check(decision.workflow_run, job.repository, report.origin)
-        pull = find_pull(api, decision.workflow_run, job.repository, reports[0].origin)
+        pull = find_pull(api, decision.workflow_run, job.repository)
     except NothingToPost as error:
         return Posted("skipped", error.message)
-    return _post(api, pull.number, reports, wanted, view_of(job, reports[0]))
+    return _post(api, pull.number, reports, wanted, view_of(job, reports[0], foreign=True))
 
 
 def _for_person(wanted: Wanted, reports: Sequence[Report], token: Secret, environment: Mapping[str, str]) -> Posted:

@@ -1,7 +1,7 @@
-"""`python -m repro_gate.github action|gate|publish`: the steps of the actions. Errors are printed here.
+"""`python -m repro_gate.github action|gate|publish|comment`: the steps of the actions. Errors are printed here.
 
-`action` is the container's: gate, then publish, in one process. In the composite actions `gate` runs untrusted code and has no token, and
-`publish` has the token and runs no untrusted code.
+`action`, of the container and of `native`, gates and publishes in one process. In `docker-run`, `gate` runs untrusted code and has no
+token, and `publish` has the token and runs no untrusted code. `comment` posts the report of another job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from repro_gate.errors import GateError, Inconclusive, UsageError
 from repro_gate.escape import for_workflow_log
 
-PHASES = ("action", "gate", "publish")
+TRAINING = ("action", "gate")  # the phases that run untrusted code
+PHASES = (*TRAINING, "publish", "comment")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
         if len(arguments) > 1 or (arguments and arguments[0] not in PHASES):
             raise UsageError(f"{' '.join(arguments)}: is no phase of the action", remedy=f"one of {', '.join(PHASES)}")
         phase = arguments[0] if arguments else "action"
-        if phase != "publish":
+        if phase in TRAINING:
             start_anew(os.environ, keep=secret_names(os.environ))
         secrets = handed_over()  # all of them are taken out of the report; the gate itself needs no more than the token
         needed = {name: value for name, value in secrets.items() if name in NEEDED}
@@ -53,13 +54,13 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> int:
-    from repro_gate.github.activity import decide
+    from repro_gate.github.activity import decide, decide_comment
     from repro_gate.github.run_phase import gate_phase
     from repro_gate.github.settings import read_inputs, read_job
 
     inputs, job = read_inputs(environment), read_job(environment)
-    decision = decide(inputs, job)
-    if phase != "publish" and inputs.command == "run":
+    decision = (decide_comment if phase == "comment" else decide)(inputs, job)
+    if phase in TRAINING:
         gate_phase(inputs, job, decision, environment, known)
     if phase == "gate":
         return 0  # the outcome lies in the report folder, and the next step publishes it

@@ -1,4 +1,4 @@
-"""What an event asks of the action: `decide`, one pure function over inputs and job.
+"""What an event asks of the action: `decide` and, for the action `comment`, `decide_comment`, pure functions over inputs and job.
 
 Its refusals protect a workflow that was not meant for untrusted code. They cannot stop a fork's pull request that changes the workflow
 itself: who may start a workflow at all is GitHub's setting, "Approval for running fork pull request workflows".
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from repro_gate.escape import for_terminal
@@ -24,7 +24,7 @@ class Activity(Enum):
     """What an event asks of the action."""
 
     GATE = "gate"  # run the gate, then publish
-    COMMENT = "comment"  # post the report of another run
+    COMMENT = "comment"  # post the report of another job
     REFUSE = "refuse"  # do nothing, and say why; the step is red
     NOTHING = "nothing"  # do nothing, and say why; the step is green
 
@@ -41,11 +41,14 @@ class Decision:
     tested_sha: str = ""  # the commit that this job tests, by its event; empty: whatever is checked out
     workflow_run: WorkflowRun | None = None
 
+    @property
+    def foreign(self) -> bool:
+        """Whether code from elsewhere may have written the report: another workflow run's, or that of a fork's pull request."""
+        return self.workflow_run is not None or (self.pull is not None and self.pull.fork)
+
 
 def decide(inputs: Inputs, job: Job) -> Decision:
     """What to do. Raises UsageError for a payload that lacks what its event always has."""
-    if inputs.command == "comment":
-        return _to_comment(inputs, job)
     return _TO_GATE.get(job.event_name, _unknown)(inputs, job)
 
 
@@ -66,7 +69,7 @@ def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
     if target:
         why = "`pull_request_target` has the repository's secrets and a token that may write: untrusted code would run beside them"
         remedy = (
-            "gate in `on: pull_request` and post the report from a second workflow, `with: {command: comment}`; "
+            "gate in `on: pull_request` and post the report from a second workflow, `uses: repro-gate/repro-gate/comment`; "
             '`with: {allow_forks: "true"}` lets whoever opens a pull request run code with this job\'s rights'
         )
     else:
@@ -108,7 +111,7 @@ def _of_workflow_run(_inputs: Inputs, _job: Job) -> Decision:
         activity=Activity.REFUSE,
         reason="`workflow_run` has the repository's secrets and a token that may write: code of the run that it names must "
         "not run beside them",
-        remedy="to post that run's report: `with: {command: comment}`; to gate, do it in the workflow that this one waits for",
+        remedy="to post that run's report: `uses: repro-gate/repro-gate/comment`; to gate, do it in the workflow that this one waits for",
     )
 
 
@@ -137,21 +140,18 @@ _TO_GATE: Mapping[str, Callable[[Inputs, Job], Decision]] = {
 }
 
 
-def _to_comment(inputs: Inputs, job: Job) -> Decision:
-    """`command: comment`: post the report of the run that has ended. Which pull request is asked of GitHub, never of the run's files."""
+def decide_comment(inputs: Inputs, job: Job) -> Decision:
+    """Decide what to post: the report of this workflow run; in a `workflow_run` job, that of the run that has ended, whose pull request is
+    asked of GitHub, never of the run's files. Raises UsageError as `decide` does."""
     if job.event_name != "workflow_run":
-        return Decision(
-            activity=Activity.REFUSE,
-            reason=f"`command: comment` is for `workflow_run`, and this is {_shown(job.event_name)}",
-            remedy="post from a workflow of its own: `on: {workflow_run: {workflows: [NAME OF THE GATE'S WORKFLOW], types: [completed]}}`, "
-            "with `permissions: {actions: read, pull-requests: write}` and a step `with: {command: comment}`",
-        )
+        found = decide(replace(inputs, allow_forks=True), job)  # nothing of the pull request runs in this job
+        return replace(found, activity=Activity.COMMENT) if found.activity is Activity.GATE else found
     if inputs.pull_request is not None:
         return Decision(
             activity=Activity.REFUSE,
             reason=f"`pull_request: {inputs.pull_request}` cannot be chosen here: a report goes to the pull request of the "
             "run that it is from",
-            remedy="leave the input `pull_request` out of the step that has `command: comment`",
+            remedy="leave the input `pull_request` out",
         )
     event = payload_of(job.event, job.event_name, WorkflowRunEvent)
     run, reason = event.workflow_run, ""

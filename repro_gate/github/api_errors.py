@@ -57,7 +57,7 @@ def refused(method: str, path: str, status: int, message: str, accepted: str | N
         line = permission_line(accepted) or f"permissions: {{pull-requests: {'write' if write else 'read'}}}"
         fork = (
             "; for a pull request from a fork or from Dependabot GitHub keeps the token read-only "
-            "whatever the workflow says: post from a `workflow_run` workflow with `command: comment`"
+            "whatever the workflow says: post from a `workflow_run` workflow with `repro-gate/repro-gate/comment`"
         )
         remedy = f"give the job `{line}`{fork if write else ''}"
         return ApiError(text, remedy=remedy, reason_id="github/permission", status=status, read_only=lacking and write)

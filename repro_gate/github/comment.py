@@ -14,12 +14,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from repro_gate.errors import UsageError
 from repro_gate.github.api_errors import ApiError, Uncertain
 from repro_gate.github.client import Api, Comment
 from repro_gate.github.event import PullRequest
 from repro_gate.github.marker import Marker, apart, marker_line, read_marker
-from repro_gate.github.settings import COMMENT_WHEN
 
 LIMIT = 65_536  # characters of a comment; GitHub answers "Body is too long (maximum is 65536 characters)"
 SHORTEST = 2_000  # below this no shorter form is asked for
@@ -86,15 +84,11 @@ def post(
     """Post `body` on pull request `number`. `body` gets the number of characters it may have and the marker of the run whose comment it
     replaces, None where there is none, and returns Markdown of at most that.
 
-    `when` is one of COMMENT_WHEN. Two of them say less of a passing verdict: `on-failure` makes no new comment for it, but brings one that
-    is there up to date; `on-change` makes one only where it is `news`, and writes into one that is there where the marker's state is
-    another, or the two intervals of the cost do not overlap. What GitHub refuses is an outcome with its reason, never an exception;
-    `skipped` without a reason is what `when` asked for. Raises UsageError for another `when`, and for a marker that cannot be written.
+    `when` is one of settings.COMMENT_WHEN, but not `never`. Two of them say less of a passing verdict: `on-failure` makes no new comment
+    for it, but brings one that is there up to date; `on-change` makes one only where it is `news`, and writes into one that is there where
+    the marker's state is another, or the two intervals of the cost do not overlap. What GitHub refuses is an outcome with its reason, never
+    an exception; `skipped` without a reason is what `when` asked for. Raises UsageError for a marker that cannot be written.
     """
-    if when not in COMMENT_WHEN:
-        raise UsageError(f"comment: {when!r} is not one of {', '.join(COMMENT_WHEN)}", remedy="comment: on-change")
-    if when == "never":
-        return Posted("skipped")
     return _Upsert(api, number, marker, body).run(when, verdict, news, sleep)
 
 

@@ -1,4 +1,5 @@
-"""The second half of the action: publish the gate's report as outputs, job summary, annotations and the pull request's comment.
+"""The second half of the action: publish the gate's report as outputs, job summary, annotations and the pull request's comment. The action
+`comment` does no more than to log and post the report of another job.
 
 No untrusted code runs any more. The report is untrusted input: read under limits, by its schema, and compared with the run that made it.
 """
@@ -60,12 +61,10 @@ def _found(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) -
     is not of the run that it came with."""
     if decision.activity in (Activity.REFUSE, Activity.NOTHING):
         return problem_of(decision.activity.value, decision.reason, decision.remedy)
-    run = decision.workflow_run  # None: the report is this job's own
-    path = find_report(job.workspace, inputs.report, one_file=run is not None)
-    problem = read_problem(path.parent)
+    own, run = decision.activity is Activity.GATE, decision.workflow_run  # own: made in this job
+    path = find_report(job.workspace, inputs.report)
+    problem = read_problem(path.parent) if own else None  # another job has told its own problem
     if problem is not None:
-        if run is not None:
-            return replace(problem.without(known), exit_code=0)  # another run's error must not fail this job
         if problem.exit_code == 0:
             raise ReportError(f"{PROBLEM}: says that nothing was to be done, and there was", reason_id="action/foreign-report")
         return problem.without(known)
@@ -76,9 +75,14 @@ def _found(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) -
             reason_id="action/no-report",
         )
     report = redact(load(path), known)
+    origin, earliest = report.origin, job.run_attempt if own else 1  # a job that only posts may be started again alone
     if run is not None:
-        check(run, job.repository, report.origin)
-    elif report.origin is None or (report.origin.run_id, report.origin.run_attempt) != (job.run_id, job.run_attempt):
+        check(run, job.repository, origin)
+    elif (
+        origin is None
+        or (origin.repository, origin.run_id) != (job.repository, job.run_id)
+        or not earliest <= origin.run_attempt <= job.run_attempt
+    ):
         raise Inconclusive(
             f"{inputs.report}: the report there is not of this run",
             remedy="take the folder out of the checkout, or name another with `with: {report: …}`",
@@ -88,28 +92,25 @@ def _found(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) -
 
 
 def _publish_report(report: Report, inputs: Inputs, job: Job, decision: Decision, out: TextIO) -> StepResult:
-    view = view_of(job, report)
+    view = view_of(job, report, decision.foreign)
     posted = _comment(report, inputs, job, decision, view)
-    own = decision.activity is Activity.GATE  # else the report is another run's, and posting is all that this step is for
     _log(report, inputs, posted, out)
+    expected = _say_no_comment(posted, decision, out)
+    if decision.activity is not Activity.GATE:
+        code = Inconclusive.exit_code if posted.outcome == "refused" and not expected else 0
+        return StepResult({"verdict": report.verdict, "comment_url": posted.url}, code)
     if inputs.summary:
         _summary(job, markdown.summary(report, view), posted, out)
-    _say_no_comment(posted, decision, out)
-    if inputs.annotations and own:
+    if inputs.annotations:
         out.write(render_annotations(report, view))
-    code = 0
-    if own and report.verdict in inputs.fail_on:
-        code = EXIT_CODES[report.verdict]
-    elif not own and posted.outcome == "refused":
-        code = Inconclusive.exit_code
-    return StepResult(outputs_of(report, inputs, posted), code)
+    return StepResult(outputs_of(report, inputs, posted), EXIT_CODES[report.verdict] if report.verdict in inputs.fail_on else 0)
 
 
 def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]:
     """The action's outputs by name, as `docs/action.md` lists them. What was not measured is empty."""
     found, cost = report.determinism, report.cost
     first = None if found is None else found.comparison.first_divergence
-    folder, own = Path(inputs.report), inputs.command == "run"
+    folder = Path(inputs.report)
     return {
         "verdict": report.verdict,
         "identical": _json(None if found is None else found.comparison.identical),
@@ -119,10 +120,10 @@ def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]
         "determinism_cost_ci95": _json(None if cost is None else cost.ci95),
         "config_hash": "" if report.config_hash is None else report.config_hash.config_hash,
         "baseline": "" if report.baseline is None else report.baseline.status,
-        "report": str(folder) if not own and folder.suffix == ".json" else str(folder / REPORT),
-        "markdown": str(folder / MARKDOWN) if own else "",
-        "html": str(folder / HTML) if own else "",
-        "sarif": str(folder / SARIF) if own else "",
+        "report": str(folder / REPORT),
+        "markdown": str(folder / MARKDOWN),
+        "html": str(folder / HTML),
+        "sarif": str(folder / SARIF),
         "comment_url": posted.url,
         "exit_code": str(EXIT_CODES[report.verdict]),
     }
@@ -143,7 +144,7 @@ def _comment(report: Report, inputs: Inputs, job: Job, decision: Decision, view:
         return Posted("skipped", untested)
     api = Api(inputs.token, job.repository, api_url=job.api_url, graphql_url=job.graphql_url)
     try:
-        pull = _pull(api, report, job, decision)
+        pull = _pull(api, job, decision)
         return Posted("skipped") if pull is None else post_report(api, pull.number, report, when=inputs.comment, view=view)
     except NothingToPost as error:
         return Posted("skipped", error.message)
@@ -166,10 +167,10 @@ def _untested(report: Report, job: Job, decision: Decision) -> str:
     return f"the checkout is at {commit[:7]}, which is not the pull request's head {tested[:7]}: {asked}"
 
 
-def _pull(api: Api, report: Report, job: Job, decision: Decision) -> PullRequest | None:
-    """The pull request to comment on; None where there is none. Raises GateError for a report that is not of the run it came with."""
+def _pull(api: Api, job: Job, decision: Decision) -> PullRequest | None:
+    """The pull request to comment on; None where there is none. Raises GateError where the run that the event names has none."""
     if decision.workflow_run is not None:
-        return find_pull(api, decision.workflow_run, job.repository, report.origin)
+        return find_pull(api, decision.workflow_run, job.repository)
     if decision.pull is not None:
         return decision.pull
     kind, _, value = decision.find_by.partition(":")
@@ -185,10 +186,8 @@ def post_report(api: Api, number: int, report: Report, *, when: str, view: View)
     """Post a report that names its run under its own marker; a pass takes one line where only changes are asked for."""
     assert report.origin is not None  # the caller has checked
     origin, cost = report.origin, tenths(report)
-    marker = Marker(
-        key_for(report.subject.spec, origin.name), origin.head_sha, origin.run_id, origin.run_attempt, state_of(report),
-        report.verdict if report.verdict in EXIT_CODES else "", cost,
-    )  # fmt: skip
+    key = key_for(report.subject.spec, origin.name)
+    marker = Marker(key, origin.head_sha, origin.run_id, origin.run_attempt, state_of(report), report.verdict, cost)
 
     def body(room: int, earlier: Marker | None) -> str:
         fitting = replace(view, limit=room)
@@ -201,12 +200,10 @@ def post_report(api: Api, number: int, report: Report, *, when: str, view: View)
     return post(api, number, marker, body, when=when, verdict=report.verdict, news=is_news(report))
 
 
-def view_of(job: Job, report: Report) -> View:
+def view_of(job: Job, report: Report, foreign: bool) -> View:
     """With the page of the run that made the report, whose id was compared with the run's."""
-    if report.origin is None:
-        return View(server_url=job.server_url)
-    run, foreign = replace(job, run_id=report.origin.run_id), report.origin.run_id != job.run_id
-    return View(server_url=job.server_url, run_url=run.run_url, foreign=foreign)
+    assert report.origin is not None  # likewise
+    return View(server_url=job.server_url, run_url=replace(job, run_id=report.origin.run_id).run_url, foreign=foreign)
 
 
 def _log(report: Report, inputs: Inputs, posted: Posted, out: TextIO) -> None:
@@ -215,7 +212,6 @@ def _log(report: Report, inputs: Inputs, posted: Posted, out: TextIO) -> None:
         out.write(terminal.render(report, View(encoding=getattr(out, "encoding", None) or "utf-8")))
     where = f"comment {posted.outcome}{f': {posted.url}' if posted.url else ''}"
     where = "no comment was due" if (posted.outcome, posted.reason) == ("skipped", "") else where
-    where = "no comment was asked for" if inputs.comment == "never" else where
     print(for_workflow_log(f"repro-gate: {report.verdict}; {where}; report: {inputs.report}"), file=out)
 
 
@@ -227,13 +223,14 @@ def _summary(job: Job, text: str, posted: Posted, out: TextIO) -> None:
         print(command(no_room), file=out)
 
 
-def _say_no_comment(posted: Posted, decision: Decision, out: TextIO) -> None:
-    """An annotation that says why. That a fork's token cannot write, or a push's cannot ask, is no warning."""
+def _say_no_comment(posted: Posted, decision: Decision, out: TextIO) -> bool:
+    """An annotation that says why. That a fork's token cannot write, or a push's cannot ask, is no warning: the answer is then True."""
     push = decision.find_by.startswith("commit:")  # whether there is a pull request at all is not known
     expected = posted.outcome == "skipped" or push or (decision.pull is not None and decision.pull.fork)
     if posted.reason:
         said = Annotation(level="notice" if expected else "warning", title="Repro Gate: no comment", message=posted.reason)
         print(command(said), file=out)
+    return expected
 
 
 def _publish_problem(problem: Problem, inputs: Inputs, job: Job, out: TextIO) -> StepResult:

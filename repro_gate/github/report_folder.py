@@ -77,7 +77,7 @@ class Folder:
 
     def clear(self) -> None:
         """Remove an earlier gate's files, so that nobody takes them for this one's."""
-        for name in (REPORT, MARKDOWN, HTML, SARIF, PROBLEM):
+        for name in (PROBLEM, REPORT, MARKDOWN, HTML, SARIF):  # a problem first: the next step must not tell a committed one
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=self._descriptor)
 
@@ -86,10 +86,9 @@ class Folder:
 def open_folder(workspace: Path, name: str) -> Iterator[Folder]:
     """Make and open the report folder `name` (a relative path) of the workspace, emptied of an earlier gate's files.
 
-    Raises UsageError for a link or a file in its path.
+    Raises UsageError for a link or a file in its path, and for something in it that cannot be removed.
     """
-    with _opened(workspace, name, lambda why: _unusable("report", name, why, "repro-gate-report")) as folder:
-        folder.clear()
+    with _opened(workspace, name, lambda why: _unusable("report", name, why, "repro-gate-report"), clear=True) as folder:
         yield folder
 
 
@@ -122,7 +121,7 @@ def cache_folder(cache: Path | None, workspace: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _opened(workspace: Path, name: str, unusable: Callable[[str], UsageError]) -> Iterator[Folder]:
+def _opened(workspace: Path, name: str, unusable: Callable[[str], UsageError], clear: bool = False) -> Iterator[Folder]:
     """The folder `name` of the workspace, hidden from git; each missing folder on the way is made and given to the workspace's owner."""
     status = os.stat(workspace)
     owner = (status.st_uid, status.st_gid)
@@ -143,7 +142,12 @@ def _opened(workspace: Path, name: str, unusable: Callable[[str], UsageError]) -
             if made:
                 _chown(descriptor, owner)
         folder = Folder(descriptor, owner)
-        folder.write(".gitignore", "*\n")
+        try:
+            if clear:
+                folder.clear()
+            folder.write(".gitignore", "*\n")
+        except OSError as error:
+            raise unusable(f"{error.filename!r} in it cannot be replaced ({error.strerror})") from None
         yield folder
 
 
@@ -168,14 +172,12 @@ def _chown_tree(folder: Path, uid: int, gid: int) -> None:
     os.chown(folder, uid, gid, follow_symlinks=False)
 
 
-def find_report(workspace: Path, name: str, *, one_file: bool = False) -> Path:
-    """Where report.json is, or would be, for the folder `name` of the workspace; `name` itself where it is a file and may be (`one_file`).
+def find_report(workspace: Path, name: str) -> Path:
+    """Return where report.json is, or would be, for the folder `name` of the workspace.
 
     Raises ReportError for a link on the way: a checkout with one in the folder's place would choose what is published.
     """
-    path = workspace / name
-    if not (one_file and os.path.isfile(path)):
-        path /= REPORT
+    path = workspace / name / REPORT
     for place in (path, *path.parents):
         if place == workspace:
             break

@@ -18,10 +18,8 @@ from repro_gate.github.event import is_commit, is_repository, read_event
 
 COMMENT_WHEN = ("always", "on-failure", "on-change", "never")
 FAIL_ON = ("fail", "inconclusive")
-COMMANDS = ("run", "comment")
 GITHUB, GITHUB_API = "https://github.com", "https://api.github.com"
 
-_INSIDE = "expected a path inside the workspace"
 _OWN_FOLDER = "expected a folder of its own inside the workspace"
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}  # YAML 1.2 core: `yes` is a text
 _REF = re.compile(r"[^\s-][^\s]*")
@@ -53,15 +51,12 @@ class Secret:
 class Inputs:
     """The action's inputs. The names are those of `action.yml`."""
 
-    command: str = "run"  # one of COMMANDS
     spec: str = "repro.yml"  # relative to `working_directory`, inside the workspace
     working_directory: str = "."  # relative to the workspace, inside it
     token: Secret | None = None
     comment: str = "on-change"  # one of COMMENT_WHEN
     fail_on: frozenset[str] = frozenset(FAIL_ON)  # the verdicts that turn the step red; empty for `never`
-    report: str = (
-        "repro-gate-report"  # folder for report.json, report.md, report.html and report.sarif; with `command: comment`, what to read
-    )
+    report: str = "repro-gate-report"  # the folder of report.json, report.md, report.html and report.sarif
     policy: str | None = None  # as `run --policy`
     base: str | None = None  # as `run --base`
     against: str | None = None  # as `run --against`
@@ -103,22 +98,20 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
     given = {name.removeprefix("INPUT_").lower(): value.strip() for name, value in environment.items() if name.startswith("INPUT_")}
     text = {name: value for name, value in given.items() if value}
     default = Inputs()
-    folder = posixpath.normpath(_one(text, "working_directory", _is_inside, _INSIDE, "training") or default.working_directory)
-    command = _one_of(text, "command", COMMANDS, "comment") or default.command
-    report_fits, report_is = (_is_inside, _INSIDE) if command == "comment" else (_is_own_folder, _OWN_FOLDER)
-    above = f"{_INSIDE} (it is relative to `working_directory`, `{for_terminal(folder, 100)}`)"
+    inside = "expected a path inside the workspace"
+    folder = posixpath.normpath(_one(text, "working_directory", _is_inside, inside, "training") or default.working_directory)
+    above = f"{inside} (it is relative to `working_directory`, `{for_terminal(folder, 100)}`)"
     spec = _one(text, "spec", lambda value: _is_relative(value) and _is_inside(posixpath.join(folder, value)), above, "repro.yml")
     verdicts = _one(text, "fail_on", _are_verdicts, "expected `fail` and `inconclusive`, or `never` alone", '"fail, inconclusive"')
     cache = _one(text, "cache", _is_cache, _OWN_FOLDER, ".repro-gate-cache")
     number = _one(text, "pull_request", _is_number, "expected a pull request's number", "${{ github.event.pull_request.number }}")
     return Inputs(
-        command=command,
         spec=posixpath.normpath(spec or default.spec),
         working_directory=folder,
         token=_token(text.get("token", "")),
         comment=_one_of(text, "comment", COMMENT_WHEN, "on-failure") or default.comment,
         fail_on=default.fail_on if verdicts is None else _words(verdicts) - {"never"},
-        report=posixpath.normpath(_one(text, "report", report_fits, report_is, default.report) or default.report),
+        report=posixpath.normpath(_one(text, "report", _is_own_folder, _OWN_FOLDER, default.report) or default.report),
         policy=_one_of(text, "policy", ("head", "base"), "base"),
         base=_one(text, "base", _is_ref, "expected a branch, a tag or a commit", "origin/main"),
         against=_one(text, "against", _is_ref, "expected a branch, a tag or a commit", "origin/main"),

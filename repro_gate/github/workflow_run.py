@@ -19,13 +19,9 @@ class NothingToPost(UsageError):
     """The report is right, but its pull request was closed or has a newer commit. Nobody made a mistake."""
 
 
-def find_pull(api: Api, run: WorkflowRun, repository: str, origin: Origin | None) -> PullRequest:
-    """The open pull request of `repository` whose head `run` tested, for a report that names `origin`.
-
-    Raises NothingToPost where that pull request is closed or has a newer head, UsageError for whatever does not fit, and ApiError where
-    GitHub does not answer.
-    """
-    check(run, repository, origin)
+def find_pull(api: Api, run: WorkflowRun, repository: str) -> PullRequest:
+    """Return the open pull request of `repository` whose head `run` tested. Raises NothingToPost where that pull request is closed or has a
+    newer head, UsageError for whatever does not fit, and ApiError where GitHub does not answer."""
     found = {pull.number: pull for pull in _candidates(api, run, repository)}
     of_head = [pull for pull in found.values() if pull.head.sha == run.head_sha]
     still_open = sorted((pull for pull in of_head if pull.state == "open"), key=lambda pull: pull.number)
@@ -54,16 +50,8 @@ def find_pull(api: Api, run: WorkflowRun, repository: str, origin: Origin | None
 
 
 def check(run: WorkflowRun, repository: str, origin: Origin | None) -> None:
-    """Compare a report's origin with the run it came with, before anything of the report is shown. Asks nobody. Raises UsageError."""
-    if not _same_name(run.repo.full_name, repository):
-        _refuse_run(f"the run belongs to {_shown(run.repo.full_name)}, not to {_shown(repository)}", "name a run of this repository")
-    if run.event != "pull_request":
-        _refuse_run(
-            f"the run was started by `{_shown(run.event)}`, not by `pull_request`",
-            "name only the workflow that gates pull requests under `on: {workflow_run: {workflows: […]}}`",
-        )
-    if run.status != "completed":
-        _refuse_run(f"the run is `{_shown(run.status)}`, not `completed`", "wait for it with `types: [completed]`")
+    """Compare a report's origin with the run it came with, before anything of the report is shown. Asks nobody. Raises UsageError. That
+    the run is of a pull request and has ended is for `decide_comment` to see."""
     if origin is None:
         remedy = "make it with the action"
         raise UsageError("the report names no workflow run", remedy=remedy, reason_id="workflow-run/no-origin")
@@ -112,10 +100,6 @@ def _candidates(api: Api, run: WorkflowRun, repository: str) -> Iterable[PullReq
 def _same_name(one: str, other: str) -> bool:
     """Whether two `owner/name` are one repository: GitHub's names are ASCII and do not tell case apart."""
     return one.isascii() and one.lower() == other.lower()
-
-
-def _refuse_run(message: str, remedy: str) -> None:
-    raise UsageError(message, remedy=remedy, reason_id="workflow-run/run")
 
 
 def _shown(text: str | None) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from repro_gate.errors import UsageError
-from repro_gate.github.activity import Activity, Decision, decide
+from repro_gate.github.activity import Activity, Decision, decide, decide_comment
 from repro_gate.github.settings import Inputs, Job
 from tests.github.test_activity import JOB, MERGE
 
@@ -73,10 +73,13 @@ def _examples(package: Path) -> dict[str, list[dict[str, Any]]]:
     return _published(package / "api.github.com")
 
 
-def decided(event_name: str, payload: Mapping[str, Any], *, self_hosted: bool, command: str = "run", allow_forks: bool = False) -> Decision:
+def decided(event_name: str, payload: Mapping[str, Any], *, self_hosted: bool, allow_forks: bool = False) -> Decision:
+    return decide(Inputs(allow_forks=allow_forks), job_of(event_name, payload, self_hosted))
+
+
+def job_of(event_name: str, payload: Mapping[str, Any], self_hosted: bool) -> Job:
     repository = payload["repository"]["full_name"] if "repository" in payload else JOB.repository
-    job: Job = replace(JOB, repository=repository, event_name=event_name, event=json.dumps(payload).encode(), self_hosted=self_hosted)
-    return decide(Inputs(command=command, allow_forks=allow_forks), job)
+    return replace(JOB, repository=repository, event_name=event_name, event=json.dumps(payload).encode(), self_hosted=self_hosted)
 
 
 def test_there_are_34_of_them_and_the_table_knows_each(examples: dict[str, list[dict[str, Any]]]) -> None:
@@ -131,20 +134,20 @@ def test_the_same_from_a_fork_is_refused_on_a_self_hosted_runner(
 def test_a_run_is_understood_and_never_gated(examples: dict[str, list[dict[str, Any]]], number: int, self_hosted: bool) -> None:
     payload = examples["workflow_run"][number]
     action, run_id, status, pull_requests, why = WORKFLOW_RUNS[number]
-    found = decided("workflow_run", payload, self_hosted=self_hosted, command="comment")
+    found = decide_comment(Inputs(), job_of("workflow_run", payload, self_hosted))
     run = found.workflow_run
     assert found.activity is Activity.NOTHING and found.reason.startswith(why) and run is not None
     assert (payload["action"], run.id, run.attempt, run.status, run.repo.full_name) == (action, run_id, 1, status, "octo-org/octo-repo")
     assert run.pull_requests == pull_requests
     refused = decided("workflow_run", payload, self_hosted=self_hosted)
-    assert refused.activity is Activity.REFUSE and "command: comment" in refused.remedy
+    assert refused.activity is Activity.REFUSE and "repro-gate/repro-gate/comment" in refused.remedy
 
 
 @pytest.mark.parametrize("number", WORKFLOW_RUN_EXAMPLES)
 def test_the_same_run_of_a_pull_request_is_posted_once_it_has_ended(examples: dict[str, list[dict[str, Any]]], number: int) -> None:
     payload = copy.deepcopy(examples["workflow_run"][number])
     payload["workflow_run"].update(event="pull_request", status="completed", conclusion="failure")
-    found = decided("workflow_run", payload, self_hosted=False, command="comment")
+    found = decide_comment(Inputs(), job_of("workflow_run", payload, self_hosted=False))
     ended = payload["action"] == "completed"
     assert found.activity is (Activity.COMMENT if ended else Activity.NOTHING)
     assert found.tested_sha == (payload["workflow_run"]["head_sha"] if ended else "")

@@ -27,7 +27,6 @@ from tests.support.repositories import git
 RUNNER = 1001  # the user of GitHub's own runners; the action is root
 REPOSITORY, PULL, RUN_ID = "octo-org/trainer", 7, 4242
 INPUTS: Mapping[str, str] = {  # what action.yml gives where the workflow says nothing
-    "command": "run",
     "spec": "repro.yml",
     "working_directory": ".",
     "token": TOKEN,

@@ -205,12 +205,12 @@ def test_a_forks_report_is_posted_by_a_workflow_of_its_own(runner: Runner) -> No
     }
     runner.event("workflow_run", {"action": "completed", "workflow_run": run, "repository": {"full_name": runner.github.repository}})
     runner.variables |= {"GITHUB_RUN_ID": "4800", "GITHUB_SHA": "a" * 40}
-    relayed = runner.step("action", runner.token, command="comment", comment="always")
+    relayed = runner.step("comment", runner.token, comment="always")
     assert relayed.returncode == 0, relayed.stdout + relayed.stderr
     (comment,) = runner.github.comments(7)
     assert "actions/runs/4711" in comment["body"]
 
-    again = subprocess.run(
+    by_hand = subprocess.run(
         [sys.executable, "-m", "repro_gate", "comment", "repro-gate-report/report.json"],
         cwd=runner.workspace,
         env=environment(PYTHONPATH=str(ROOT), **runner.variables, GITHUB_TOKEN=runner.token),
@@ -219,15 +219,17 @@ def test_a_forks_report_is_posted_by_a_workflow_of_its_own(runner: Runner) -> No
         timeout=60,
         check=False,
     )
-    assert (again.returncode, "comment unchanged" in again.stdout) == (0, True), again.stdout + again.stderr
+    assert (by_hand.returncode, "comment unchanged" in by_hand.stdout) == (0, True), by_hand.stdout + by_hand.stderr
+    comments = runner.github.comments(7)
+    assert comments == [comment]
 
     forged = json.loads((runner.workspace / "repro-gate-report/report.json").read_text())
     forged["origin"]["run_id"] = 99
     (runner.workspace / "repro-gate-report/report.json").write_text(json.dumps(forged))
-    refused = runner.step("publish", runner.token, command="comment")
+    refused = runner.step("comment", runner.token)
     assert refused.returncode == 2 and "not of the run it came with" in refused.stdout
     assert "pass" not in runner.outputs + runner.summary
-    assert runner.github.comments(7) == [comment]
+    assert runner.github.comments(7) == comments
 
 
 def test_a_bad_spec_is_shown_on_its_line(runner: Runner) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from repro_gate.errors import UsageError
-from repro_gate.github.activity import Activity, Decision, decide
+from repro_gate.github.activity import Activity, Decision, decide, decide_comment
 from repro_gate.github.settings import Inputs, Job
 from tests.github.test_event import PULL, RUN, SHA, changed
 
@@ -33,9 +33,17 @@ OWN = changed(PULL, "pull_request.head.repo.full_name", "octo-org/train")
 REVIEWS = ("pull_request", "pull_request_review", "pull_request_review_comment")
 
 
-def of(event_name: str, payload: dict[str, Any] | None = None, *, self_hosted: bool = False, ref: str = JOB.ref, **inputs: Any) -> Decision:
+def of(
+    event_name: str,
+    payload: dict[str, Any] | None = None,
+    *,
+    self_hosted: bool = False,
+    ref: str = JOB.ref,
+    posting: bool = False,
+    **inputs: Any,
+) -> Decision:
     job = replace(JOB, event_name=event_name, event=json.dumps(payload or {}).encode(), self_hosted=self_hosted, ref=ref)
-    return decide(Inputs(**inputs), job)
+    return (decide_comment if posting else decide)(Inputs(**inputs), job)
 
 
 @pytest.mark.parametrize("event_name", REVIEWS)
@@ -162,18 +170,18 @@ def test_a_comment_on_a_pull_request_without_a_number_is_an_error(number: object
 @pytest.mark.parametrize("allow_forks", [False, True])
 def test_code_is_never_gated_in_workflow_run(allow_forks: bool) -> None:
     found = of("workflow_run", RUN, allow_forks=allow_forks)
-    assert found.activity is Activity.REFUSE and "`with: {command: comment}`" in found.remedy
+    assert found.activity is Activity.REFUSE and "`uses: repro-gate/repro-gate/comment`" in found.remedy
 
 
 def test_the_report_of_a_forks_run_is_posted() -> None:
-    found = of("workflow_run", RUN, command="comment", self_hosted=True)
+    found = of("workflow_run", RUN, posting=True, self_hosted=True)
     assert (found.activity, found.tested_sha) == (Activity.COMMENT, SHA)
     assert found.workflow_run is not None and found.workflow_run.id == 31
 
 
 @pytest.mark.parametrize("conclusion", ["success", "failure", "neutral", "timed_out"])
 def test_a_run_that_may_have_left_a_report_is_looked_at(conclusion: str) -> None:
-    assert of("workflow_run", changed(RUN, "workflow_run.conclusion", conclusion), command="comment").activity is Activity.COMMENT
+    assert of("workflow_run", changed(RUN, "workflow_run.conclusion", conclusion), posting=True).activity is Activity.COMMENT
 
 
 @pytest.mark.parametrize(
@@ -191,17 +199,28 @@ def test_a_run_that_may_have_left_a_report_is_looked_at(conclusion: str) -> None
     ],
 )
 def test_a_run_without_a_report_for_a_pull_request_is_left_alone(path: str, value: object, why: str) -> None:
-    found = of("workflow_run", changed(RUN, path, value), command="comment")
+    found = of("workflow_run", changed(RUN, path, value), posting=True)
     assert found.activity is Activity.NOTHING and why in found.reason
 
 
-@pytest.mark.parametrize("event_name", ["pull_request", "pull_request_target", "push", "issue_comment"])
-def test_posting_outside_workflow_run_is_refused_with_the_workflow_to_write(event_name: str) -> None:
-    found = of(event_name, PULL, command="comment")
-    assert found.activity is Activity.REFUSE and f"`{event_name}`" in found.reason
-    assert "workflow_run" in found.remedy and "pull-requests: write" in found.remedy
+@pytest.mark.parametrize("payload", [PULL, OWN], ids=["fork", "own"])
+@pytest.mark.parametrize("event_name", [*REVIEWS, "pull_request_target"])
+def test_a_job_that_only_posts_goes_by_its_own_event_and_runs_nothing_that_could_be_refused(
+    event_name: str, payload: dict[str, Any]
+) -> None:
+    found = of(event_name, payload, posting=True, self_hosted=True)
+    gated = of(event_name, payload, self_hosted=True, allow_forks=True)
+    assert found == replace(gated, activity=Activity.COMMENT) and found.foreign is (payload is PULL)
+    assert of(event_name, changed(payload, "action", "closed"), posting=True).activity is Activity.NOTHING
+    assert of(event_name, payload, posting=True, pull_request=8).activity is Activity.REFUSE
+
+
+def test_a_job_that_only_posts_finds_the_pull_request_of_a_push_and_the_one_that_is_named() -> None:
+    pushed = of("push", {"deleted": False}, ref="refs/heads/pull-request/12", posting=True)
+    assert (pushed.activity, pushed.find_by, pushed.foreign) == (Activity.COMMENT, "number:12", False)
+    assert of("workflow_dispatch", posting=True, pull_request=33).find_by == "number:33"
 
 
 def test_the_pull_request_of_another_runs_report_cannot_be_chosen() -> None:
-    found = of("workflow_run", RUN, command="comment", pull_request=7)
+    found = of("workflow_run", RUN, posting=True, pull_request=7)
     assert found.activity is Activity.REFUSE and "pull_request: 7" in found.reason and found.remedy

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from repro_gate.errors import UsageError
 from repro_gate.github.comment import LIMIT, Action, Desired, Existing, Posted, decide, post
 from repro_gate.github.marker import Marker, marker_line, read_marker
 from tests.support.github.answers import a_comment, a_pull
@@ -141,16 +140,6 @@ def test_a_closed_pull_request_is_left_alone(github: GitHub) -> None:
 
 
 # When to speak.
-
-
-def test_never_asks_nothing(github: GitHub) -> None:
-    assert say(github, marker_of(), when="never") == Posted("skipped")
-    assert github.requests == []
-
-
-def test_another_when_is_refused_with_the_ones_there_are(github: GitHub) -> None:
-    with pytest.raises(UsageError, match="'sometimes' is not one of always, on-failure"):
-        say(github, marker_of(), when="sometimes")
 
 
 @pytest.mark.parametrize("verdict", ["fail", "inconclusive"])

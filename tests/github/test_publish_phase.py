@@ -92,7 +92,7 @@ def test_never_is_never(stage: Stage) -> None:
     stage.inputs = replace(stage.inputs, comment="never", summary=False, annotations=False)
     code, log = stage.publish(signed(reports.FAIL))
     assert (code, obeyed(log), stage.summary, stage.github.requests) == (1, [], "", [])
-    assert "no comment was asked for" in log
+    assert "no comment was due" in log
 
 
 def test_a_problem_is_told_on_its_line(stage: Stage) -> None:

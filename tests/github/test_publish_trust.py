@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.github.report_folder import Problem, open_folder
+from repro_gate.github.report_folder import PROBLEM, Problem, open_folder
 from repro_gate.github.run_phase import write_report
 from repro_gate.github.settings import Secret
 from repro_gate.report.model import Origin
 from tests.support import reports
-from tests.support.github.stage import ORIGIN, RUN, Stage, as_workflow_run, signed
+from tests.support.github.stage import ORIGIN, RUN, Stage, as_workflow_run, obeyed, pull_request, signed
 
 
 @pytest.mark.parametrize("origin", [None, replace(ORIGIN, run_id=RUN - 1), replace(ORIGIN, run_attempt=2)])
@@ -71,10 +71,10 @@ def test_a_report_that_is_none_is_refused(stage: Stage, text: str) -> None:
 
 def test_a_report_that_came_with_its_run_is_posted_and_turns_nothing_red(stage: Stage) -> None:
     as_workflow_run(stage)
-    code, _ = stage.publish(signed(reports.FAIL))
-    assert code == 0 and len(stage.github.comments(7)) == 1
-    assert stage.outputs["verdict"] == "fail" and stage.outputs["report"] == "repro-gate-report/report.json"
-    assert stage.outputs["markdown"] == "" and stage.outputs["sarif"] == "", "only what is there is named"
+    code, log = stage.publish(signed(reports.FAIL))
+    (posted,) = stage.github.comments(7)
+    assert code == 0 and stage.outputs == {"verdict": "fail", "comment_url": posted["html_url"]}
+    assert obeyed(log) == [] and stage.summary == "", "the job that gated has said it"
 
 
 @pytest.mark.parametrize("change", [{"run_id": 99}, {"head_sha": "e" * 40}, {"repository": "octo-org/other"}])
@@ -86,23 +86,47 @@ def test_of_a_report_that_did_not_come_with_its_run_nothing_is_told(stage: Stage
     assert stage.github.requests == []
 
 
-def test_why_another_run_gated_nothing_is_told_and_turns_nothing_red(stage: Stage) -> None:
+@pytest.mark.parametrize("exit_code", [0, 2, 3])
+def test_a_problem_that_came_with_an_artifact_is_not_read(stage: Stage, exit_code: int) -> None:
+    """Whoever forges one would have a notice on any file, in a run of the default branch."""
+    forged = Problem(".github/workflows/release.yml:1:1: the signing key has leaked", "open https://evil.example", exit_code)  # type: ignore[arg-type]
     as_workflow_run(stage)
-    code, log = stage.publish(Problem("repro.yml:4:3: unknown key", "", 2))
-    assert code == 0 and log.startswith("::notice ") and "unknown key" in stage.summary
-    assert stage.github.comments(7) == []
+    code, log = stage.publish(forged)
+    assert code == 3 and "there is no report" in log
+    assert "evil" not in log + stage.summary and "leaked" not in log + stage.summary and "file=" not in log
+    folder = stage.job.workspace / stage.inputs.report
+    problem = (folder / PROBLEM).read_text()
+    with open_folder(stage.job.workspace, stage.inputs.report) as opened:
+        write_report(opened, signed(reports.FAIL))
+    (folder / PROBLEM).write_text(problem)
+    code, log = stage.publish(None)
+    assert code == 0 and len(stage.github.comments(7)) == 1 and "leaked" not in log
 
 
-def test_a_report_file_of_its_own_can_be_posted(stage: Stage) -> None:
-    with open_folder(stage.job.workspace, "artifact") as folder:
-        write_report(folder, signed(reports.PASS))
-    as_workflow_run(stage)
-    stage.inputs = replace(stage.inputs, report="artifact/report.json")
-    assert stage.publish(None)[0] == 0
-    assert len(stage.github.comments(7)) == 1 and stage.outputs["report"] == "artifact/report.json"
-
-
-def test_a_step_that_only_posts_and_cannot_is_red(stage: Stage) -> None:
-    as_workflow_run(stage)
-    stage.inputs = replace(stage.inputs, token=Secret(stage.github.token(write=False)))
+def test_a_step_that_only_posts_and_cannot_is_red_but_not_for_a_forks_read_only_token(stage: Stage) -> None:
+    stage.inputs, stage.posting = replace(stage.inputs, token=Secret(stage.github.token(write=False))), True
     assert stage.publish(signed(reports.PASS))[0] == 3
+    event = stage.job.event
+    stage.job = replace(stage.job, event=pull_request(stage.github, fork=True))
+    code, log = stage.publish(signed(reports.PASS))
+    assert code == 0 and [line for line in obeyed(log) if line.startswith("::notice ") and "no comment" in line]
+    stage.job = replace(stage.job, event=event)
+    as_workflow_run(stage)
+    assert stage.publish(signed(reports.PASS))[0] == 3
+
+
+@pytest.mark.parametrize("attempt", [1, 3])
+def test_the_second_job_of_a_workflow_run_posts_what_the_first_left(stage: Stage, attempt: int) -> None:
+    """The action `comment` after `native`, also where only this job was started again."""
+    stage.posting, stage.job = True, replace(stage.job, run_attempt=attempt)
+    code, log = stage.publish(signed(reports.FAIL))
+    (posted,) = stage.github.comments(7)
+    assert code == 0 and stage.outputs == {"verdict": "fail", "comment_url": posted["html_url"]} and obeyed(log) == []
+    assert reports.FAIL.reproduce in posted["body"] and stage.summary == ""
+
+
+@pytest.mark.parametrize("change", [{"run_id": 99}, {"run_attempt": 2}, {"repository": "stranger/trainer"}])
+def test_the_second_job_posts_no_report_of_another_run(stage: Stage, change: dict[str, object]) -> None:
+    stage.posting = True
+    code, log = stage.publish(replace(signed(reports.PASS), origin=replace(ORIGIN, **change)))  # type: ignore[arg-type]
+    assert code == 3 and "not of this run" in log and stage.github.requests == []

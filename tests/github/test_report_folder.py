@@ -64,6 +64,19 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     assert (tmp_path / "report").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", [REPORT, PROBLEM, ".gitignore"])
+def test_a_folder_under_one_of_our_names_is_named_and_a_problem_that_was_there_is_gone(tmp_path: Path, name: str) -> None:
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / PROBLEM).write_text("{}")
+    if name == PROBLEM:
+        (tmp_path / "report" / PROBLEM).unlink()
+    (tmp_path / "report" / name).mkdir()
+    said = f"'report' cannot be used: '{name}' in it cannot be replaced"
+    with pytest.raises(UsageError, match=said) as caught, open_folder(tmp_path, "report"):
+        pass
+    assert "with:" in caught.value.remedy and not (tmp_path / "report" / PROBLEM).is_file()
+
+
 def test_a_link_under_the_reports_name_is_replaced_not_written_through(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("untouched")
@@ -123,19 +136,16 @@ def test_a_report_is_found_where_it_was_left(tmp_path: Path) -> None:
     with open_folder(tmp_path, "a/b") as folder:
         folder.write(REPORT, "{}")
     assert find_report(tmp_path, "a/b").read_text() == "{}"
-    assert find_report(tmp_path, "a/b/report.json", one_file=True) == tmp_path / "a/b/report.json"
-    assert find_report(tmp_path, ".", one_file=True) == tmp_path / REPORT
 
 
 @pytest.mark.parametrize("name", ["link", "link/inner", "real/link", "real"])
-@pytest.mark.parametrize("one_file", [False, True])
-def test_a_report_behind_a_link_is_refused(tmp_path: Path, name: str, one_file: bool) -> None:
+def test_a_report_behind_a_link_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "real/inner").mkdir(parents=True)
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "real/link").symlink_to("inner")
     (tmp_path / "real" / REPORT).symlink_to("inner")
     with pytest.raises(ReportError, match="is a link") as caught:
-        find_report(tmp_path, name, one_file=one_file)
+        find_report(tmp_path, name)
     assert "with:" in caught.value.remedy
 
 

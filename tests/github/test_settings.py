@@ -13,7 +13,6 @@ from repro_gate.github.settings import Inputs, read_inputs, read_job
 
 SHA = "c0ffee" * 6 + "beef"
 REFUSED = [
-    ("command", "gate"),
     ("comment", "Always"),
     ("fail_on", "fail, never"),
     ("fail_on", "pass"),
@@ -78,14 +77,14 @@ def test_an_empty_input_is_one_that_was_not_given() -> None:
 
 def test_each_input_reaches_its_field() -> None:
     found = given(
-        command="comment", spec="specs/repro.yml", working_directory="train/", token=" ghs_x ", comment="on-change", fail_on="fail",
+        spec="specs/repro.yml", working_directory="train/", token=" ghs_x ", comment="on-change", fail_on="fail",
         report="out/report.json", policy="base", base="origin/main", against="HEAD~1", pull_request="7", allow_forks="true",
         annotations="False", summary="FALSE", cache="/var/cache/gate/", set="train.steps=20\n\n# why\n  capture.every = 2  ",
     )  # fmt: skip
     token = found.token
     assert token is not None and token.reveal() == "ghs_x"
     assert found == Inputs(
-        command="comment", spec="specs/repro.yml", working_directory="train", token=token, comment="on-change", fail_on=frozenset({"fail"}),
+        spec="specs/repro.yml", working_directory="train", token=token, comment="on-change", fail_on=frozenset({"fail"}),
         report="out/report.json", policy="base", base="origin/main", against="HEAD~1", overrides=("train.steps=20", "capture.every = 2"),
         pull_request=7, allow_forks=True, annotations=False, summary=False, cache="/var/cache/gate",
     )  # fmt: skip
@@ -127,10 +126,6 @@ def test_a_spec_may_lie_above_the_working_directory_and_not_above_the_workspace(
     assert given(working_directory="a/b", spec="../../repro.yml").spec == "../../repro.yml"
     with pytest.raises(UsageError, match="inside the workspace"):
         given(working_directory="a/b", spec="../../../repro.yml")
-
-
-def test_a_report_to_read_may_lie_in_the_workspace_itself() -> None:
-    assert given(command="comment", report=".").report == "."
 
 
 @pytest.mark.parametrize("value", ["ghs_a b", "ghs_a\nX-Header: 1", "ghs_ä"])

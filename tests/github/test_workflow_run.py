@@ -11,7 +11,7 @@ import pytest
 from repro_gate.errors import UsageError
 from repro_gate.github.api_errors import ApiError
 from repro_gate.github.event import Listed, PullRequest, Repository, WorkflowRun
-from repro_gate.github.workflow_run import NothingToPost, find_pull
+from repro_gate.github.workflow_run import NothingToPost, check, find_pull
 from repro_gate.report.model import Origin
 from tests.support.github.answers import a_pull, a_run, plain
 from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client
@@ -34,8 +34,9 @@ def github() -> Iterator[GitHub]:
 
 
 def bound(github: GitHub, run: WorkflowRun = RUN, origin: Origin | None = ORIGIN) -> PullRequest:
+    check(run, OURS, origin)
     with client(github) as api:
-        return find_pull(api, run, OURS, origin)
+        return find_pull(api, run, OURS)
 
 
 def listing(*numbers: int, head: str, branch: str = "topic") -> WorkflowRun:
@@ -79,22 +80,6 @@ def test_a_report_that_names_no_run_is_refused(github: GitHub) -> None:
     with pytest.raises(UsageError, match="names no workflow run") as caught:
         bound(github, origin=None)
     assert caught.value.reason_id == "workflow-run/no-origin"
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"repo": Repository("stranger/trainer")}, "belongs to stranger/trainer"),
-        ({"repo": Repository("octo-org/\u212arainer")}, "belongs to"),
-        ({"event": "pull_request_target"}, "started by `pull_request_target`"),
-        ({"event": "push"}, "started by `push`"),
-        ({"status": "in_progress"}, "not `completed`"),
-    ],
-)
-def test_a_run_that_gated_no_pull_request_of_ours_is_refused(github: GitHub, change: dict[str, object], words: str) -> None:
-    with pytest.raises(UsageError, match=words) as caught:
-        bound(github, msgspec.structs.replace(RUN, **change))
-    assert caught.value.reason_id == "workflow-run/run" and not github.requests
 
 
 @pytest.mark.parametrize("change", [{"head_repo": None}, {"head_branch": None}, {"head_branch": ""}])

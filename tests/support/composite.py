@@ -1,6 +1,6 @@
 """A composite action's steps, started as GitHub's runner starts them: expressions in `env`, the script in a file, bash with `-eo pipefail`.
 
-Called by `test_action_steps`. It knows the three kinds of expression that our actions use in `env`, and fails on any other.
+It knows the two kinds of expression that our actions use in `env`, and fails on any other.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-ACTIONS = {"container": ROOT / "action.yml", "native": ROOT / "native/action.yml", "docker-run": ROOT / "docker-run/action.yml"}
-_EXPRESSION = re.compile(
-    r"\$\{\{ (?:inputs\.(?P<input>\w+)|steps\.(?P<step>\w+)\.outputs\.(?P<output>\w+)"
-    r"(?: == 'true' && inputs\.(?P<guarded>\w+) \|\| '')?) \}\}"
-)
+FOLDERS = {"container": "", "native": "native", "docker-run": "docker-run", "comment": "comment"}
+ACTIONS = {name: ROOT / folder / "action.yml" for name, folder in FOLDERS.items()}
+_EXPRESSION = re.compile(r"\$\{\{ (?:inputs\.(?P<input>\w+)|steps\.(?P<step>\w+)\.outputs\.(?P<output>\w+)) \}\}")
 
 
 def load(name: str) -> dict[str, Any]:
@@ -35,12 +33,16 @@ def steps(name: str) -> dict[str, dict[str, Any]]:
 
 @dataclass
 class Job:
-    """One job of a runner in `folder`: its workspace, its files for commands, and the outputs of the steps that have run."""
+    """One job of a runner in `folder`: its workspace, its files for commands, and the outputs of the steps that have run.
+
+    `environment` is that of the next step: what a step wrote to GITHUB_ENV is in it. `start`: what stands before `bash`.
+    """
 
     folder: Path
     environment: dict[str, str]
     action_path: Path
     outputs: dict[str, dict[str, str]] = field(default_factory=dict)
+    start: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("workspace", "temp", "commands"):
@@ -49,15 +51,20 @@ class Job:
 
     def run(self, action: str, step: str, inputs: Mapping[str, str], **environment: str) -> subprocess.CompletedProcess[str]:
         """Run one step; `inputs` as in `with:`, the rest of them have their defaults."""
-        document, chosen = load(action), steps(action)[step]
-        given = {name: str(item["default"]) for name, item in document["inputs"].items()} | dict(inputs)
+        given = {name: str(item["default"]) for name, item in load(action)["inputs"].items()} | dict(inputs)
+        return self.run_step(step, steps(action)[step], given, **environment)
+
+    def run_step(
+        self, step: str, chosen: Mapping[str, Any], given: Mapping[str, str], **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a step of any action, or of a workflow."""
         files = {name: self.folder / "commands" / f"{step}_{name}" for name in ("ENV", "PATH", "OUTPUT", "STEP_SUMMARY")}
         for file in files.values():
             file.write_text("")
         script = self.folder / "temp" / f"{step}.sh"
         script.write_text(chosen["run"])
         ended = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
+            [*self.start, "bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
             cwd=self.folder / "workspace",
             env={
                 **self.environment,
@@ -75,7 +82,8 @@ class Job:
             timeout=120,
             check=False,
         )
-        self.outputs[step] = _outputs(files["OUTPUT"].read_text())
+        self.outputs[step] = _pairs(files["OUTPUT"].read_text())
+        self.environment |= _pairs(files["ENV"].read_text())
         return ended
 
     def command_file(self, step: str, name: str) -> str:
@@ -84,18 +92,15 @@ class Job:
 
     def _expanded(self, text: str, inputs: Mapping[str, str]) -> str:
         def value(found: re.Match[str]) -> str:
-            if found["input"]:
-                return inputs[found["input"]]
-            output = self.outputs.get(found["step"], {}).get(found["output"], "")
-            return output if not found["guarded"] else inputs[found["guarded"]] if output == "true" else ""
+            return inputs[found["input"]] if found["input"] else self.outputs.get(found["step"], {}).get(found["output"], "")
 
         expanded = _EXPRESSION.sub(value, text)
         assert "${{ steps" not in expanded and "${{ inputs" not in expanded, text
         return expanded
 
 
-def _outputs(text: str) -> dict[str, str]:
-    """What the runner reads from GITHUB_OUTPUT: `name=value`, or `name<<END`, lines, `END`."""
+def _pairs(text: str) -> dict[str, str]:
+    """What the runner reads from GITHUB_OUTPUT and GITHUB_ENV: `name=value`, or `name<<END`, lines, `END`."""
     found, lines = {}, iter(text.splitlines())
     for line in lines:
         name, sign, rest = re.split(r"(=|<<)", line, maxsplit=1)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from repro_gate.github.activity import Decision, decide
+from repro_gate.github.activity import Decision, decide, decide_comment
 from repro_gate.github.publish_phase import publish_phase
 from repro_gate.github.report_folder import Problem, open_folder
 from repro_gate.github.run_phase import write_report
@@ -29,6 +29,7 @@ class Stage:
     github: GitHub
     job: Job
     inputs: Inputs
+    posting: bool = False  # the job is one of the action `comment`
 
     def publish(self, report: Report | Problem | None, known: Sequence[str] = ()) -> tuple[int, str]:
         """Exit code and log of the second half, for what the first half left."""
@@ -44,7 +45,7 @@ class Stage:
 
     @property
     def decision(self) -> Decision:
-        return decide(self.inputs, self.job)
+        return (decide_comment if self.posting else decide)(self.inputs, self.job)
 
     @property
     def outputs(self) -> dict[str, str]:
@@ -139,7 +140,7 @@ def as_workflow_run(stage: Stage, **changes: object) -> None:
     stage.job = replace(
         stage.job, event_name="workflow_run", run_id=4800, event=json.dumps({"action": "completed", "workflow_run": run}).encode()
     )
-    stage.inputs = replace(stage.inputs, command="comment")
+    stage.posting = True
 
 
 def obeyed(text: str) -> list[str]:
