@@ -228,7 +228,10 @@ def _add_comment(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="In a workflow_run job, for the run that the event names; elsewhere, with --repository and --pull-request. "
         "The token comes from GITHUB_TOKEN or GH_TOKEN.",
     )
-    what = "report.json, or the folder that holds it; several are those of one commit's matrix; nothing in them is believed"
+    what = (
+        "report.json, or the folder that holds it; several are those of one commit's matrix; nothing in them is believed: workflow, job "
+        "and this path say which comment it is"
+    )
     comment.add_argument("report", metavar="REPORT", type=_path, nargs="+", help=what)
     when = "always, on failure, or when the finding changed"
     comment.add_argument("--when", choices=("always", "on-failure", "on-change"), default="always", help=when)

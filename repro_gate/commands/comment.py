@@ -2,7 +2,7 @@
 reports of one commit, of a matrix of GPUs, as one table in one comment.
 
 In a `workflow_run` job the report is untrusted: it is read under limits, rendered here, and bound to the run that the event names. With
-`--pull-request` a person has chosen.
+`--pull-request` a person has chosen. Workflow, job and the table's name or the report's path, as given, say which comment it is.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _for_event(wanted: Wanted, reports: Sequence[Report], token: Secret, environ
         pull = find_pull(api, decision.workflow_run, job.repository)
     except NothingToPost as error:
         return Posted("skipped", error.message)
-    return _post(api, pull.number, reports, wanted, view_of(job, reports[0], foreign=True))
+    return _post(api, pull.number, reports, wanted, view_of(job, reports[0], foreign=True), environment)
 
 
 def _for_person(wanted: Wanted, reports: Sequence[Report], token: Secret, environment: Mapping[str, str]) -> Posted:
@@ -96,7 +96,7 @@ def _for_person(wanted: Wanted, reports: Sequence[Report], token: Secret, enviro
     _, api_url, graphql_url = read_servers(environment)
     api = Api(token, repository, api_url=api_url, graphql_url=graphql_url)
     found = [_placed(report, path, repository) for path, report in zip(wanted.paths, reports, strict=True)]
-    return _post(api, wanted.pull_request, found, wanted, PLAIN)
+    return _post(api, wanted.pull_request, found, wanted, PLAIN, environment)
 
 
 def _placed(report: Report, path: Path, repository: str) -> Report:
@@ -122,16 +122,19 @@ def _require_one_run(reports: Sequence[Report]) -> None:
         raise UsageError(f"the reports are of several runs: {'; '.join(sorted(of))}", remedy=remedy, reason_id="usage/reports")
 
 
-def _post(api: Api, number: int, reports: Sequence[Report], wanted: Wanted, view: View) -> Posted:
+def _post(api: Api, number: int, reports: Sequence[Report], wanted: Wanted, view: View, environment: Mapping[str, str]) -> Posted:
     """One report as itself; those of a matrix as one table under a marker that its name makes, so that a run that left fewer reports writes
     into the same comment. Raises UsageError for reports of several commits or runs."""
-    if _alone(wanted, reports):
-        return post_report(api, number, reports[0], when=wanted.when, view=view)
+    alone = _alone(wanted, reports)
+    job = (environment.get("GITHUB_WORKFLOW", ""), environment.get("GITHUB_JOB", ""))
+    key = key_for(*job, "foreign" if view.foreign else "chosen", str(wanted.paths[0]) if alone else f"matrix {wanted.matrix or ''}")
+    if alone:
+        return post_report(api, number, reports[0], key, when=wanted.when, view=view)
     origins = [report.origin for report in reports if report.origin is not None]  # all have one: the callers asked
     newest = max(origins, key=lambda origin: origin.run_attempt)  # a job that was started again has a later attempt than its siblings
     _require_one_run(reports)
     state = hashlib.sha256("".join(sorted(state_of(report) for report in reports)).encode()).hexdigest()[:16]
-    marker = Marker(key_for("matrix", wanted.matrix or ""), newest.head_sha, newest.run_id, newest.run_attempt, state)
+    marker = Marker(key, newest.head_sha, newest.run_id, newest.run_attempt, state)
     return post(
         api,
         number,

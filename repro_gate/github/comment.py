@@ -1,4 +1,4 @@
-"""The sticky comment: one for each spec and pull request, found by the hidden marker in its first line, updated in place by the newest run.
+"""The sticky comment: one for each gate and pull request, found by the hidden marker in its first line, updated in place by the newest run.
 
 GitHub has no compare-and-swap for comments, so `post` goes in rounds: read all comments and the pull request's head, decide (`decide`, a
 pure function), act, wait for `SETTLE`, and read again until nothing is left to do. With any number of runs at once, one comment is left,

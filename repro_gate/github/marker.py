@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import posixpath
 from typing import Annotated
 
 import msgspec
@@ -24,7 +23,7 @@ Tenths = Annotated[int, Meta(ge=-(10**9), le=10**9)]
 class Marker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="v", tag=1):
     """What the hidden first line says: whose comment it is and of which run. Hex digits and numbers cannot end an HTML comment."""
 
-    key: Annotated[str, Meta(pattern=r"^[0-9a-z]{1,64}\Z")]  # one for each spec and report folder
+    key: Annotated[str, Meta(pattern=r"^[0-9a-z]{1,64}\Z")]  # `key_for`
     head_sha: Commit = field(name="head")
     run_id: Number = field(name="run")
     run_attempt: Number = field(name="attempt")
@@ -33,10 +32,10 @@ class Marker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     cost: tuple[Tenths, Tenths] | None = None  # interval of the determinism cost, in tenths of a percent
 
 
-def key_for(spec_path: str, *extra: str) -> str:
-    """The marker's key: 32 hex digits, one for each spec (its path in the repository, however it is spelled) and `extra`."""
-    parts = [posixpath.normpath(spec_path), *extra]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+def key_for(*known: str) -> str:
+    """Return the marker's key, 32 hex digits, of what the posting job knows: its workflow, its own name, inputs. Never of a report's text:
+    a forged report would choose whose comment it replaces, and make as many as it likes."""
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
 
 
 def marker_line(marker: Marker) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -145,7 +146,8 @@ def _comment(report: Report, inputs: Inputs, job: Job, decision: Decision, view:
     api = Api(inputs.token, job.repository, api_url=job.api_url, graphql_url=job.graphql_url)
     try:
         pull = _pull(api, job, decision)
-        return Posted("skipped") if pull is None else post_report(api, pull.number, report, when=inputs.comment, view=view)
+        key = _key(inputs, job, decision)
+        return Posted("skipped") if pull is None else post_report(api, pull.number, report, key, when=inputs.comment, view=view)
     except NothingToPost as error:
         return Posted("skipped", error.message)
     except GateError as error:
@@ -167,6 +169,13 @@ def _untested(report: Report, job: Job, decision: Decision) -> str:
     return f"the checkout is at {commit[:7]}, which is not the pull request's head {tested[:7]}: {asked}"
 
 
+def _key(inputs: Inputs, job: Job, decision: Decision) -> str:
+    """Return the key of this gate's comment: its job, and what tells steps and matrix cells of that job apart. A foreign report has
+    another key than a report of the repository's own code."""
+    spec = posixpath.normpath(posixpath.join(inputs.working_directory, inputs.spec))
+    return key_for(job.workflow, job.name, "foreign" if decision.foreign else "own", spec, inputs.report)
+
+
 def _pull(api: Api, job: Job, decision: Decision) -> PullRequest | None:
     """The pull request to comment on; None where there is none. Raises GateError where the run that the event names has none."""
     if decision.workflow_run is not None:
@@ -182,11 +191,10 @@ def _pull(api: Api, job: Job, decision: Decision) -> PullRequest | None:
     return None
 
 
-def post_report(api: Api, number: int, report: Report, *, when: str, view: View) -> Posted:
-    """Post a report that names its run under its own marker; a pass takes one line where only changes are asked for."""
+def post_report(api: Api, number: int, report: Report, key: str, *, when: str, view: View) -> Posted:
+    """Post a report that names its run under the marker `key`; a pass takes one line where only changes are asked for."""
     assert report.origin is not None  # the caller has checked
     origin, cost = report.origin, tenths(report)
-    key = key_for(report.subject.spec, origin.name)
     marker = Marker(key, origin.head_sha, origin.run_id, origin.run_attempt, state_of(report), report.verdict, cost)
 
     def body(room: int, earlier: Marker | None) -> str:

@@ -83,6 +83,8 @@ class Job:
     graphql_url: str
     workspace: Path
     self_hosted: bool  # whatever is not known to be GitHub's own runner
+    workflow: str = ""  # GITHUB_WORKFLOW
+    name: str = ""  # GITHUB_JOB: the same in each cell of a matrix
     output_file: Path | None = None  # GITHUB_OUTPUT
     summary_file: Path | None = None  # GITHUB_STEP_SUMMARY
     event: bytes | None = field(default=None, repr=False)  # the payload, of limited size
@@ -220,6 +222,8 @@ def read_job(environment: Mapping[str, str]) -> Job:
         graphql_url=graphql,
         workspace=Path(_checked(environment, "GITHUB_WORKSPACE", _is_folder, "the absolute path of a folder that is there")),
         self_hosted=environment.get("RUNNER_ENVIRONMENT") != "github-hosted",
+        workflow=environment.get("GITHUB_WORKFLOW", ""),
+        name=environment.get("GITHUB_JOB", ""),
         output_file=_path(environment, "GITHUB_OUTPUT"),
         summary_file=_path(environment, "GITHUB_STEP_SUMMARY"),
         event=read_event(_path(environment, "GITHUB_EVENT_PATH")),

@@ -203,6 +203,18 @@ def test_the_comment_on_several_reports_stands_beside_that_on_one(github: GitHub
     assert [body["body"].count("| Where |") for body in github.comments(7)] == [1, 0]
 
 
+def test_the_job_and_the_reports_path_say_which_comment_it_is_and_the_report_does_not(github: GitHub, tmp_path: Path) -> None:
+    here, there = matrix(tmp_path, of(), of())
+    one, other = ({**around(github), "GITHUB_WORKFLOW": "gate", "GITHUB_JOB": name} for name in ("cpu", "gpu"))
+    for path, environment, comments in ((here, one, 1), (here, one, 1), (there, one, 2), (here, other, 3)):
+        assert comment_command(Wanted(path, pull_request=7), environment) == 0
+        assert len(github.comments(7)) == comments
+    renamed = reported(name="another")
+    here.write_text(json.dumps(to_json(replace(renamed, subject=replace(renamed.subject, spec="another.yml")))))
+    assert comment_command(Wanted(here, pull_request=7), one) == 0
+    assert len(github.comments(7)) == 3
+
+
 @pytest.mark.parametrize("change", [{"run_id": 99}, {"head_sha": OTHER}, {"repository": "octo-org/other"}])
 def test_reports_of_several_runs_are_refused_with_their_names(github: GitHub, tmp_path: Path, change: dict[str, object]) -> None:
     paths = matrix(tmp_path, reported(), reported(**change))

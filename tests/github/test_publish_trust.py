@@ -12,7 +12,7 @@ from repro_gate.github.run_phase import write_report
 from repro_gate.github.settings import Secret
 from repro_gate.report.model import Origin
 from tests.support import reports
-from tests.support.github.stage import ORIGIN, RUN, Stage, as_workflow_run, obeyed, pull_request, signed
+from tests.support.github.stage import HEAD, ORIGIN, RUN, Stage, as_workflow_run, obeyed, pull_request, signed
 
 
 @pytest.mark.parametrize("origin", [None, replace(ORIGIN, run_id=RUN - 1), replace(ORIGIN, run_attempt=2)])
@@ -118,7 +118,7 @@ def test_a_step_that_only_posts_and_cannot_is_red_but_not_for_a_forks_read_only_
 @pytest.mark.parametrize("attempt", [1, 3])
 def test_the_second_job_of_a_workflow_run_posts_what_the_first_left(stage: Stage, attempt: int) -> None:
     """The action `comment` after `native`, also where only this job was started again."""
-    stage.posting, stage.job = True, replace(stage.job, run_attempt=attempt)
+    stage.posting, stage.job = True, replace(stage.job, run_attempt=attempt, name="comment")
     code, log = stage.publish(signed(reports.FAIL))
     (posted,) = stage.github.comments(7)
     assert code == 0 and stage.outputs == {"verdict": "fail", "comment_url": posted["html_url"]} and obeyed(log) == []
@@ -130,3 +130,60 @@ def test_the_second_job_posts_no_report_of_another_run(stage: Stage, change: dic
     stage.posting = True
     code, log = stage.publish(replace(signed(reports.PASS), origin=replace(ORIGIN, **change)))  # type: ignore[arg-type]
     assert code == 3 and "not of this run" in log and stage.github.requests == []
+
+
+def test_a_foreign_report_replaces_no_other_gates_comment_and_makes_one_at_most(stage: Stage) -> None:
+    """A fork opens a pull request: a gate of the repository's own fails it, and the report that comes with the fork's run says that all is
+    well, under the same names as the first and under five others."""
+    stage.publish(signed(reports.FAIL))
+    (trusted,) = stage.github.comments(7)
+    as_workflow_run(stage)
+    forged = signed(reports.PASS)
+    for number in range(6):
+        spec = forged.subject.spec if number == 0 else f"spec-{number}.yml"
+        name = ORIGIN.name if number == 0 else f"folder-{number}"
+        report = replace(forged, subject=replace(forged.subject, spec=spec), origin=replace(ORIGIN, name=name))
+        assert stage.publish(report)[0] == 0
+    first, second = stage.github.comments(7)
+    assert first == trusted and "fail" in first["body"]
+    assert "pass" in second["body"].splitlines()[1]
+
+
+def test_a_forks_report_of_the_same_job_replaces_no_comment_on_the_repositorys_own_code(stage: Stage) -> None:
+    """As where `pull_request_target` and `push` start one workflow."""
+    stage.job = replace(stage.job, event_name="push", sha=HEAD, ref="refs/heads/pull-request/7", event=b'{"deleted": false}')
+    stage.publish(signed(reports.FAIL))
+    (trusted,) = stage.github.comments(7)
+    stage.job = replace(stage.job, event_name="pull_request_target", event=pull_request(stage.github, fork=True))
+    stage.inputs = replace(stage.inputs, allow_forks=True)
+    stage.publish(signed(reports.PASS))
+    assert [item == trusted for item in stage.github.comments(7)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("job", "inputs"),
+    [
+        ({"workflow": "nightly"}, {}),
+        ({"name": "gpu"}, {}),
+        ({}, {"spec": "vision.yml"}),
+        ({}, {"working_directory": "vision"}),
+        ({}, {"report": "repro-gate-report-h100"}),
+    ],
+    ids=["workflow", "job", "spec", "folder", "cell"],
+)
+def test_each_gate_has_a_comment_of_its_own(stage: Stage, job: dict[str, str], inputs: dict[str, str]) -> None:
+    """By what its job knows, whatever is in the report: here the same in both."""
+    stage.publish(signed(reports.FAIL))
+    (first,) = stage.github.comments(7)
+    stage.job, stage.inputs = replace(stage.job, **job), replace(stage.inputs, **inputs)
+    stage.publish(signed(reports.PASS))
+    stage.publish(signed(reports.PASS))
+    kept, second = stage.github.comments(7)
+    assert kept == first and kept["body"] != second["body"]
+
+
+def test_a_spec_in_another_spelling_is_the_same_gate(stage: Stage) -> None:
+    stage.publish(signed(reports.FAIL))
+    stage.inputs = replace(stage.inputs, working_directory="vision", spec="../repro.yml")
+    stage.publish(signed(reports.PASS))
+    assert len(stage.github.comments(7)) == 1

@@ -90,6 +90,8 @@ def staged(tmp_path: Path) -> Iterator[Stage]:
             graphql_url=github.graphql_url,
             workspace=workspace,
             self_hosted=True,
+            workflow="gate",
+            name="repro-gate",
             output_file=tmp_path / "output",
             summary_file=tmp_path / "summary",
             event=event,
