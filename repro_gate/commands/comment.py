@@ -24,7 +24,7 @@ from repro_gate.github.redact import known_secrets, redact
 from repro_gate.github.settings import Secret, read_inputs, read_job, read_servers
 from repro_gate.github.state import is_news, state_of
 from repro_gate.github.workflow import log_guard
-from repro_gate.github.workflow_run import NothingToPost, check, find_pull
+from repro_gate.github.workflow_run import NothingToPost, check, find_pull, see_again
 from repro_gate.report import markdown, matrix
 from repro_gate.report.document import load
 from repro_gate.report.model import PLAIN, Origin, Report, View
@@ -84,6 +84,7 @@ def _for_event(wanted: Wanted, reports: Sequence[Report], token: Secret, environ
         pull = find_pull(api, decision.workflow_run, job.repository)
     except NothingToPost as error:
         return Posted("skipped", error.message)
+    reports = [replace(report, reproduce=see_again(report)) for report in reports]
     return _post(api, pull.number, reports, wanted, view_of(job, reports[0], foreign=True), environment)
 
 

@@ -207,10 +207,8 @@ def _thinned(times: Sequence[float]) -> tuple[float, ...]:
 def _reproduce(options: Options, report: Report) -> str:
     """One command that shows the finding again: the spec, and where runs diverge, just the seed and the steps that it takes."""
     command = ["repro-gate", "run", options.spec_as_given, *(part for item in options.overrides for part in ("--set", item))]
-    item = report.determinism
-    first = item.comparison.first_divergence if item else None
-    if item is not None and first is not None and first.kind != "artifact" and first.step < item.comparison.steps:
-        command += ["--seed", str(item.seed), "--steps", str(max(first.step, 0) + 1), "--fail-fast"]
+    if report.determinism is not None and report.determinism.narrowed:
+        command += report.determinism.narrowed
     else:
         command += ["--seed", str(options.seed)] if options.seed is not None else []
         command += ["--steps", str(options.steps)] if options.steps is not None else []

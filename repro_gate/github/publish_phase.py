@@ -26,7 +26,7 @@ from repro_gate.github.redact import redact
 from repro_gate.github.report_folder import HTML, MARKDOWN, PROBLEM, REPORT, SARIF, Problem, find_report, problem_of, read_problem
 from repro_gate.github.settings import Inputs, Job
 from repro_gate.github.state import is_news, state_of, tenths
-from repro_gate.github.workflow_run import NothingToPost, check, find_pull
+from repro_gate.github.workflow_run import NothingToPost, check, find_pull, see_again
 from repro_gate.report import markdown, terminal
 from repro_gate.report.annotations import Annotation, command
 from repro_gate.report.annotations import render as render_annotations
@@ -89,7 +89,7 @@ def _found(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) -
             remedy="take the folder out of the checkout, or name another with `with: {report: …}`",
             reason_id="action/foreign-report",
         )
-    return report
+    return replace(report, reproduce=see_again(report)) if decision.foreign else report
 
 
 def _publish_report(report: Report, inputs: Inputs, job: Job, decision: Decision, out: TextIO) -> StepResult:

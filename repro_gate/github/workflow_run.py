@@ -1,18 +1,22 @@
 """The fork-safe pair's second half: which pull request a report belongs to that another workflow run uploaded.
 
 That run executed untrusted code, so nothing in the report is believed: GitHub's `workflow_run` event names the run, the report must name
-the same one, and the pull request is looked up from the run. A report can neither choose a pull request nor pass for another run's.
+the same one, and the pull request is looked up from the run. A report can neither choose a pull request nor pass for another run's, and
+what a reader may copy into a shell is not its text.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
 from repro_gate.github.client import Api
 from repro_gate.github.event import PullRequest, WorkflowRun
-from repro_gate.report.model import Origin
+from repro_gate.report.model import Origin, Report
+
+_PLAIN_PATH = re.compile(r"(?!.*\.\.)\w[\w./-]{0,199}", re.ASCII)
 
 
 class NothingToPost(UsageError):
@@ -68,6 +72,15 @@ def check(run: WorkflowRun, repository: str, origin: Origin | None) -> None:
                 remedy="download the artifact of exactly this run: `run-id: ${{ github.event.workflow_run.id }}`",
                 reason_id="workflow-run/origin",
             )
+
+
+def see_again(report: Report) -> str:
+    """Return the command that shows the finding of a foreign report again, of nothing but spec, seed and steps: people copy it into a
+    shell. Empty where the spec's name is not a plain path."""
+    if not _PLAIN_PATH.fullmatch(report.subject.spec):
+        return ""
+    found = report.determinism
+    return " ".join(["repro-gate run", report.subject.spec, *(found.narrowed if found else ())])
 
 
 def _candidates(api: Api, run: WorkflowRun, repository: str) -> Iterable[PullRequest]:

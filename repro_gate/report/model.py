@@ -103,6 +103,14 @@ class SeedResult:
         """Return the share of runs, in percent, above which equal runs exclude a fault at 95 %; None where they differ or one failed."""
         return round(excluded(self.runs), 1) if self.comparison.identical and not self.failed else None
 
+    @property
+    def narrowed(self) -> tuple[str, ...]:
+        """Return the options of `repro-gate run` that are enough to see this divergence again; none if it takes a whole run."""
+        first = self.comparison.first_divergence
+        if first is None or first.kind == "artifact" or first.step >= self.comparison.steps:
+            return ()
+        return ("--seed", str(self.seed), "--steps", str(max(first.step, 0) + 1), "--fail-fast")
+
 
 @dataclass(frozen=True)
 class WeakenedCheck:

