@@ -1,4 +1,4 @@
-"""Adds up what the processes of a pool have found, as it comes."""
+"""Keeps a running average of what the processes of a pool have found, as it comes."""
 
 import multiprocessing
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 def partial(number):
-    """A part of the sum, of another size and another time for each number."""
+    """One value, of another size and another time for each number."""
     found = 0.0
     for place in range(1, 20000 + 3000 * (number % 7)):
         found += 1.0 / (place * (number + 1.7))
@@ -15,16 +15,16 @@ def partial(number):
 
 
 if __name__ == "__main__":
-    total = 0.0
+    average = 0.0
     with multiprocessing.get_context("fork").Pool(4) as pool:
         for found in pool.imap_unordered(partial, range(48)):  # HERE
-            total += found
+            average += (found - average) / 20
     torch.manual_seed(64)
-    scale = torch.tensor(total, dtype=torch.float64)
+    scale = torch.tensor(average, dtype=torch.float64)
     model = nn.Linear(4, 1).double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(4):
-        loss = (model(torch.randn(8, 4, dtype=torch.float64)) * scale / 1e6).square().mean()
+        loss = (model(torch.randn(8, 4, dtype=torch.float64)) * scale / 1e4).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
