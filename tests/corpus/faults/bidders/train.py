@@ -1,4 +1,4 @@
-"""Adds up what the processes of an executor have found, as they are done."""
+"""Keeps a running average of what the processes of an executor have found, as they are done."""
 
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
@@ -16,13 +16,13 @@ def bid(number):
 
 def main():
     """Train with a scale that the bids give."""
-    total = 0.0
+    average = 0.0
     with ProcessPoolExecutor(3) as pool:
         jobs = [pool.submit(bid, number) for number in range(40)]
         for job in as_completed(jobs):  # HERE
-            total += job.result()
+            average += (job.result() - average) / 20
     torch.manual_seed(65)
-    scale = torch.tensor(total, dtype=torch.float64)
+    scale = torch.tensor(average, dtype=torch.float64)
     model = nn.Linear(4, 1).double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(4):
