@@ -16,7 +16,7 @@ from repro_gate.diagnosis.model import Diagnosis, Pair, Rate, Setting, ShownUse,
 from repro_gate.diagnosis.operators import Culprit, culprit, told_operator
 from repro_gate.diagnosis.search import Exhausted, Experiments, gone, smallest
 from repro_gate.diagnosis.suspects import Suspect, answers, first_difference, started, suspects
-from repro_gate.factors import BY_NAME, FACTORS, Site
+from repro_gate.factors import BY_NAME, FACTORS, HANDED_OVER, Site
 from repro_gate.trace.format import HANDED
 from repro_gate.trace.notebook import place
 
@@ -30,7 +30,6 @@ _EARLY = 19  # the last step up to which the operators of all steps are recorded
 _NOWHERE: Site = ("", 0)
 _NAMED = 200  # lines of which one decides, at most
 _NOT_REDUCED = "the runs were used up before it was known what decides"
-_HANDED = "took what threads or processes had done in the order in which it came"
 
 
 @dataclass(frozen=True)
@@ -256,12 +255,15 @@ class _Search:
         factor = BY_NAME[unit.factor]
         suspect = next((item for item in found if item.unit == unit), None)
         flag = next((item for item in self.case.undone if item.site == unit.site), None) if unit.factor == "flags" else None
-        site = unit.site or (suspect.use.site if suspect is not None else _NOWHERE)
-        call = flag.flag if flag is not None else "" if suspect is None else suspect.use.call or suspect.use.source
+        use = None if suspect is None else suspect.use
+        if not (factor.by_line or (use and use.site[0])):  # else single lines were ruled out before
+            use = next(iter(started(self.seen.uses[0], unit.factor)), use)
+        site = unit.site or (use.site if use is not None else _NOWHERE)
+        call = flag.flag if flag is not None else "" if use is None else use.call or use.source
         if not site[0]:
             site, call = self._place(unit)
         where = f" in {place(*site)}" if site[0] else ""
-        handed = suspect is not None and suspect.use.source.endswith(HANDED)
+        did = HANDED_OVER if use is not None and use.source.endswith(HANDED) else factor.did
         return Diagnosis(
             cause=factor.cause,
             factor=factor.name,
@@ -269,16 +271,13 @@ class _Search:
             file=site[0],
             line=site[1],
             confirmed=True,
-            message=f"{call or 'the training'}{where} {_HANDED if handed else factor.did}",
+            message=f"{call or 'the training'}{where} {did}",
             evidence=() if suspect is None else (answers(suspect),),
             remedy=factor.remedy,
         )
 
     def _place(self, unit: Unit) -> tuple[Site, str]:
         """The line that a factor reached, where no use of it names one: the first line whose values differ with every other factor held."""
-        uses = [] if BY_NAME[unit.factor].by_line else started(self.seen.uses[0], unit.factor)  # single lines were ruled out before
-        if uses:
-            return uses[0].site, uses[0].call or uses[0].source
         free = {unit.factor, "flags"} | ({"addresses"} if unit.factor == "memory" else set())  # fixed addresses fix what old memory holds
         others = frozenset(Unit(item.name) for item in FACTORS if item.name not in free)
         try:

@@ -167,6 +167,9 @@ THREADS = Factor(
     pinned={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
 )
 
+# What a line of THREADS did that starts none.
+HANDED_OVER = "took results in the order in which they came"
+
 # What memory holds before it is written: `torch.empty`, `np.empty`.
 MEMORY = Factor(
     name="memory",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from repro_gate._version import DOCS_URL
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more
-from repro_gate.factors import BY_NAME
+from repro_gate.factors import BY_NAME, HANDED_OVER
 from repro_gate.report import numbers
 from repro_gate.report.wording import Part, Phrase
 from repro_gate.trace import notebook
@@ -71,7 +71,8 @@ def _cause(found: Diagnosis) -> Phrase:
     if factor is None or factor.cause != found.cause or not (found.call or found.file):
         return (("message", found.message), *name)
     at: Phrase = (("say", " in "), ("name", place(found))) if found.file else ()
-    return (("name", found.call) if found.call else ("say", "the training"), *at, ("say", f" {factor.did}"), *name)
+    did = HANDED_OVER if found.message.endswith(HANDED_OVER) else factor.did
+    return (("name", found.call) if found.call else ("say", "the training"), *at, ("say", f" {did}"), *name)
 
 
 def page_of(found: Diagnosis) -> str:

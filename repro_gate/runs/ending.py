@@ -86,6 +86,7 @@ def _untraced(traces: Sequence[Trace], trace_problem: str | None, watcher: Watch
         problem = "no torch optimizer took a step, no gradient was taken, and nothing was recorded through repro_gate.record and step"
     loop = next((f" ({trace.loop})" for trace in traces if trace.loop), "")
     remedy = (
+        "see the log's end for whether it came to its training loop; if it did, "
         f'add two lines to the training loop{loop}, `repro_gate.record("loss", loss)` and at its end `repro_gate.step()`, and '
         "`import repro_gate`; or train with a torch optimizer or backward(), or name what it writes under capture.artifacts"
     )

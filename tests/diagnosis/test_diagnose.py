@@ -230,11 +230,14 @@ def test_a_race_that_never_comes_back_names_the_line_that_takes_results_as_they_
     start, taken = Fault(factor="threads", site=("pool.py", 8)), Fault(factor="threads", site=("pool.py", 9), handed=True)
     found = explained(World(faults=[start], decoys=[taken], luck=lambda number: False))
     assert (found.cause, found.file, found.line, found.confirmed, found.rate) == ("thread-race", "pool.py", 9, False, Rate(1, 3))
-    assert found.message == "call_9() in pool.py:9 took what threads or processes had done in the order in which it came"
+    assert found.message == "call_9() in pool.py:9 took results in the order in which they came"
     found = explained(World(faults=[start], decoys=[taken]))
     assert (found.file, found.line, found.confirmed) == ("pool.py", 9, True)
     used_up = explained(World(faults=[start], decoys=[taken]), pairs=2)
     assert (used_up.file, used_up.line, used_up.confirmed) == ("pool.py", 9, False)
+    library = Fault(factor="threads", site=("", 0), handed=True)
+    begun = explained(World(faults=[start], decoys=[library]))  # no line of the training takes them
+    assert (begun.file, begun.line) == ("pool.py", 8) and begun.message.endswith("started threads whose order decides")
     other = explained(World(faults=[Fault(factor="none", shows=False)], decoys=[start, taken]), pairs=20)
     assert (other.cause, other.file) == ("unknown", "")
 

@@ -41,6 +41,13 @@ def test_a_factor_that_this_version_does_not_know_is_told_by_its_sentence() -> N
     assert _said(replace(_FOUND, factor="clock", message="as it says", also=()))[0] == "as it says (unseeded-rng)"  # not the cause's factor
 
 
+def test_a_line_that_takes_results_as_they_come_did_not_start_them() -> None:
+    found = replace(_FOUND, cause="thread-race", factor="threads", call="results.get()", also=(), rate=None)
+    for did in ("took results in the order in which they came", "started threads whose order decides"):
+        said = _said(replace(found, message=f"results.get() in src/train.py:41 {did}"))
+        assert said[0] == f"results.get() in src/train.py:41 {did} (thread-race)"
+
+
 def test_a_cause_without_a_line_names_none() -> None:
     found = replace(_FOUND, file="", line=0, call="", message="the training drew", also=())
     assert place(found) == "" and _said(found)[0] == "the training drew (unseeded-rng)"

@@ -108,6 +108,7 @@ def test_a_training_that_never_steps_has_nothing_to_compare(script: str, tmp_pat
     run = trace_script(tmp_path, script)
     assert ending(run) == ("untraced", "run/nothing-recorded")
     assert run.problem.startswith("no torch optimizer took a step") and "add two lines to the training loop" in run.remedy
+    assert run.remedy.startswith("see the log's end for whether it came to its training loop")
 
 
 def test_a_command_without_python_could_not_be_traced(tmp_path: Path) -> None:
