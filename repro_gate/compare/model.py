@@ -64,7 +64,7 @@ class HeatRow:
             "else floor(log2) of the relative L2 distance in ULP as one of `0` to `9`, `a` to `z` (10 to 35), `A` to `Z` (36 to 61), "
             "`+` and `-`.",
             max_length=120,
-            pattern="^[ .?0-9a-zA-Z+-]*$",
+            pattern=r"^[ .?0-9a-zA-Z+-]*\Z",
         ),
     ]
 

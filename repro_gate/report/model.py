@@ -41,7 +41,7 @@ def about(description: str, **bounds: Any) -> Meta:
 Count = Annotated[int, Meta(ge=0)]
 Step = Annotated[int, Meta(ge=-1)]
 Names = Annotated[tuple[str, ...], Meta(max_length=1_000)]
-Commit = Annotated[str, Meta(pattern="^([0-9a-f]{40}|[0-9a-f]{64})$")]
+Commit = Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})\Z")]
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Origin:
     """The workflow run that made a report. The action writes it; whoever posts a report of another run compares it with that run."""
 
     repository: Annotated[
-        str, about("owner/name of the workflow's repository.", max_length=200, pattern="^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")
+        str, about("owner/name of the workflow's repository.", max_length=200, pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+\Z")
     ]
     head_sha: Annotated[Commit, about("Head of the pull request, or the commit that was pushed.")]
     run_id: Annotated[int, about("Id of the workflow run.", ge=1)]

@@ -21,8 +21,8 @@ PATH = Path(__file__).with_name("schema.json")
 MAX_INPUTS = 20_000  # of one root of the config hash
 
 Losses = Annotated[tuple[tuple[Step, Number, Number], ...], about("Step, loss of the first run, loss of the second.", max_length=10_000)]
-Digest = Annotated[str, about("16 bytes of SHA-256 as hex digits.", pattern="^[0-9a-f]{32}$")]
-Root = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
+Digest = Annotated[str, about("16 bytes of SHA-256 as hex digits.", pattern=r"^[0-9a-f]{32}\Z")]
+Root = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")]
 Interval = tuple[Number, Number]
 
 
@@ -286,7 +286,8 @@ def schema_text() -> str:
         "first entries up to its limit, and the totals beside it count everything. Readers ignore fields that they do not know: later "
         "versions of v1 add fields and take none away. All text may stem from the training code and must be escaped where it is printed.",
     }
-    return json.dumps({**head, **made}, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps({**head, **made}, indent=2, ensure_ascii=False) + "\n"
+    return text.replace(r"\\Z", "$")  # the end of the text, in Python's words and in ECMAScript's
 
 
 def _number_schema(kind: type) -> dict[str, Any]:

@@ -164,7 +164,7 @@ def as_divergence(item: LeafDifference, step: int) -> Divergence:
 
 _Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
 _Short = Annotated[str, msgspec.Meta(max_length=MAX_VALUE)]
-_Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32,64}$")]
+_Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32,64}\Z")]
 _Size = Annotated[int, msgspec.Meta(ge=0, lt=MAX_SIZE)]
 
 

@@ -6,6 +6,7 @@ schema costs no import of a validator.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
@@ -23,8 +24,8 @@ def schema_text() -> str:
 
 @cache
 def schema() -> Schema:
-    """The schema, parsed. Shared: callers do not change it."""
-    loaded: dict[str, Any] = json.loads(schema_text())
+    """The schema, parsed. `$`, the end of a text, is Python's `\\Z`: its `$` also matches before a line break. Callers do not change it."""
+    loaded: dict[str, Any] = json.loads(re.sub(r'\$(?=[")])', r"\\\\Z", schema_text()))
     return loaded
 
 

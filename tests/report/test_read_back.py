@@ -160,6 +160,14 @@ def test_a_config_hash_that_was_cut_or_redacted_is_shown_and_not_refused() -> No
     assert hashed.config_hash == reports.ADDRESS.config_hash
 
 
+@pytest.mark.parametrize("field", ["config_hash", "recipe", "platform"])
+def test_a_line_break_behind_a_hash_is_refused(field: str) -> None:
+    document = _stored(reports.LOCKED)
+    document["config_hash"][field] += "\n"
+    with pytest.raises(ReportError, match=field):
+        report_from(document)
+
+
 _HUGE = 10**4_000
 _ABSURD: dict[str, Callable[[dict[str, Any]], None]] = {
     "a step": lambda document: document["determinism"]["first_divergence"].update(step=_HUGE),
