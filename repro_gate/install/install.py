@@ -122,7 +122,7 @@ def environments_root(environment: Mapping[str, str], cache_root: Path | None, s
             root.mkdir(parents=True, mode=0o700)
             root.chmod(0o755 if sandbox.own_user else 0o700)
         folder.mkdir(exist_ok=True)
-        if folder.stat().st_uid == os.geteuid():
+        if not folder.is_symlink() and folder.stat().st_uid == os.geteuid():
             folder.chmod(0o755)
         status = os.lstat(folder)
     except OSError as error:

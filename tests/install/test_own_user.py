@@ -118,6 +118,15 @@ def test_wheels_alone_go_through_a_cache_that_no_training_can_enter(place: Path)
             assert attempt(OWN, LIST, root / "uv").startswith("PermissionError")
 
 
+def test_a_link_in_the_cache_folder_keeps_the_mode_of_what_it_leads_to(place: Path) -> None:
+    (place / "private").mkdir(mode=0o700)
+    (place / "cache").mkdir()
+    (place / "cache/environments").symlink_to(place / "private")
+    with pytest.raises(Inconclusive, match="cache folder cannot be used"):
+        environments_root(environment(place), place / "cache", OWN)
+    assert (place / "private").stat().st_mode & 0o777 == 0o700
+
+
 def test_the_same_code_with_the_gates_own_user_shows_what_is_kept_from_it(place: Path) -> None:
     cache, given = place / "cache", environment(place)
     backend = BACKEND.format(secret=str(place / "secret"), cache=str(cache / "environments"), checkout=str(place / "c"))
