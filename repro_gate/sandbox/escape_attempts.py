@@ -146,8 +146,9 @@ def _privileges(attempts: Attempts) -> None:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
     # Of a kind that no kernel knows: whether one may mount is asked first (EPERM), so that even where one may (ENODEV) nothing is mounted.
+    # Not tried is a user namespace, which a bare host's kernel grants to anyone: only processes inside it see what is mounted there.
     attempts.make("mount a file system", call, libc.mount, b"none", b"/", _NO_FILE_SYSTEM, 0, None)
-    attempts.make("have mounts of its own", call, libc.unshare, _CLONE_NEWNS)
+    attempts.make("have mounts of its own as this user", call, libc.unshare, _CLONE_NEWNS)
     attempts.make("choose its groups", os.setgroups, [0])
     attempts.make("become group 0", os.setgid, 0)
     attempts.make("become root by setuid", os.setuid, 0)

@@ -157,6 +157,26 @@ def test_a_gate_that_forgot_to_change_the_user_is_found_out(scratch: Path, monke
     assert "user can be user" in breached(Exposure(), scratch)
 
 
+def test_a_user_namespace_opens_nothing_and_what_is_mounted_there_ends_with_it(scratch: Path, tmp_path: Path) -> None:
+    """As a bare host grants it: the training is root there, and mounts."""
+    path, kept = private_file(tmp_path, "token", 0o600), tmp_path / "kept"
+    kept.mkdir()
+    program = """
+        mount -t tmpfs none "$1/kept" && touch "$1/kept/hidden" && id -u
+        for name in "$1/token" /proc/$2/environ /proc/$2/mem /proc/1/environ; do cat "$name" && echo opened "$name"; done
+        kill -0 $2 && echo signalled
+        touch "$1/new" && echo written
+    """
+    argv, given = command(
+        OWN, ["unshare", "-Urm", "/bin/sh", "-c", program, "sh", str(tmp_path), str(os.getpid())], {"PATH": f"{SYSTEM}:/sbin"}
+    )
+    done = subprocess.run(argv, env=given, cwd=scratch, capture_output=True, text=True, check=False)
+    if done.stderr.startswith("unshare:"):
+        pytest.skip("this kernel grants no user namespace")
+    assert done.stdout == "0\n", done.stdout
+    assert path.read_text() == "secret" and [*kept.iterdir()] == []
+
+
 def test_an_attempt_that_succeeds_does_no_harm(tmp_path: Path) -> None:
     """The whole program as root, but for a mount namespace in which harm would stay: no mount, no file, no mode is another afterwards."""
     folder = tmp_path / "folder"
