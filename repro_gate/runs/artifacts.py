@@ -16,16 +16,14 @@ from fnmatch import translate
 from pathlib import Path, PurePosixPath
 
 from repro_gate.compare.artifacts import WHOLE_FILE
-from repro_gate.errors import Inconclusive, UsageError
+from repro_gate.errors import Inconclusive
+from repro_gate.escape import clip
 from repro_gate.files import copy_file
 from repro_gate.probe.artifacts import METADATA
+from repro_gate.runs import variation
 
 FILE = "file"
-_LINK_OUT, _LINK_NOWHERE, _CLOSED = (
-    "link that leads out of the working directory",
-    "link that leads nowhere",
-    "file without permission to read",
-)
+_CLOSED = "file without permission to read"
 _NOWHERE = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG)
 _KINDS = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 MAX_FILES = 1_000
@@ -40,8 +38,8 @@ AsOwner = Callable[[], AbstractContextManager[None]]
 class Collected:
     """What a glob matched: one file, or one folder of torch.distributed.checkpoint, by its name below the root.
 
-    Only a FILE has content. What is of another `kind` (a FIFO, a link that leads nowhere) has no copy at `path`, nor has what could not be
-    copied, of which `problem` says why.
+    Only a FILE has content. What is of another `kind` (a FIFO, a link to what must not be read) has no copy at `path`, nor has what could
+    not be copied, of which `problem` says why.
     """
 
     name: str
@@ -67,8 +65,10 @@ class _Search:
 
     def inside(self, name: str) -> bool:
         """Whether `name` lies below the root when all links are followed."""
-        real = os.path.realpath(os.path.join(self.root, name))
-        return real == self.root or real.startswith(self.root + os.sep)
+        with contextlib.suppress(OSError):  # Python before 3.13: a link to a link of /proc that this user may not follow
+            real = os.path.realpath(os.path.join(self.root, name))
+            return real == self.root or real.startswith(self.root + os.sep)
+        return False
 
     def names(self, folder: str) -> list[str]:
         """Names in a folder, sorted, as far as the search may still look."""
@@ -98,12 +98,11 @@ def collect(
     enter linked ones. A link inside `root` counts as what it points to. The index of a sharded model brings its shards, a file of a
     distributed checkpoint the whole folder. Copies share no inode with a file that something left behind may still write to; they are
     numbered and keep only their suffix. `root` is looked at inside `as_owner()`: with the rights of whoever wrote there, where that is
-    another user. Raises UsageError for a glob that is absolute or has `..` in it, Inconclusive for more than MAX_FILES
-    files or a search that is too wide.
+    another user. Raises Inconclusive for more than MAX_FILES files or a search that is too wide.
     """
     with as_owner():
         search = _Search(root)
-        matches = {glob: set(_expand(search, "", _parts(glob))) for glob in globs}
+        matches = {glob: set(_matches(search, glob)) for glob in globs}
         names = _whole(search, set().union(*matches.values()))
     if len(names) > MAX_FILES or search.left < 0:
         many = f"match {len(names):,} files, more than {MAX_FILES:,}"
@@ -138,48 +137,36 @@ def _whole(search: _Search, found: set[str]) -> list[str]:
     return sorted({name for name in found if os.path.dirname(name) not in folders} | folders, key=os.fsencode)
 
 
-def _parts(glob: str) -> tuple[str, ...]:
-    path = PurePosixPath(glob)
-    if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in glob:
-        raise UsageError(
-            f"capture.artifacts: {glob!r} is not a path below the working directory",
-            reason_id="spec/invalid",
-            remedy="write it relative to train.working-directory, without `..`: `out/*.pt`",
-        )
-    return path.parts
-
-
-def _expand(search: _Search, base: str, parts: tuple[str, ...]) -> Iterator[str]:
-    """Names of the files and distributed checkpoints below `base` that the rest of a glob matches."""
-    part, rest = parts[0], parts[1:]
-    if part == "**":
-        for folder in _folders(search, base):
-            yield from _expand(search, folder, rest or ("*",))
-        return
-    names = [part]
-    if _WILD.search(part):
-        pattern = re.compile(translate(part))
-        names = [name for name in search.names(base) if pattern.match(name) and (part.startswith(".") or not name.startswith("."))]
-    for name in names:
-        path = f"{base}/{name}" if base else name
-        full = os.path.join(search.root, path)
-        if rest and os.path.isdir(full) and search.inside(path):
-            yield from _expand(search, path, rest)
-        elif not rest and os.path.lexists(full) and (not os.path.isdir(full) or search.distributed(path)):
-            yield path
-
-
-def _folders(search: _Search, base: str) -> Iterator[str]:
-    """`base` and all folders below it, without hidden and linked ones."""
-    waiting = [base]
+def _matches(search: _Search, glob: str) -> Iterator[str]:
+    """Names of the files, links that lead out and distributed checkpoints that a glob matches. Each folder is looked at once, for all the
+    parts of the glob that may stand there."""
+    parts = PurePosixPath(glob).parts
+    parts += ("*",) if parts[-1] == "**" else ()
+    patterns = [re.compile(translate(part)) for part in parts]
+    waiting = [("", {0})]
     while waiting:
-        folder = waiting.pop()
-        yield folder
-        for name in search.names(folder):
-            path = f"{folder}/{name}" if folder else name
+        folder, places = waiting.pop()
+        for place, part in enumerate(parts):
+            if part == "**" and place in places:  # it matches no folder at all too
+                places.add(place + 1)
+        wild = any(_WILD.search(parts[place]) for place in places)
+        for name in search.names(folder) if wild else {parts[place] for place in places}:
+            path = os.path.join(folder, name)
             full = os.path.join(search.root, path)
-            if not name.startswith(".") and os.path.isdir(full) and not os.path.islink(full):
-                waiting.append(path)
+            is_link = os.path.islink(full)
+            further = {
+                place + (parts[place] != "**")
+                for place in places
+                if patterns[place].match(name)
+                and (parts[place].startswith(".") or not name.startswith("."))
+                and not (parts[place] == "**" and is_link)
+            }
+            is_folder = os.path.isdir(full) and (not is_link or search.inside(path))
+            if len(parts) in further and os.path.lexists(full) and (not is_folder or search.distributed(path)):
+                yield path
+            further.discard(len(parts))
+            if further and is_folder:
+                waiting.append((path, further))
 
 
 def _copied(search: _Search, name: str, destination: Path, place: int, as_owner: AsOwner) -> Collected:
@@ -188,10 +175,11 @@ def _copied(search: _Search, name: str, destination: Path, place: int, as_owner:
     shown = _printable(name)
     try:
         with as_owner():
-            source, kind = Path(os.path.realpath(os.path.join(search.root, name))), _kind(search, name)
-            members = [item for item in search.names(name) if os.path.isfile(source / item)] if kind == FILE and source.is_dir() else None
-        if kind != FILE:
-            return Collected(name=shown, path=target, kind=kind)
+            kind = _kind(search, name)
+            if kind != FILE:
+                return Collected(name=shown, path=target, kind=kind)
+            source = Path(os.path.realpath(os.path.join(search.root, name)))
+            members = [item for item in search.names(name) if os.path.isfile(source / item)] if source.is_dir() else None
         if members is None:
             copy_file(source, target, as_owner)
         else:
@@ -203,20 +191,23 @@ def _copied(search: _Search, name: str, destination: Path, place: int, as_owner:
     except PermissionError:
         return Collected(name=shown, path=target, kind=_CLOSED)
     except OSError as error:
-        return Collected(name=shown, path=target, problem=f"it could not be copied: {error.strerror or error}")
+        why = (error.strerror or str(error)).replace(search.root + os.sep, "")
+        return Collected(name=shown, path=target, problem=f"it could not be copied: {why}")
     return Collected(name=shown, path=target)
 
 
 def _kind(search: _Search, name: str) -> str:
-    """Return what the name is, links followed; nothing is opened. Raises OSError where that cannot be seen."""
+    """Return what the name is, links followed; nothing is opened. What is compared of a link that must not be read is what it says.
+    Raises OSError where that cannot be seen."""
     path = os.path.join(search.root, name)
+    link = f"link to {clip(_printable(variation.as_first(os.readlink(path))), 200)}" if os.path.islink(path) else ""
     if not search.inside(name):
-        return _LINK_OUT
+        return f"{link} that leads out of the working directory"
     try:
         return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode), FILE)
     except OSError as error:
-        if error.errno in _NOWHERE and os.path.islink(path):
-            return _LINK_NOWHERE
+        if link and error.errno in _NOWHERE:
+            return f"{link} that leads nowhere"
         raise
 
 

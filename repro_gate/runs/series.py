@@ -312,7 +312,7 @@ class _Series:
     def _collect(self, run: Run, site: Site) -> None:
         """Take the artifacts out, and look at the other files that the run wrote."""
         globs, name, declared = self.spec.capture.artifacts, run.plan.name, set[str]()
-        if globs and site.cwd.is_dir():
+        if globs:
             into, as_owner = self.folder.path / "artifacts" / name, partial(as_training_user, self.folder.sandbox)
             found, unmatched = collect(site.cwd, globs, into, as_owner)
             names = [path for item in found for path in (item.name, *(os.path.join(item.name, file) for file, _, _ in item.files))]

@@ -76,3 +76,38 @@ def test_artifacts_that_break_a_reader_still_give_a_report(tmp_path: Path) -> No
     notes = " ".join(item["message"] for item in gated.report["notes"])
     assert "artifact out/huge.npy: compared as a whole" in notes and "artifact out/empty.pt: compared as a whole" in notes
     assert [run["artifacts"] for run in gated.report["runs"][:2]] == [4, 4]
+
+
+MADE = """
+import os, shutil
+from repro_gate import record, step
+for number in range(2):
+    record("loss", number / 3)
+    step()
+os.mkdir("out")
+open("out/model.bin", "wb").write(b"1")
+"""
+KINDS = """
+os.mkfifo("out/pipe")
+for name, target in (("a", "/root/.nowhere/x"), ("b", "/etc"), ("c", "nothing"), ("d", os.path.expanduser("~/x"))):
+    os.symlink(target, f"out/{name}")
+"""
+
+
+def test_links_that_lead_out_or_nowhere_are_told_and_cost_nothing(tmp_path: Path) -> None:
+    spec = SPEC.replace("out/model.bin", '"**/out/*"')
+    gated = gate(training(tmp_path / "code", MADE + KINDS, spec), out=tmp_path)
+    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    told = [item["message"].partition("not compared: ")[2] for item in gated.report["notes"] if item["id"] == "artifact/not-compared"]
+    assert told[:3] == [
+        "in both runs it is a link to /root/.nowhere/x that leads out of the working directory",
+        "in both runs it is a link to /etc that leads out of the working directory",
+        "in both runs it is a link to nothing that leads nowhere",
+    ]
+    assert told[3].endswith("/run/home/x that leads out of the working directory") and told[4] == "in both runs it is a FIFO"
+
+
+def test_a_training_that_removes_its_own_folder_has_not_shown_its_artifacts(tmp_path: Path) -> None:
+    gone = MADE + "shutil.rmtree(os.getcwd())\n"
+    gated = gate(training(tmp_path / "code", gone, SPEC), out=tmp_path)
+    assert (gated.exit_code, gated.reason_ids) == (3, ["artifact/missing"]), gated.stdout + gated.stderr
