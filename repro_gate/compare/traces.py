@@ -6,6 +6,7 @@ Blocks of two traces are paired by (step, kind, at), rows of two blocks by name,
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -143,13 +144,14 @@ def first_difference(label: str, a: Mapping[Key, Block], block: Block) -> Diverg
 def processes(traces: Sequence[Trace]) -> dict[str, Trace]:
     """The processes of a run that recorded something, by label: their key, numbered by command line and start where several share one."""
     labelled: dict[str, Trace] = {}
+    numbers: dict[str, int] = {}
     trained = [trace for trace in traces if trace.trained]
     for trace in sorted(trained, key=lambda item: (len(item.key), item.key, item.argv)):
-        label, number = trace.key, 1
+        label, number = trace.key, numbers.get(trace.key, 1)
         while label in labelled:
             number += 1
             label = f"{trace.key}#{number}"
-        labelled[label] = trace
+        labelled[label], numbers[trace.key] = trace, number
     return labelled
 
 
@@ -208,8 +210,6 @@ def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tupl
         tally.saw(label, block)
         if counterpart is None:
             differences = [_divergence(label, block, row, detail=ONLY_FIRST) for row in block.rows]
-        elif counterpart.digests == block.digests and (counterpart.rows is block.rows or counterpart.rows == block.rows):
-            continue
         else:
             differences = list(_differences(label, block, counterpart))
         for item in differences:
@@ -240,12 +240,14 @@ def unequal_length(first: int, second: int, label: str = "main") -> Divergence:
 
 def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
     first, second = a.digests, b.digests
-    counterparts: dict[str, list[int]] = {}
+    if first == second and a.rows == b.rows:  # nearly always: without a look at each row
+        return
+    counterparts: dict[str, deque[int]] = {}
     for index, row in enumerate(b.rows):
-        counterparts.setdefault(row[0], []).append(index)
+        counterparts.setdefault(row[0], deque()).append(index)
     for index, row in enumerate(a.rows):
         places = counterparts.get(row[0])
-        at = places.pop(0) if places else None
+        at = places.popleft() if places else None
         if at is None:
             yield _divergence(label, a, row, detail=ONLY_FIRST)
             continue

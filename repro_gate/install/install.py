@@ -44,9 +44,9 @@ _EXPORT = {
     "pylock.toml": "`uv pip compile --generate-hashes pyproject.toml -o requirements.lock`",
 }
 _CONSTRAINTS = re.compile(r"\s*(?:-c|--constraint)(?:[\s=]|$)")
-_SOURCES = re.compile(r"\s*--no-binary(?:[\s=]|$)", re.MULTILINE)
+_SOURCES = re.compile(r"--no-binary(?:[\s=]|$)", re.MULTILINE)
 _VARIABLE = re.compile(r"\$\{[A-Z0-9_]+\}")  # as pip and uv have it
-_FIND_LINKS = re.compile(r"^(\s*(?:-f|--find-links)[\s=]+)(?!/|\w+://)(\S+)", re.MULTILINE)
+_FIND_LINKS = re.compile(r"^([ \t]*(?:-f|--find-links)[ \t=]+)(?!/|\w+://)(\S+)", re.MULTILINE)
 
 
 @contextlib.contextmanager

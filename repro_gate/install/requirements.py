@@ -108,7 +108,7 @@ def _requirement(line: str, place: str) -> Entry:
     text, hashes = " ".join(text.split()), tuple(_HASH.findall(options[0] if options else ""))
     try:
         wanted = Requirement(text if len(text) <= MAX_REQUIREMENT else "")
-    except InvalidRequirement:
+    except (InvalidRequirement, RecursionError):
         if len(text) <= MAX_REQUIREMENT and (text.startswith((".", "/")) or "://" in text):
             return Entry(place=place, fault=f"{text[:80]} has no name: write `NAME @ URL`")
         raise LockfileError(f"{place}: `{text[:80]}` is no requirement") from None

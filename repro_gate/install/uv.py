@@ -43,7 +43,7 @@ _NETWORK = re.compile(
     r"|Request failed after|network was disabled|Could not connect|invalid peer certificate|proxy"
 )
 _NO_WHEEL = re.compile(r"no usable wheels|building from source is disabled|Building source distributions")
-_NO_FILE = re.compile(r"(?:Because |and )?(\S+) was not found in|there (?:is|are) no (?:version|versions) of (\S+)|Because (\S+) has no ")
+_NO_FILE = re.compile(r"(?<!\S)(\S+) was not found in|there (?:is|are) no (?:version|versions) of (\S+)|Because (\S+) has no ")
 _BUILD = re.compile(r"Failed to build|build backend")
 
 

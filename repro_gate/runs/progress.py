@@ -3,6 +3,7 @@ diverged from the first."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -51,18 +52,20 @@ class LiveComparison:
         self.watch, self.fail_fast = watch, fail_fast
         self.found: Divergence | None = None
         self.compared = False  # whether there was anything to compare
-        alone = [trace for trace in first if trace.trained and sum(other.key == trace.key and other.trained for other in first) == 1]
+        keys = Counter(trace.key for trace in first if trace.trained)
+        alone = [trace for trace in first if trace.trained and keys[trace.key] == 1]
         self._first: dict[str, dict[Key, Block]] = {trace.key: {key_of(block): block for block in trace.blocks} for trace in alone}
         self._taken: dict[Path, int] = {}
 
     def look(self, traces: Sequence[Trace]) -> str | None:
         """Compare what is new in processes whose key is theirs alone (the whole comparison takes in the others); a text ends the run."""
+        keys = Counter(trace.key for trace in traces if trace.trained)
         for trace in traces:
             start, end = self._taken.get(trace.path, 0), len(trace.blocks)
             while end > start and _may_be_the_end(trace, trace.blocks[end - 1]):
                 end -= 1
             self._taken[trace.path] = end
-            if trace.key not in self._first or sum(other.key == trace.key and other.trained for other in traces) > 1:
+            if trace.key not in self._first or keys[trace.key] > 1:
                 continue
             for block in trace.blocks[start:end]:
                 if self.found is None and block.kind != "rng":  # a generator that differs diverges once a number depends on it

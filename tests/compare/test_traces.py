@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from repro_gate.compare import traces
 from repro_gate.compare.model import KINDS, Distance, Divergence, Tally
 from repro_gate.compare.noise_floor import noise_floor
 from repro_gate.compare.traces import ONLY_FIRST, ONLY_SECOND, compare_runs, first_difference, key_of, named_digest, processes
@@ -386,3 +388,23 @@ def test_the_name_of_a_digest_is_one_of_those_there_are() -> None:
     named = [training(facts={**FACTS, "digest": name}) for name in ("xxh3-128", "sha256-128", "<b>\x1b[31m", "")]
     assert [named_digest([trace]) for trace in named] == ["xxh3-128", "sha256-128", "unknown", ""]
     assert named_digest(named) == "sha256-128+unknown+xxh3-128"
+
+
+def test_many_processes_of_one_key_and_rows_of_one_name_cost_no_time() -> None:
+    """A forged trace can have both; time that grows with their square would be minutes."""
+    rows = (("w", "float32", ()),) * 200_000
+    a, b = (block(0, "parameter", rows[:1]) for _ in range(2))
+    a, b = replace(a, rows=rows, content=bytes(16 * len(rows))), replace(b, rows=rows, content=bytes(16 * len(rows) - 1) + b"1")
+    began = time.process_time()
+    labels = list(processes([training(1)] * 5_000))
+    assert (labels[0], labels[1], labels[-1], len(set(labels))) == ("main", "main#2", "main#5000", 5_000)
+    found = first_difference("main", {key_of(a): a}, b)
+    assert found is not None and found.name == "w"
+    assert time.process_time() - began < 2
+
+
+def test_of_blocks_that_are_equal_no_row_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(traces, "_digest")
+    a, b = training(), training()
+    assert compare_runs([a], [b]).identical
+    assert all(first_difference("main", {key_of(item): item for item in a.blocks}, item) is None for item in b.blocks)

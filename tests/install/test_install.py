@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +18,7 @@ import pytest
 
 from repro_gate.checks.env import installed as env_installed
 from repro_gate.errors import Inconclusive, UsageError
-from repro_gate.install.install import installed
+from repro_gate.install.install import _SOURCES, installed, wanted
 from repro_gate.sandbox.identity import Sandbox
 from repro_gate.spec.model import Env, Spec
 from tests.support.built_traces import evidence
@@ -154,6 +155,17 @@ def test_a_folder_of_wheels_that_the_lock_names_is_found_beside_it(tmp_path: Pat
     spec = checkout(tmp_path / "c", "--no-index\n--find-links ./wheels\n" + wheel(tmp_path / "c/wheels", "tiny", "1.0"))
     given = {"PATH": outer(tmp_path)["PATH"], "PIP_CONFIG_FILE": os.devnull}
     assert seen(spec, given, tmp_path / "cache", "import tiny; print(tiny.VERSION)") == "1.0"
+
+
+def test_blank_lines_of_a_lock_cost_no_time(tmp_path: Path) -> None:
+    lock = "\n" * 40_000 + f"  --find-links wheels\ntiny==1.0 --hash=sha256:{'0' * 64}\n"
+    began = time.process_time()
+    _, texts = wanted(checkout(tmp_path / "c", lock), tmp_path / "c")
+    [text] = texts.values()
+    assert not _SOURCES.search(text)
+    assert time.process_time() - began < 2
+    assert f"\n  --find-links {tmp_path}/c/wheels\n" in text
+    assert all(_SOURCES.search(f"\n{line}\n") for line in ("--no-binary=:all:", "  --no-binary tiny", "--no-binary"))
 
 
 def test_an_include_of_the_lock_is_installed_too(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,12 @@ def test_a_failure_has_a_name_and_a_remedy(line: str, reason: str) -> None:
     error = explained(["error: No solution found when resolving dependencies", line], "installing a.lock")
     assert error.reason_id == reason and error.remedy and error.exit_code == 3
     assert isinstance(error, NoWheel) is ("usable wheels" in line)
+
+
+def test_a_long_word_of_uv_costs_no_time() -> None:
+    began = time.process_time()
+    assert explained(["error: " + "a" * 65_536], "installing a.lock").reason_id == "install/failed"
+    assert time.process_time() - began < 1
 
 
 def test_what_uv_prints_carries_no_password_and_cannot_act_on_a_terminal() -> None:
