@@ -64,6 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "  remedy: free space, or set TMPDIR to a folder that can be written; nothing was found out about the training", file=sys.stderr
         )
         return 3
+    except MemoryError:
+        print("repro-gate: the gate ran out of memory", file=sys.stderr)
+        print("  remedy: use a machine with more memory; nothing was found out about the training", file=sys.stderr)
+        return 3
     except Exception:  # noqa: BLE001  a mistake of ours must not look like a finding
         import traceback
 

@@ -9,8 +9,10 @@ import contextlib
 import errno
 import fcntl
 import itertools
+import json
 import os
 import stat
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,17 +23,34 @@ from typing import Any
 
 from repro_gate.errors import Inconclusive, held
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-_PIECE = 1 << 30  # bytes asked of one copy_file_range(2)
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _PATH = getattr(os, "O_PATH", 0)  # Linux: a handle that needs no permission on the file itself
 _LEVELS = 32  # of folders held open at once while a tree is removed
 _AT_ONCE = 8  # threads that unlink: a file that has reached the disk may take milliseconds, nearly all of it waiting
 _KEPT_MODE = 0o777  # set-user-id and its kin are not copied
+_PARSE_TOML = """
+import json, resource, sys
+try:
+    import tomllib
+except ImportError:
+    import tomli as tomllib
+text = sys.stdin.buffer.read()
+memory, seconds = (64 << 20) + 32 * len(text), 5 + 3 * (len(text) >> 20)
+for limit, most in ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_CPU, seconds)):
+    try:
+        resource.setrlimit(limit, (most, most))
+    except (OSError, ValueError):  # a lower one holds already
+        pass
+try:
+    answer = tomllib.loads(text.decode()), ""
+except MemoryError:
+    sys.exit(1)
+except RecursionError:
+    answer = None, "is not TOML: nested too deeply"
+except Exception as error:
+    answer = None, f"is not TOML: {error}"
+sys.stdout.write(json.dumps(answer, default=lambda date: None))
+"""
 
 
 class NotRegular(OSError):
@@ -148,12 +167,18 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The tables of a TOML text. Raises Unreadable with the line that tomllib names."""
+    """Return the tables of a TOML text, with None for dates. Raises Unreadable with the line that tomllib names.
+
+    A process of its own parses it: time and memory of tomllib grow with the square of what untrusted code may write.
+    """
+    done = subprocess.run([sys.executable, "-I", "-c", _PARSE_TOML], input=text.encode(), capture_output=True, check=False)
+    document: dict[str, Any] = {}
     try:
-        document: dict[str, Any] = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        said = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise Unreadable(f"is not TOML: {said}") from None
+        document, problem = json.loads(done.stdout)
+    except (ValueError, RecursionError):  # it was ended at a limit, and answered nothing
+        problem = f"takes more time or memory to parse than {len(text):,} characters of TOML may: write fewer and shorter keys"
+    if problem:
+        raise Unreadable(problem)
     return document
 
 
@@ -173,27 +198,39 @@ def copy_file(source: Path, target: Path, as_owner: Callable[[], AbstractContext
             raise NotRegular(f"{source} is not a regular file")
         writer = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | _NOFOLLOW, 0o600)
         try:
-            _copy_bytes(reader, writer)
+            _copy_bytes(reader, writer, status)
             os.fchmod(writer, status.st_mode & _KEPT_MODE)
             os.utime(writer if os.utime in os.supports_fd else target, ns=(status.st_atime_ns, status.st_mtime_ns))
             return os.fstat(writer).st_size
+        except BaseException:
+            os.unlink(target)  # no part of a file is left, nor takes space
+            raise
         finally:
             os.close(writer)
     finally:
         os.close(reader)
 
 
-def _copy_bytes(reader: int, writer: int) -> None:
-    with contextlib.suppress(
-        OSError, AttributeError
-    ):  # across file systems on an old kernel, or no Linux: go on by hand from where it stopped
-        while os.copy_file_range(reader, writer, _PIECE):  # shares the blocks where the file system can
-            pass
-    with os.fdopen(os.dup(reader), "rb", buffering=0) as source, os.fdopen(os.dup(writer), "wb", buffering=0) as target:
-        while piece := source.read(1 << 20):  # also what copy_file_range left: some file systems report nothing to copy
-            view = memoryview(piece)
-            while view:
-                view = view[target.write(view) :]
+def _copy_bytes(reader: int, writer: int, status: os.stat_result) -> None:
+    """Copy what the file held when its status was read; the holes of a sparse file, which would fill the disk, stay holes."""
+    start, end, size = 0, status.st_size, status.st_size
+    if status.st_blocks * 512 < size:
+        end = 0
+        os.ftruncate(writer, size)
+    while start < size:
+        if start >= end:
+            try:
+                start = os.lseek(reader, start, os.SEEK_DATA)
+                end = os.lseek(reader, start, os.SEEK_HOLE)
+            except OSError as error:
+                start, end = size if error.errno == errno.ENXIO else start, size  # a hole to the end, or a system that knows none
+        left, copied = max(0, min(end, size) - start), 0
+        with contextlib.suppress(OSError, AttributeError):  # across file systems on an old kernel, or no Linux
+            copied = os.copy_file_range(reader, writer, left, start, start)  # shares blocks where it can
+        copied = copied or os.pwrite(writer, os.pread(reader, min(1 << 20, left), start), start)
+        if not copied:  # it was cut meanwhile, or this was the end
+            return
+        start += copied
 
 
 def copy_link(source: Path, target: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.errors import Inconclusive
-from repro_gate.files import remove_tree
+from repro_gate.files import copy_file, remove_tree
 from tests.support.repositories import tree, write
 
 
@@ -56,3 +57,20 @@ def test_a_link_is_removed_not_what_it_points_to(tmp_path: Path) -> None:
 def test_what_cannot_be_removed_is_named() -> None:
     with pytest.raises(Inconclusive, match="cannot remove /proc/self/fdinfo"):
         remove_tree(Path("/proc/self/fdinfo"))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("lacks", ["", "copy_file_range", "lseek"])
+def test_a_file_is_copied_whatever_the_system_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str, sparse: bool) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    source, content = tmp_path / "source", os.urandom(3_000_001)
+    source.write_bytes(content)
+    if sparse:
+        os.truncate(source, 64 << 20)
+    if lacks:
+        monkeypatch.setattr(os, lacks, refuse)
+    assert copy_file(source, tmp_path / "copy") == source.stat().st_size
+    assert (tmp_path / "copy").read_bytes() == content + bytes(source.stat().st_size - len(content))
+    assert lacks == "lseek" or (tmp_path / "copy").stat().st_blocks <= source.stat().st_blocks + 64

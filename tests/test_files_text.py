@@ -66,3 +66,28 @@ def test_toml_is_parsed_or_refused_with_its_line() -> None:
         parse_toml("a = 1\nb = \n")
     with pytest.raises(Unreadable, match="is not TOML"):
         parse_toml("a = " + "[" * 100_000)
+
+
+def test_of_toml_comes_what_json_can_hold() -> None:
+    assert parse_toml("a = 1979-05-27\nb.c = inf\n") == {"a": None, "b": {"c": float("inf")}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" + ".a" * 20_000 + " = 1\n",
+        "[" + "a." * 20_000 + "a]\n" + "".join(f"{number}.x = 1\n" for number in range(4_000)),
+        "a = " + "{b = " * 2_000 + "1" + "}" * 2_000,
+    ],
+    ids=["key", "header", "deep"],
+)
+def test_toml_that_takes_too_much_is_refused(text: str) -> None:
+    with pytest.raises(Unreadable, match=r"takes more time or memory to parse than [0-9,]+ characters of TOML may|nested too deeply"):
+        parse_toml(text)
+
+
+def test_a_large_table_of_toml_is_parsed() -> None:
+    text = "".join(
+        f'[[package]]\nname = "p{number}"\nfiles = [{{url = "https://example.com/p.whl", hash = "sha256:00"}}]\n' for number in range(5_000)
+    )
+    assert len(parse_toml(text)["package"]) == 5_000

@@ -43,6 +43,8 @@ def gate_phase(inputs: Inputs, job: Job, decision: Decision, environment: Mappin
             where = "" if error.filename is None else f"{error.filename}: "
             remedy = "free space on the runner, or let the action read and write there; nothing was found out about the training"
             folder.write_problem(Problem(f"{where}{error.strerror or error}", remedy, 3, "action/system").without(known))
+        except MemoryError:
+            folder.write_problem(Problem("the gate ran out of memory", "use a runner with more memory", 3, "action/system"))
         except KeyboardInterrupt:
             folder.write_problem(Problem("the gate was interrupted", "run the job again", 3, "action/interrupted"))
             raise

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from repro_gate.compare.artifacts import WHOLE_FILE
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import clip
-from repro_gate.files import copy_file
+from repro_gate.files import copy_file, remove_tree
 from repro_gate.probe.artifacts import METADATA
 from repro_gate.runs import variation
 
@@ -27,6 +27,7 @@ _CLOSED = "file without permission to read"
 _NOWHERE = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG)
 _KINDS = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 MAX_FILES = 1_000
+MAX_BYTES = 256 * 2**30  # of one run's artifacts, the holes of sparse files counted: all are read
 MAX_VISITED = 200_000  # folder entries looked at for one run
 _CHUNK = 4 * 2**20
 _WILD = re.compile(r"[*?\[]")
@@ -57,11 +58,22 @@ class Collected:
 
 
 class _Search:
-    """One search: the root with its links resolved, and how many folder entries may still be looked at."""
+    """One search: the root with its links resolved, how many folder entries may still be looked at, and how many bytes copied."""
 
     def __init__(self, root: Path) -> None:
         self.root = os.path.realpath(root)
-        self.left = MAX_VISITED
+        self.left, self.bytes = MAX_VISITED, MAX_BYTES
+
+    def copy(self, source: Path, target: Path, as_owner: AsOwner) -> None:
+        """Copy a file. Raises Inconclusive where the run's artifacts would be too large with it, before any of it is copied."""
+        with as_owner():
+            size = os.lstat(source).st_size
+        self.bytes -= size
+        if self.bytes >= 0:
+            self.bytes -= copy_file(source, target, as_owner) - size  # it may have grown
+        if self.bytes < 0:
+            name = _printable(os.path.relpath(source, self.root))
+            raise _too_many(f"match more than {MAX_BYTES:,} bytes, the {size:,} of {name} included")
 
     def inside(self, name: str) -> bool:
         """Whether `name` lies below the root when all links are followed."""
@@ -98,7 +110,7 @@ def collect(
     enter linked ones. A link inside `root` counts as what it points to. The index of a sharded model brings its shards, a file of a
     distributed checkpoint the whole folder. Copies share no inode with a file that something left behind may still write to; they are
     numbered and keep only their suffix. `root` is looked at inside `as_owner()`: with the rights of whoever wrote there, where that is
-    another user. Raises Inconclusive for more than MAX_FILES files or a search that is too wide.
+    another user. Raises Inconclusive for more than MAX_FILES files, MAX_BYTES or a search that is too wide.
     """
     with as_owner():
         search = _Search(root)
@@ -108,7 +120,7 @@ def collect(
         many = f"match {len(names):,} files, more than {MAX_FILES:,}"
         if search.left < 0:
             many = f"search more than {MAX_VISITED:,} folder entries"
-        raise Inconclusive(f"capture.artifacts {many}", reason_id="artifact/too-many", remedy="name the files to compare more narrowly")
+        raise _too_many(many)
     destination.mkdir(parents=True, exist_ok=True)
     first = {name: glob for glob in reversed(globs) for name in matches[glob]}
     copies = [
@@ -116,6 +128,10 @@ def collect(
     ]
     with ThreadPoolExecutor() as pool:
         return tuple(pool.map(_with_digest, copies)), tuple(glob for glob in globs if not matches[glob])
+
+
+def _too_many(what: str) -> Inconclusive:
+    return Inconclusive(f"capture.artifacts {what}", reason_id="artifact/too-many", remedy="name the files to compare more narrowly")
 
 
 def in_place(path: Path) -> tuple[Collected, ...]:
@@ -181,16 +197,17 @@ def _copied(search: _Search, name: str, destination: Path, place: int, as_owner:
             source = Path(os.path.realpath(os.path.join(search.root, name)))
             members = [item for item in search.names(name) if os.path.isfile(source / item)] if source.is_dir() else None
         if members is None:
-            copy_file(source, target, as_owner)
+            search.copy(source, target, as_owner)
         else:
             if len(members) > MAX_FILES:
                 raise OSError(f"it holds more than {MAX_FILES:,} files")
             target.mkdir()
             for item in members:
-                copy_file(source / item, target / item, as_owner)
+                search.copy(source / item, target / item, as_owner)
     except PermissionError:
         return Collected(name=shown, path=target, kind=_CLOSED)
     except OSError as error:
+        remove_tree(target)  # what was copied of a folder
         why = (error.strerror or str(error)).replace(search.root + os.sep, "")
         return Collected(name=shown, path=target, problem=f"it could not be copied: {why}")
     return Collected(name=shown, path=target)

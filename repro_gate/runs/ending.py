@@ -132,7 +132,9 @@ def crash_of(ended: Ended) -> Ending | None:
 
 
 def _trace_remedy(problem: str) -> str:
-    if "No space" in problem or "too large" in problem.lower():
+    if "too large: with" in problem:
+        return "raise capture.every, or lower train.steps"
+    if "No space" in problem or "no room" in problem or "too large" in problem.lower():
         return "free space in the temporary folder (TMPDIR), or raise capture.every"
     return "the training process must not write to, cut or remove the trace; run it again"
 

@@ -149,7 +149,7 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     if not _may_enter(site):
         return _not_entered(spec, plan)
     chown_to_training(site.sandbox, folder)
-    watcher = Watcher(folder, nonce, tick, site.sandbox)
+    watcher = Watcher(folder, nonce, tick, site.sandbox, spec.train.timeout)
     with as_training_user(site.sandbox):
         text = _command(spec, plan, site)
     text = text if plan.bare else in_shell(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -102,6 +103,8 @@ class _Series:
             if not self.runs:
                 raise  # nothing was found out yet
             interrupted = f"the series ended early: {error}"
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                interrupted_by = RUN_AGAIN[0], "free space, or set TMPDIR to a folder that has it, and run the gate again"
             if isinstance(error, Inconclusive) and "/" in error.reason_id:  # one that the documents name
                 interrupted_by = error.reason_id, error.remedy
         defaults = default_pair(self.runs)

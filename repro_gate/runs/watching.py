@@ -19,7 +19,7 @@ import psutil
 from repro_gate.sandbox.as_user import as_training_user, open_written
 from repro_gate.sandbox.identity import Sandbox
 from repro_gate.trace import format as fmt
-from repro_gate.trace.model import Trace, TraceError, Unfolded
+from repro_gate.trace.model import Budget, Trace, TraceError
 from repro_gate.trace.reader import TraceFollower, trace_files
 
 MAPS_BYTES = 4 << 20  # of /proc/PID/maps; a process with torch has some 200 KiB
@@ -39,11 +39,11 @@ class Untraced:
 class Watcher:
     """Follows a run from outside: its traces as they grow, and processes that have torch loaded and write none."""
 
-    def __init__(self, folder: Path, nonce: str, tick: Tick, sandbox: Sandbox) -> None:
+    def __init__(self, folder: Path, nonce: str, tick: Tick, sandbox: Sandbox, timeout: float) -> None:
         self.folder, self.nonce, self.tick, self.sandbox = folder, nonce, tick, sandbox
         self.opener = partial(open_written, sandbox=sandbox)
         self.followers: dict[str, TraceFollower] = {}
-        self.unfolded = Unfolded()
+        self.budget = Budget({**fmt.MAX_OF_RUN, fmt.SECONDS: min(timeout, fmt.MAX_OF_RUN[fmt.SECONDS])})
         self.suspects: dict[tuple[int, float], int] = {}
         self.untraced: dict[int, Untraced] = {}
         self.trace_problem: str | None = None
@@ -53,11 +53,11 @@ class Watcher:
         """Take in what is new. Ends the run where its trace is broken, or where it does not leave after its last step."""
         try:
             for path in trace_files(self.folder):
-                follower = self.followers.setdefault(path.name, TraceFollower(path, self.nonce, self.opener, self.unfolded))
+                follower = self.followers.setdefault(path.name, TraceFollower(path, self.nonce, self.opener, self.budget))
                 if follower.trace.end is None:  # what is whole is not opened again
                     follower.poll()
         except TraceError as error:
-            self.trace_problem = str(error)
+            self.trace_problem = self.trace_problem or str(error)  # later ones follow from the first
             return "trace"
         if failure_in(self.folder, self.sandbox):
             return "trace"

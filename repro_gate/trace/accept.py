@@ -127,11 +127,9 @@ def _add_block(trace: Trace, event: on.BlockLine) -> None:
     if block is not None and before == digests:
         content = block.content  # what does not change costs nothing
     else:
-        trace.unfolded.digests += len(digests)
-        trace.unfolded.beyond_lines += len(digests) - len(event.digests)
-        _at_most("bytes of digests in a run", trace.unfolded.digests, fmt.MAX_DIGESTS)
-        _at_most("bytes of digests in a run that no line holds", trace.unfolded.beyond_lines, fmt.MAX_UNFOLDED)
-        content = trace.spool.put(digests)
+        trace.budget.take(len(digests), fmt.ALL_DIGESTS)
+        trace.budget.take(len(digests) - len(event.digests), fmt.UNFOLDED)
+        content = trace.budget.spool.put(digests)
     for value in event.values:
         float.fromhex(value)
     last = trace.blocks[-1].step if trace.blocks else -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import weakref
@@ -11,7 +12,7 @@ from typing import NamedTuple
 from .format import DIGEST_BYTES
 from .writer import Row
 
-IN_MEMORY = 1 << 20  # bytes of digests of one trace; more go to its spool
+IN_MEMORY = 1 << 20  # bytes of digests of one run; more go to its spool
 
 
 class Nameless:
@@ -39,7 +40,7 @@ class Spooled(NamedTuple):
 
 
 class Spool:
-    """Holds the digests of one trace: the first in memory, later ones in a file that nothing else can open. It is gone with its blocks."""
+    """Holds the digests of one run: the first in memory, later ones in a file that nothing else can open. It is gone with its blocks."""
 
     def __init__(self) -> None:
         self.size = 0  # bytes put in
@@ -47,21 +48,21 @@ class Spool:
         self._end = 0
 
     def put(self, content: bytes) -> bytes | Spooled:
-        """What stands for these bytes in a block; themselves where there is no room in a file."""
+        """Return what stands for these bytes in a block. Raises OSError where there is no room for them."""
         self.size += len(content)
         if self.size <= IN_MEMORY:
             return content
         try:
             self._file = self._file or Nameless()
             if os.pwrite(self._file.descriptor, content, self._end) < len(content):
-                return content
-        except OSError:  # no space left, or no descriptor
-            return content
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise OSError(error.errno, f"no room for its digests in {tempfile.gettempdir()}: {error.strerror}") from None
         self._end += len(content)
         return Spooled(self._file, self._end - len(content), len(content))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
     """Digests of one kind at one moment: 16 bytes for each row. `values`: losses and the numbers of an optimizer, as hex floats."""
 

@@ -28,10 +28,16 @@ LOOP = "loop"  # id of the note that names the loop in which a process that reco
 WHOLE_RUN = "whole-run"  # id of the note in the trace of a process that took no step and counts as one, for the artifacts' sake
 
 # Limits on what the reader accepts: a trace is written by untrusted code.
-MAX_DIGESTS = 4 * 1024 * 1024 * 1024  # bytes of one run, those that a block does not repeat included
-MAX_UNFOLDED = 1024 * 1024 * 1024  # bytes of them that no line holds: of blocks of which most is as in the last one
+SECONDS, BYTES, MEMORY, ALL_DIGESTS, UNFOLDED = (
+    "seconds of reading",
+    "bytes",
+    "bytes of memory",  # estimated: VALUE_BYTES for each value, and texts
+    "bytes of digests",
+    "bytes of digests that no line holds",  # of blocks of which most is as in the last one
+)
+MAX_OF_RUN = {SECONDS: 600, BYTES: 16 << 30, MEMORY: 1 << 30, ALL_DIGESTS: 8 << 30, UNFOLDED: 1 << 30}  # all processes of a run together
+VALUE_BYTES = 64
 MAX_LINE_BYTES = 64 * 1024 * 1024
-MAX_FILE_BYTES = 4 * 1024 * 1024 * 1024
 MAX_FILES = 65_536  # every forked loader worker opens one
 MAX_NAME = 4096
 MAX_ROWS = 1_000_000

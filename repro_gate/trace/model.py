@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, Union
@@ -34,12 +35,23 @@ class TraceError(Exception):
     """A trace that does not follow the format. The message names file, line and what is wrong."""
 
 
-@dataclass
-class Unfolded:
-    """What the traces of one run hold so far: bytes of digests, and those of them that no line holds."""
+class TooLarge(Exception):
+    """The traces of a run take more than they may. The message says of what."""
 
-    digests: int = 0
-    beyond_lines: int = 0
+
+@dataclass
+class Budget:
+    """What the traces of one run may take, all processes together, and have taken so far; and the one spool for their digests."""
+
+    limits: Mapping[str, float] = field(default_factory=lambda: fmt.MAX_OF_RUN)
+    spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(fmt.MAX_OF_RUN, 0.0))
+    spool: Spool = field(default_factory=Spool)
+
+    def take(self, number: float, what: str) -> None:
+        """Count what was taken. Raises TooLarge where that is more than there was."""
+        self.spent[what] += number
+        if self.spent[what] > self.limits[what]:
+            raise TooLarge(f"more than {self.limits[what]:,.12g} {what}")
 
 
 @dataclass(kw_only=True)
@@ -78,8 +90,7 @@ class Trace:
     end: str | None = None
     tables: list[tuple[str, tuple[Row, ...]]] = field(default_factory=list, repr=False)
     before: dict[int, tuple[bytes, Block]] = field(default_factory=dict, repr=False, compare=False)  # by table: the last
-    spool: Spool = field(default_factory=Spool, repr=False, compare=False)
-    unfolded: Unfolded = field(default_factory=Unfolded, repr=False, compare=False)  # by all processes of the run together
+    budget: Budget = field(default_factory=Budget, repr=False, compare=False)  # of all processes of the run together
     at: dict[str, int] = field(default_factory=dict, repr=False)  # blocks of each kind so far in the step of the last one
 
     @property

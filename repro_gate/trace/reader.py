@@ -11,12 +11,13 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from time import monotonic
 
 import msgspec
 
 from . import format as fmt
 from .accept import add
-from .model import DECODER, EVENTS, Event, Hello, Trace, TraceError, Unfolded
+from .model import DECODER, EVENTS, BlockLine, Budget, Event, Hello, TooLarge, Trace, TraceError
 
 Opener = Callable[[Path], int]
 
@@ -40,24 +41,35 @@ class TraceCutOff(TraceError):
 
 
 class TraceFollower:
-    """Reads one growing trace file. `poll()` takes in the whole lines appended since the last call. `unfolded` is the run's."""
+    """Reads one growing trace file. `poll()` takes in the whole lines appended since the last call. `budget` is the run's."""
 
-    def __init__(self, path: Path, nonce: str | None, opener: Opener = open_plain, unfolded: Unfolded | None = None) -> None:
-        self.trace = Trace(path=path, unfolded=unfolded or Unfolded())
+    def __init__(self, path: Path, nonce: str | None, opener: Opener = open_plain, budget: Budget | None = None) -> None:
+        self.trace = Trace(path=path, budget=budget or Budget())
         self._nonce, self._opener = nonce, opener
         self._offset = self._line = 0
         self._rest = b""
 
     def poll(self) -> Trace:
-        """Take in what was appended. Raises TraceError on the first line that does not follow the format."""
-        for chunk in self._appended():
-            lines = (self._rest + chunk).split(b"\n")
-            self._rest = lines.pop()
-            if len(self._rest) > fmt.MAX_LINE_BYTES:
-                raise self._wrong(f"a line is longer than {fmt.MAX_LINE_BYTES} bytes")
-            for line in lines:
-                self._line += 1
-                self._take(line)
+        """Take in what was appended. Raises TraceError on the first line that does not follow the format, or is more than the run may
+        write."""
+        try:
+            for chunk in self._appended():
+                began = monotonic()
+                lines = (self._rest + chunk).split(b"\n")
+                self._rest = lines.pop()
+                if len(self._rest) > fmt.MAX_LINE_BYTES:
+                    raise self._wrong(f"a line is longer than {fmt.MAX_LINE_BYTES} bytes")
+                for line in lines:
+                    self._line += 1
+                    self._take(line)
+                self.trace.budget.take(monotonic() - began, fmt.SECONDS)
+        except TooLarge as error:
+            writer = f"process {self.trace.pid or self.trace.path.name.partition('-')[0]} {' '.join(self.trace.argv)}"
+            raise self._wrong(
+                f"too large: with what {ascii(writer)[1:-1][:100].strip()} wrote, the traces of this run take {error}"
+            ) from None
+        except OSError as error:
+            raise self._wrong(f"cannot be read: {error.strerror or error}") from None
         return self.trace
 
     def finish(self) -> Trace:
@@ -77,17 +89,19 @@ class TraceFollower:
             os.close(handle)
             raise self._wrong("is not a regular file")
         with os.fdopen(handle, "rb") as file:
-            if state.st_size > fmt.MAX_FILE_BYTES:
-                raise self._wrong(f"is larger than {fmt.MAX_FILE_BYTES} bytes; raise `capture.every`")
             if state.st_size < self._offset:
                 raise self._wrong("was cut back while it was read")
+            self.trace.budget.take(state.st_size - self._offset, fmt.BYTES)  # before any of it is read
             file.seek(self._offset)
             while chunk := file.read(min(1 << 20, state.st_size - self._offset)):  # no further: it may grow as fast as it is read
                 self._offset += len(chunk)
                 yield chunk
 
     def _take(self, line: bytes) -> None:
+        self.trace.budget.take(fmt.VALUE_BYTES * _values(line), fmt.MEMORY)
         name, event, wrong = self._decoded(line)
+        if not isinstance(event, BlockLine):  # its digests are not kept in memory
+            self.trace.budget.take(len(line) * (1 if line.isascii() and b"\\" not in line else 4), fmt.MEMORY)  # four bytes a character
         if (self._line == 1) != (name == "hello"):
             raise self._wrong("`hello` must be the first line and no other")
         if (self.trace.end is not None) != (name == "resumed"):
@@ -127,6 +141,12 @@ class TraceFollower:
         return TraceError(f"{self.trace.path.name}:{max(self._line, 1)}: {what}")
 
 
+def _values(line: bytes) -> int:
+    """Return how many values a line holds at most, by its commas. Digests are long and have none, so they are not looked through."""
+    start = line.find(b'"digests":"')
+    return line.count(b",") if start < 0 else line.count(b",", 0, start) + line.count(b",", line.find(b'"', start + 11))
+
+
 def _escaped(line: bytes) -> bytes:
     """The same JSON with halves of surrogate pairs, which no report could hold, spelled out in text: `\\ud800`."""
     try:
@@ -142,9 +162,9 @@ def read_folder(
     """Every trace in `folder`, whole, by their start; `followers` by file name have read some of them already. Raises TraceError."""
     traces = []
     known = followers or {}
-    unfolded = next((follower.trace.unfolded for follower in known.values()), Unfolded())
+    budget = next((follower.trace.budget for follower in known.values()), Budget())
     for path in trace_files(folder):
-        follower = known.get(path.name) or TraceFollower(path, nonce, opener, unfolded)
+        follower = known.get(path.name) or TraceFollower(path, nonce, opener, budget)
         trace = follower.finish()
         if trace.trained and trace.end is None and not trace.stopped:
             after = f"truncated after step {len(trace.steps) - 1}"

@@ -300,9 +300,17 @@ def test_what_only_a_varied_run_does_not_write_is_not_robust_and_not_missing(tmp
     assert found.exit_code == 3 and found.reason_ids == ["artifact/missing"]
 
 
-def test_too_many_artifacts_have_their_own_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[open(f'{place}.txt', 'w').close() for place in range(1001)]",
+        "open('a.txt', 'w').close(); __import__('os').truncate('a.txt', 1 << 40)",
+    ],
+    ids=["files", "bytes"],
+)
+def test_too_many_artifacts_have_their_own_reason(tmp_path: Path, line: str) -> None:
     spec = SPEC.replace("diagnosis: {runs: 12}", "diagnosis: false") + "capture: {artifacts: ['*.txt']}\n"
-    found = gated(tmp_path, "[open(f'{place}.txt', 'w').close() for place in range(1001)]", spec)
+    found = gated(tmp_path, line, spec)
     assert found.exit_code == 3 and found.reason_ids == ["artifact/too-many"], found.stdout + found.stderr
     assert found.report["reasons"][0]["remedy"] == "name the files to compare more narrowly"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,3 +69,17 @@ def test_on_other_data_than_declared_nothing_is_trained_that_counts(tmp_path: Pa
 def test_an_interrupt_does_not_wait_for_data(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, SlowDisk(interrupt=True))
+
+
+class FullDisk(Watch):
+    """The disk is full when the second run begins."""
+
+    def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
+        if number == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_disk_that_is_full_after_the_first_run_is_named_with_its_remedy(tmp_path: Path) -> None:
+    [reason] = run(tmp_path, FullDisk()).reasons
+    assert reason.id == "run/interrupted" and reason.message.endswith("No space left on device")
+    assert reason.remedy == "free space, or set TMPDIR to a folder that has it, and run the gate again"

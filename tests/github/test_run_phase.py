@@ -133,6 +133,12 @@ def test_a_full_disk_is_inconclusive_and_no_mistake_of_ours(job: Job, monkeypatc
     assert (found.exit_code, found.message) == (3, "/tmp/repro-gate: No space left on device") and "free space" in found.remedy
 
 
+def test_a_gate_without_memory_is_inconclusive_and_no_mistake_of_ours(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, MemoryError())
+    found = left(job, Decision(activity=Activity.GATE))
+    assert (found.exit_code, found.message) == (3, "the gate ran out of memory") and "more memory" in found.remedy
+
+
 def test_a_job_that_is_cancelled_leaves_that_it_was(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):

@@ -92,6 +92,13 @@ def test_bytes_size_and_kind_of_file_are_checked_before_it_is_read(name: str, tm
         read_lock(path, tmp_path)
 
 
+def test_a_lock_that_takes_too_much_to_parse_is_named_with_its_remedy(tmp_path: Path) -> None:
+    with pytest.raises(
+        LockfileError, match=r"^uv.lock: takes more time or memory to parse than 40,006 characters of TOML may: write fewer"
+    ):
+        read(tmp_path, "uv.lock", "a" + ".a" * 20_000 + " = 1\n")
+
+
 def test_a_lock_outside_the_checkout_is_not_read(tmp_path: Path) -> None:
     inside = tmp_path / "repo"
     inside.mkdir()
@@ -281,7 +288,9 @@ def test_a_chain_of_includes_ends(tmp_path: Path) -> None:
     assert len(lock.faults) == 1 and f"more than {MAX_FILES} files" in lock.faults[0]
 
 
-@pytest.mark.parametrize("text", ["import torch\n", '{"a": 1}\n', "[package]\n", "x" * 10_000 + "!\n", " " * 200_000 + "?\n"])
+@pytest.mark.parametrize(
+    "text", ["import torch\n", '{"a": 1}\n', "[package]\n", "x" * 10_000 + "!\n", " " * 200_000 + "?\n", "a==1; " + "(" * 3_900]
+)
 def test_what_is_no_requirements_file_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(LockfileError, match=r"^requirements.txt:1: .*is no requirement"):
         read_requirements(tmp_path, text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -24,7 +25,7 @@ from repro_gate.escape import clip
 from repro_gate.files import remove_tree, scratch_folder
 from repro_gate.report.document import report_from, to_json
 from repro_gate.report.model import SeedResult
-from repro_gate.runs import reading
+from repro_gate.runs import artifacts, reading
 from repro_gate.runs.artifacts import Collected, collect
 from repro_gate.sandbox.as_user import as_training_user
 from repro_gate.sandbox.identity import GID, OWN_USER, UID, Sandbox
@@ -338,6 +339,45 @@ def test_too_many_files_are_not_cut_off_in_silence(root: Path) -> None:
         (root / f"{number}.bin").touch()
     with pytest.raises(Inconclusive, match="1,001"):
         collect(root, ["*.bin"], root.parent / "kept")
+
+
+def test_artifacts_larger_than_a_run_may_have_are_not_copied(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "out/sparse.bin").touch()
+    os.truncate(root / "out/sparse.bin", 1 << 40)  # takes no disk; filled, it would take a TiB
+    kept = root.parent / "kept"
+    with pytest.raises(Inconclusive, match=r"match more than 274,877,906,944 bytes, the 1,099,511,627,776 of out/sparse.bin") as raised:
+        collect(root, ["out/sparse.bin"], kept)
+    assert raised.value.reason_id == "artifact/too-many" and not [*kept.iterdir()]
+    monkeypatch.setattr(artifacts, "MAX_BYTES", 16)  # of all together
+    assert found(root, "out/*.pt") == ["out/a.pt", "out/b.pt"]
+    with pytest.raises(Inconclusive, match=r"more than 16 bytes, the 8 of top.json included"):
+        collect(root, ["out/*.pt", "top.json"], root.parent / "more")
+
+
+def test_the_holes_of_a_sparse_artifact_stay_holes(root: Path) -> None:
+    path = root / "out/sparse.bin"
+    for place, content in ((5 << 20, b"middle"), (64 << 20, b"end")):
+        with path.open("r+b" if path.exists() else "wb") as file:
+            file.seek(place)
+            file.write(content)
+    os.truncate(path, 100 << 20)
+    (item,), _ = collect(root, ["out/sparse.bin"], root.parent / "kept")
+    assert item.path.read_bytes() == path.read_bytes()
+    assert item.path.stat().st_blocks * 512 < 1 << 20
+
+
+def test_of_an_artifact_that_does_not_fit_on_the_disk_nothing_is_left(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "copy_file_range", full)
+    monkeypatch.setattr(os, "pwrite", full)
+    for name in ("dcp/.metadata", "dcp/a.distcp"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(name)
+    found, _ = collect(root, ["top.json", "dcp"], root.parent / "kept")
+    assert {item.problem for item in found} == {"it could not be copied: No space left on device"}
+    assert len(found) == 2 and not any(item.path.exists() for item in found)
 
 
 def test_a_file_name_that_is_no_utf_8_becomes_printable(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from repro_gate.runs.launch import Run
+from repro_gate.trace import blocks
+from repro_gate.trace import format as fmt
 from tests.support.tracing import trace_script
 
 # The SDK alone: a trace in a tenth of a second. What is done to the file afterwards does not depend on who recorded.
@@ -82,6 +85,26 @@ def test_a_forged_line_ends_the_run_at_once(tmp_path: Path) -> None:
 def test_a_giant_line_is_refused_without_reading_it_whole(tmp_path: Path) -> None:
     run = trace_script(tmp_path, HEAD + "for _ in range(70): append(b'x' * (1 << 20))\ntime.sleep(5)\n")
     assert "a line is longer than 67108864 bytes" in untraced(run)
+
+
+def test_a_run_that_writes_more_than_it_may_is_ended_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(fmt.MAX_OF_RUN, fmt.BYTES, 100_000)
+    run = trace_script(tmp_path, HEAD + "time.sleep(1)\nfor _ in range(100): append(b' ' * 5_000)\ntime.sleep(60)\n")
+    problem = untraced(run)
+    assert ".trace.jsonl:" in problem and " train.py wrote, the traces of this run take more than 100,000 bytes" in problem
+    assert run.remedy == "raise capture.every, or lower train.steps"
+    assert run.ended.stopped == "trace" and run.ended.seconds < 20
+
+
+def test_a_disk_without_room_for_the_gates_digests_is_said_to_be_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(blocks, "IN_MEMORY", 10)
+    monkeypatch.setattr(os, "pwrite", full)
+    run = trace_script(tmp_path, HEAD)
+    assert "no room for its digests in " in untraced(run) and "No space left on device" in run.problem
+    assert "free space in the temporary folder" in run.remedy
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from repro_gate.compare.traces import compare_runs
 from repro_gate.trace import blocks
 from repro_gate.trace.blocks import Spool, Spooled
+from repro_gate.trace.model import TraceError
 from repro_gate.trace.reader import read_folder
 from repro_gate.trace.writer import TraceWriter
 
@@ -53,14 +54,18 @@ def test_a_million_digests_are_compared_in_a_fraction_of_their_size(tmp_path: Pa
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE])
-def test_without_room_in_a_file_digests_stay_in_memory(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+def test_digests_without_room_in_a_file_are_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int) -> None:
     def refuse(**_: object) -> None:
-        raise OSError(error, "refused")
+        raise OSError(error, os.strerror(error))
 
     monkeypatch.setattr(blocks, "IN_MEMORY", 10)
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     spool = Spool()
-    assert [spool.put(b"0123456789"), spool.put(b"abc")] == [b"0123456789", b"abc"]
+    assert spool.put(b"0123456789") == b"0123456789"
+    with pytest.raises(OSError, match="no room for its digests in "):
+        spool.put(b"abc")
+    with pytest.raises(TraceError, match=rf":\d+: cannot be read: no room for its digests in .*: {os.strerror(error)}$"):
+        read_folder(written(tmp_path / "a"), "n")
 
 
 def test_what_was_cut_off_is_not_taken_for_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import tracemalloc
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,9 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from repro_gate.runs import artifacts
 from repro_gate.trace import format as fmt
 from repro_gate.trace.fields import Kind
-from repro_gate.trace.model import Trace, TraceError
+from repro_gate.trace.model import Budget, Trace, TraceError
 from repro_gate.trace.reader import TraceFollower, read_folder, trace_files
 from tests.trace.test_writer import NONCE, write_everything
 
@@ -315,7 +317,6 @@ def test_an_event_holds_no_more_than_its_limit(what: str, tmp_path: Path) -> Non
     ("limit", "small", "says"),
     [
         ("MAX_LINE_BYTES", 100, "longer than 100 bytes"),
-        ("MAX_FILE_BYTES", 100, "larger than 100 bytes"),
         ("MAX_TABLES", 0, "numbered from 0"),
         ("MAX_OPENED", 1, "more than 1 files"),
         ("MAX_IMPORTS", 0, "more than 0 modules"),
@@ -324,7 +325,6 @@ def test_an_event_holds_no_more_than_its_limit(what: str, tmp_path: Path) -> Non
         ("MAX_LOADERS", 1, "numbered from 0"),
         ("MAX_RECORDS", 1, "at most 1 records"),
         ("MAX_FILES", 0, "1 trace files, 0 at most"),
-        ("MAX_DIGESTS", 16, "more than 16 bytes of digests in a run"),
     ],
 )
 def test_a_process_writes_no_more_than_its_limit(
@@ -337,19 +337,85 @@ def test_a_process_writes_no_more_than_its_limit(
     assert says in refusal(tmp_path, content)
 
 
-@pytest.mark.parametrize("limit", ["MAX_DIGESTS", "MAX_UNFOLDED"])
-def test_all_processes_of_a_run_share_one_limit_on_digests(limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", [fmt.BYTES, fmt.MEMORY, fmt.ALL_DIGESTS, fmt.UNFOLDED])
+def test_all_processes_of_a_run_share_one_budget(limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, one = [["", "", []]] * 100, base64.b64encode(b"\1" + bytes(12)).decode()  # the first of 100 rows changes
     block = {"e": "block", "step": 0, "kind": "loss", "table": 0, "at": 0, "digests": base64.b64encode(bytes(1600)).decode()}
     changed = {**block, "at": 1, "digests": base64.b64encode(b"1" * 16).decode(), "changed": one}
-    content = lines(HELLO, {**TABLE, "rows": rows}, block, changed, {"e": "end", "reason": "exit", "steps": 0})
+    content = lines({**HELLO, "argv": ["train.py"]}, {**TABLE, "rows": rows}, block, changed, {"e": "end", "reason": "exit", "steps": 0})
     for number in range(3):
         put(tmp_path, content, f"{number}-{number}")
-    monkeypatch.setattr(fmt, limit, 3 * {"MAX_DIGESTS": 3200, "MAX_UNFOLDED": 1584}[limit])
+    spent = read_folder(tmp_path, NONCE)[0].budget.spent
+    assert (spent[fmt.BYTES], spent[fmt.ALL_DIGESTS], spent[fmt.UNFOLDED]) == (3 * len(content), 3 * 3200, 3 * 1584)
+    monkeypatch.setitem(fmt.MAX_OF_RUN, limit, spent[limit])
     assert len(read_folder(tmp_path, NONCE)) == 3
     put(tmp_path, content, "9-9")
-    with pytest.raises(TraceError, match=r"9-9.*`block` is malformed: more than \d+ bytes of digests in a run"):
+    said = (
+        rf"^9-9{fmt.SUFFIX}:\d+: too large: with what process (1 train.py|9) wrote, the traces of this run take more than [\d,]+ {limit}$"
+    )
+    with pytest.raises(TraceError, match=said):
         read_folder(tmp_path, NONCE)
+
+
+def test_the_documents_state_the_limits_of_a_run() -> None:
+    trust, spec = (" ".join((Path(__file__).parents[2] / "docs" / name).read_text().split()) for name in ("trust-model.md", "repro-yml.md"))
+    size, digests, unfolded, memory = (fmt.MAX_OF_RUN[what] >> 30 for what in (fmt.BYTES, fmt.ALL_DIGESTS, fmt.UNFOLDED, fmt.MEMORY))
+    assert f"may have {size} GiB and {digests} GiB of digests ({unfolded} GiB of them" in trust
+    assert f"may have {size} GiB, and {digests} GiB of digests." in spec
+    assert f"{memory} GiB of memory, and {fmt.MAX_OF_RUN[fmt.SECONDS]} seconds or `train.timeout`" in trust
+    files = f"{artifacts.MAX_FILES:,} files and {artifacts.MAX_BYTES >> 30} GiB"
+    assert f"at most {files} are copied" in trust and f"more than {files.replace('and', 'or')}" in spec
+
+
+def test_a_trace_larger_than_a_run_may_write_is_not_read(tmp_path: Path) -> None:
+    path = put(tmp_path, SAMPLE)
+    os.truncate(path, 1 << 40)  # takes no disk
+    with pytest.raises(
+        TraceError, match=r"too large: with what process 1 wrote, the traces of this run take more than 17,179,869,184 bytes"
+    ):
+        read_folder(tmp_path, NONCE)
+
+
+def test_reading_takes_no_longer_than_a_run_may(tmp_path: Path) -> None:
+    path = put(tmp_path, SAMPLE)
+    assert TraceFollower(path, NONCE, budget=Budget({**fmt.MAX_OF_RUN, fmt.SECONDS: 90.0})).finish().trained
+    with pytest.raises(TraceError, match=r"too large: .* more than 0 seconds of reading$"):
+        TraceFollower(path, NONCE, budget=Budget({**fmt.MAX_OF_RUN, fmt.SECONDS: 0.0})).poll()
+
+
+TABLES = lines(HELLO, TABLE, {**TABLE, "id": 1, "rows": []}, FLAGS)
+GREEDY = {  # lines that take the most memory for their length
+    "rows": lambda n: lines({**TABLE, "id": n + 2, "rows": [["", "", []]] * 3_000}),
+    "named rows": lambda n: lines({**TABLE, "id": n + 2, "rows": [[f"{n}.{i}", "f", [i]] for i in range(1_000)]}),
+    "wide names": lambda n: lines({**TABLE, "id": n + 2, "rows": [["\U0001f600" + "n" * 4_000, "", []]] * 10}),
+    "blocks": lambda n: lines(*({**BLOCK, "table": 1, "step": n, "at": i, "digests": "", "values": []} for i in range(100))),
+    "values": lambda n: lines({**BLOCK, "step": n, "values": ["0"] * 3_000}),
+    "steps": lambda n: lines(*({**STEP, "step": 100 * n + i} for i in range(100))),
+    "facts": lambda n: lines({"e": "facts", "facts": {f"{n}.{i}": "" for i in range(200)}}),
+    "distances": lambda n: lines({**DISTANCE, "rows": [["loss", "", "", [], None, None, None, None]] * 1_000}),
+}
+
+
+@pytest.mark.parametrize("what", GREEDY)
+def test_what_is_kept_of_a_run_takes_no_more_memory_than_was_counted(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(fmt.MAX_OF_RUN, fmt.MEMORY, 4 << 20)
+    path = put(tmp_path, TABLES)
+    follower = TraceFollower(path, NONCE)
+    follower.poll()
+
+    def go_on() -> None:
+        for number in range(10_000):
+            with path.open("ab") as file:
+                file.write(GREEDY[what](number))
+            follower.poll()
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(TraceError, match=r"more than 4,194,304 bytes of memory"):
+            go_on()
+        assert tracemalloc.get_traced_memory()[0] < 6 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_of_what_repeats_the_first_thousand_are_kept(tmp_path: Path) -> None:
