@@ -1,8 +1,8 @@
 """The cost of determinism, from the step times of interleaved runs, with a 95 % interval. Pure.
 
 The time of a run is its pace: the mean step of the fastest of forty stretches of equal length. Other work on the machine only ever adds to
-a step, for seconds at a time, so the fastest stretch scatters less between runs than the median step does, and in a long run it holds every kind
-of step where several optimizers take turns. The time of an arm is the geometric mean of its runs', the figure the ratio of the two arms.
+a step, for seconds at a time, so the fastest stretch scatters less between runs than the median step does; and in a long run it holds every
+kind of step where several optimizers take turns. The time of an arm is the geometric mean of its runs', the figure the ratio of the arms.
 The interval is Student's, of the difference of two means of logarithms, with the scatter between runs estimated from both arms together
 (Student 1908; without Welch's correction: both arms run the same program on the same machine). It holds whatever makes runs scatter, the
 machine's other load included, as far as runs scatter alike: with two runs of each arm, two degrees of freedom, it is 4.3 standard errors
