@@ -4,7 +4,7 @@
 #   TORCH='torch==2.13.0'      the torch to install where none is there; empty: leave torch alone
 #   TORCH_INDEX=URL            the package index for torch alone, such as PyTorch's own CPU index: PyPI's build for Linux brings gigabytes of CUDA
 #   NO_VENV=1 PYTHON=python3   use that interpreter as it is: no .venv, nothing installed (a GPU machine without a network)
-#   BENCH=…, CORPUS=…, COMBINATIONS=…, PYTEST=…  further arguments for `make bench`, `make corpus`, `make combinations` and pytest
+#   BENCH=…, CORPUS=…, COMBINATIONS=…, MUTATE=…, PYTEST=…  further arguments for `make bench`, `make corpus`, `make combinations`, `make mutate` and pytest
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -18,6 +18,7 @@ NO_VENV ?=
 BENCH ?=
 CORPUS ?=
 COMBINATIONS ?=
+MUTATE ?=
 PYTEST ?=
 
 VENV := .venv
@@ -36,10 +37,10 @@ else
   export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 endif
 
-.PHONY: help setup demo test lint api container browser format bench corpus combinations gpu clean
+.PHONY: help setup demo test test-all mutate lint api container browser format bench corpus combinations gpu clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 	@echo; echo 'Variables:'; sed -n 's/^#  //p' $(firstword $(MAKEFILE_LIST))
 
 setup: $(FULL) ## make .venv with everything (demo, test and lint do it themselves)
@@ -47,8 +48,16 @@ setup: $(FULL) ## make .venv with everything (demo, test and lint do it themselv
 demo: $(BASE) ## runs the gate on examples/quickstart: the noise without the flags, bitwise identical runs with them, and what they cost
 	@$(if $(BIN),PATH="$(BIN):$$PATH") $(PY) -m repro_gate run examples/quickstart
 
-test: $(FULL) ## every test that this machine can run, on two processes; whichever is done first takes over tests of the other
-	$(PY) -m pytest -n 2 --dist worksteal $(addprefix --ignore=tests/,api container browser) $(PYTEST)
+SPREAD := -n 2 --dist loadgroup --no-loadscope-reorder $(addprefix --ignore=tests/,api container browser)
+
+test: $(FULL) ## each claim of the README once, in real processes, and every pure part, on two processes
+	$(PY) -m pytest $(SPREAD) -m 'not slow' $(PYTEST)
+
+test-all: $(FULL) ## every test that this machine can run: those of `make test`, and the slow ones
+	$(PY) -m pytest $(SPREAD) $(PYTEST)
+
+mutate: $(FULL) ## sixty mutations of repro_gate, one at a time: which of them the tests catch
+	$(PY) -m tests.support.mutations $(MUTATE)
 
 api: $(FULL) $(NODE) ## the API client against GitHub's own OpenAPI description (Prism), and GitHub's published webhook payloads
 	PATH="$(BIN):$$PATH" REPRO_GATE_API_TESTS=1 $(PY) -m pytest tests/api $(PYTEST)
