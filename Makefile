@@ -37,7 +37,7 @@ else
   export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 endif
 
-.PHONY: help setup demo test test-all mutate lint api container browser format bench corpus combinations gpu clean
+.PHONY: help setup demo test test-all golden mutate lint api container browser format bench corpus combinations gpu clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -55,6 +55,9 @@ test: $(FULL) ## each claim of the README once, in real processes, and every pur
 
 test-all: $(FULL) ## every test that this machine can run: those of `make test`, and the slow ones
 	$(PY) -m pytest $(SPREAD) $(PYTEST)
+
+golden: $(FULL) ## writes anew the pages that tests compare whole; read the diff
+	REPRO_GATE_GOLDEN=write $(PY) -m pytest tests/report tests/commands -k golden $(PYTEST)
 
 mutate: $(FULL) ## sixty mutations of repro_gate, one at a time: which of them the tests catch
 	$(PY) -m tests.support.mutations $(MUTATE)
