@@ -19,8 +19,8 @@ from repro_gate.errors import ENDING, end_cleanly, held, is_waiting, obeyed
 from tests.sandbox.conftest import alone, tmp_path  # noqa: F401  one at a time on this machine, in a folder that others may enter
 from tests.support.starting import WHY_NOT
 
-MOMENTS = 40  # for each level of sandbox, spread over the whole of a gate run
-CLOSED = 400  # files that are closed to the training one by one, and given back
+MOMENTS = 12  # spread over the whole of a gate run
+CLOSED = 200  # files that are closed to the training one by one, and given back
 # The log of a training that has ended, and whose children live: within the three seconds that they are given.
 TRAIN = "echo started; for n in 1 2 3 4; do sleep 300.{mark} & setsid sleep 300.{mark} & done; sleep 0.05"
 DRIVER = """
@@ -94,7 +94,10 @@ print(json.dumps({"bad": bad, "codes": codes, "whole": whole}))
 """
 
 
-@pytest.mark.parametrize("level", ["same-user", pytest.param("own-user", marks=pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT))])
+@pytest.mark.parametrize(
+    "level",
+    ["same-user", pytest.param("own-user", marks=[pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)])],
+)
 def test_a_signal_at_any_moment_leaves_no_process_no_closed_file_and_no_folder(tmp_path: Path, level: str) -> None:  # noqa: F811
     checkout, temporary, mark = tmp_path / "checkout", tmp_path / "tmp", str(os.getpid())
     (checkout / "data").mkdir(parents=True)
