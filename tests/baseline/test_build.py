@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -83,25 +82,17 @@ def test_every_config_hash_proves_itself(checkout: Path) -> None:
     assert found.self_check.inputs == len(found.recipe_inputs) + len(found.platform_inputs) > 25
 
 
-def test_it_is_the_same_for_another_path_user_time_zone_language_umask_and_clock(checkout: Path, tmp_path: Path) -> None:
-    clone, copy = tmp_path / "a b/é", tmp_path / "copy"
+def test_it_is_the_same_for_another_path_user_time_zone_language_and_umask(checkout: Path, tmp_path: Path) -> None:
+    clone = tmp_path / "a b/é"
     git(tmp_path, "clone", "-q", str(checkout), str(clone))
     shutil.copytree(checkout / "more", clone / "more")
-    copied_backwards(checkout, copy)
-    plain = {**os.environ, "PYTHONPATH": os.getcwd()}
-    homes = {"HOME": str(tmp_path / "other-home"), "USER": "somebody", "LOGNAME": "somebody", "XDG_CONFIG_HOME": str(tmp_path)}
-    runs = [
-        (checkout, plain, "022"),
-        (checkout, {**plain, "PYTHONHASHSEED": "7", "TMPDIR": str(tmp_path)}, "077"),
-        (clone, {**plain, **homes, "TZ": "Pacific/Kiritimati", "LC_ALL": "C"}, "000"),
-        (clone, {**plain, "LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}, "022"),
-        (copy, {**plain, **homes, "TZ": "America/St_Johns", "LANG": "tr_TR.UTF-8", "LC_ALL": "tr_TR.UTF-8"}, "027"),
-    ]
+    other = {"HOME": "/nonexistent", "USER": "somebody", "PYTHONHASHSEED": "7", "TMPDIR": str(tmp_path), "TZ": "America/St_Johns"}
+    language = {"LC_ALL": "POSIX", "LANG": "tr_TR.UTF-8", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     found = set()
-    for root, environment, umask in runs:
+    for root, more, umask in ((checkout, {}, "022"), (clone, {**other, **language}, "077")):
         command = [sys.executable, "-c", PROGRAM, str(root), umask]
-        done = subprocess.run(command, env=environment, cwd="/", check=True, capture_output=True, text=True)
-        found.add(done.stdout)
+        environment = {**os.environ, "PYTHONPATH": os.getcwd(), **more}
+        found.add(subprocess.run(command, env=environment, cwd="/", check=True, capture_output=True, text=True).stdout)
     assert len(found) == 1 and json.loads(found.pop())[3] is True
 
 
@@ -112,50 +103,6 @@ FILES = st.dictionaries(
     min_size=1,
     max_size=6,
 )
-
-
-SURROUNDINGS = st.fixed_dictionaries(
-    {
-        "TZ": st.sampled_from(["UTC", "Asia/Kathmandu", "America/St_Johns", "Pacific/Kiritimati", "<+03>-3", "nonsense"]),
-        "LC_ALL": st.sampled_from(["C", "C.UTF-8", "POSIX", "tr_TR.UTF-8", "de_DE@euro"]),
-        "HOME": st.sampled_from(["/", "/nonexistent", "/tmp"]),
-        "USER": st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=8),
-        "PYTHONHASHSEED": st.integers(0, 2**32 - 1).map(str),
-        "SOURCE_DATE_EPOCH": st.integers(0, 2**31).map(str),
-    }
-)
-
-
-@settings(max_examples=8, deadline=None)
-@given(FILES, SURROUNDINGS, SURROUNDINGS, st.sampled_from(["000", "022", "077"]))
-def test_no_surroundings_move_it(files: dict[str, tuple[bytes, bool]], here: dict[str, str], there: dict[str, str], umask: str) -> None:
-    roots = [planted(files, False), planted(files, True)]
-    plain = {"PATH": os.environ["PATH"], "PYTHONPATH": os.getcwd()}
-    try:
-        found = [
-            subprocess.run(
-                [sys.executable, "-c", PROGRAM, str(root), mask], env=plain | around, cwd="/", check=True, capture_output=True, text=True
-            ).stdout
-            for root, around, mask in zip(roots, (here, there), ("022", umask), strict=True)
-        ]
-        assert found[0] == found[1] and json.loads(found[0])[3] is True
-    finally:
-        for root in roots:
-            remove_tree(root)
-
-
-def copied_backwards(source: Path, target: Path) -> None:
-    """A copy of a checkout whose files were made in another order, at another time, by nobody's umask."""
-    paths = [path for path in source.rglob("*") if ".git" not in path.relative_to(source).parts]
-    times = random.Random(1)
-    for path in sorted(paths, reverse=True):
-        place = target / path.relative_to(source)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_file():
-            shutil.copyfile(path, place)
-            place.chmod(0o740 if path.stat().st_mode & 0o100 else 0o640)
-            os.utime(place, (times.randrange(10**9), times.randrange(10**9)))
-    shutil.copytree(source / ".git", target / ".git")
 
 
 def planted(files: dict[str, tuple[bytes, bool]], backwards: bool) -> Path:
@@ -196,80 +143,56 @@ def test_the_same_files_have_one_config_hash_and_any_other_have_another(files: d
 
 CHANGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "a byte of code": (lambda root: (root / "train.py").write_text("print(2)"), ["code"]),
-    "a file executable": (lambda root: (root / "train.py").chmod(0o755), ["code"]),
-    "a new file": (lambda root: (root / "new.py").write_text(""), ["code"]),
-    "a file renamed": (lambda root: (root / "train.py").rename(root / "t.py"), ["code"]),
     "a byte of data": (lambda root: (root / "data/train.bin").write_text("e"), ["data/data/train.bin"]),
-    "a longer data file": (lambda root: (root / "data/train.bin").write_text("dd"), ["data/data/train.bin"]),
     "a byte in a data folder": (lambda root: (root / "more/two").write_text("3"), ["data/more"]),
     "a file more in a data folder": (lambda root: (root / "more/three").write_text(""), ["data/more"]),
     "a file renamed in a data folder": (lambda root: (root / "more/two").rename(root / "more/zwei"), ["data/more"]),
     "the lockfile": (lambda root: (root / "requirements.lock").write_text("torch==2.12.0"), ["lockfile"]),
     "no lockfile": (lambda root: (root / "requirements.lock").unlink(), ["lockfile"]),
-}
-STILL: dict[str, Callable[[Path], object]] = {
-    "an ignored file": lambda root: (root / "x.log").write_text(""),
-    "a commit": lambda root: git(root, "commit", "-q", "--allow-empty", "-m", "third"),
-    "another branch": lambda root: git(root, "checkout", "-qb", "other"),
-    "a comment in the spec": lambda root: (root / "repro.yml").write_text("# a comment\n" + SPEC),
-    "a baseline": lambda root: (root / "repro.baseline.yml").write_text("{}"),
-    "another time of change": lambda root: os.utime(root / "train.py", (1, 1)),
-    "an empty folder": lambda root: (root / "empty").mkdir(),
-    "data touched": lambda root: os.utime(root / "data/train.bin", (1, 1)),
-    "a lockfile executable": lambda root: (root / "requirements.lock").chmod(0o755),
-    "the git configuration": lambda root: git(root, "config", "core.autocrlf", "input"),
+    "an ignored file": (lambda root: (root / "x.log").write_text(""), []),
+    "a commit on another branch": (
+        lambda root: [git(root, "checkout", "-qb", "other"), git(root, "commit", "-q", "--allow-empty", "-m", "third")],
+        [],
+    ),
+    "a comment in the spec": (lambda root: (root / "repro.yml").write_text("# a comment\n" + SPEC), []),
+    "a baseline": (lambda root: (root / "repro.baseline.yml").write_text("{}"), []),
+    "another time of change": (lambda root: [os.utime(root / name, (1, 1)) for name in ("train.py", "data/train.bin")], []),
+    "an empty folder": (lambda root: (root / "empty").mkdir(), []),
+    "a lockfile executable": (lambda root: (root / "requirements.lock").chmod(0o755), []),
+    "the git configuration": (lambda root: git(root, "config", "core.autocrlf", "input"), []),
 }
 
 
 @pytest.mark.parametrize(("change", "expected"), CHANGES.values(), ids=CHANGES)
-def test_a_change_of_the_checkout_moves_its_own_leaf(checkout: Path, change: Callable[[Path], object], expected: list[str]) -> None:
+def test_a_change_of_the_checkout_moves_its_own_input_if_it_can_change_numbers(
+    checkout: Path, change: Callable[[Path], object], expected: list[str]
+) -> None:
     before = of(checkout)
     change(checkout)
     after = of(checkout)
-    assert names(before, after) == expected
-    assert before.recipe != after.recipe and before.platform == after.platform and before.config_hash != after.config_hash
-
-
-@pytest.mark.parametrize("change", STILL.values(), ids=STILL)
-def test_what_cannot_change_numbers_moves_nothing(checkout: Path, change: Callable[[Path], object]) -> None:
-    before = of(checkout)
-    change(checkout)
-    assert of(checkout).config_hash == before.config_hash
+    assert names(before, after) == expected and before.platform == after.platform
+    assert (before.recipe == after.recipe) == (before.config_hash == after.config_hash) == (not expected)
 
 
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("train.run=python other.py", ["command"]),
-        ("train.steps=6", ["steps"]),
-        ("train.env={MODE: b}", ["train.env/MODE"]),
         ("train.env={}", ["train.env/MODE"]),
-        ("train.working-directory=pkg", ["working-directory"]),
-        ("random-state.seed=7", ["seeds"]),
-        ("hardware.device=cpu", ["hardware.device"]),
-        ("determinism.allow=[{flag: MKL_CBWR, reason: r}]", ["flag/MKL_CBWR"]),
         ("data=[{path: more}]", ["code", "data/data/train.bin"]),  # what is no longer declared is code
         ("env={}", ["code", "lockfile"]),
         ("data=[{path: ./data/train.bin}, {path: more/}]", []),
         ("data=[{path: more}, {path: data/train.bin}]", []),
         ("train.working-directory=./pkg/..", []),
-        ("train.timeout=5", []),
-        ("checklist.profile=strict", []),
+        (f"data=[{{path: data/train.bin, sha256: {'0' * 64}}}, {{path: more}}]", []),  # what is found counts, not what is declared
     ],
 )
-def test_a_change_of_the_spec_moves_its_own_leaf(checkout: Path, override: str, expected: list[str]) -> None:
+def test_a_change_of_the_spec_moves_its_own_input(checkout: Path, override: str, expected: list[str]) -> None:
     assert names(of(checkout), of(checkout, override)) == expected
 
 
-def test_a_declared_checksum_does_not_count_what_is_found_does(checkout: Path) -> None:
-    declared = f"data=[{{path: data/train.bin, sha256: {'0' * 64}}}, {{path: more}}]"
-    assert of(checkout, declared).config_hash == of(checkout).config_hash
-
-
-@pytest.mark.parametrize("fact", ["python", "torch", "threads", "cpu-isa"])
-def test_a_fact_of_the_platform_moves_the_platform_alone(checkout: Path, fact: str) -> None:
-    before, after = of(checkout), of(checkout, **{fact: "other"})
-    assert names(before, after) == [fact]
+def test_a_fact_of_the_platform_moves_the_platform_alone(checkout: Path) -> None:
+    before, after = of(checkout), of(checkout, torch="other")
+    assert names(before, after) == ["torch"]
     assert before.recipe == after.recipe and before.platform != after.platform and before.config_hash != after.config_hash
 
 
@@ -288,22 +211,17 @@ def test_a_spec_that_moves_with_its_paths_changes_nothing(checkout: Path) -> Non
     assert names(before, of(checkout, folder="gate")) == ["working-directory"]
 
 
-def test_a_lockfile_that_git_ignores_counts(checkout: Path) -> None:
+def test_a_lockfile_that_git_ignores_counts_and_a_pipe_or_a_folder_is_none(checkout: Path) -> None:
     git(checkout, "rm", "-q", "--cached", "requirements.lock")
     (checkout / ".git/info/exclude").write_text("requirements.lock\n")
     before = of(checkout)
     assert before.recipe_inputs["lockfile"] is not None
     (checkout / "requirements.lock").write_text("other")
     assert names(before, of(checkout)) == ["lockfile"]
-
-
-def test_a_lockfile_that_is_a_pipe_or_a_folder_is_none(checkout: Path) -> None:
-    (checkout / "requirements.lock").unlink()
-    os.mkfifo(checkout / "requirements.lock")
-    assert of(checkout).recipe_inputs["lockfile"] is None
-    (checkout / "requirements.lock").unlink()
-    (checkout / "requirements.lock").mkdir()
-    assert of(checkout).recipe_inputs["lockfile"] is None
+    for make in (os.mkfifo, os.mkdir):
+        (checkout / "requirements.lock").unlink()
+        make(checkout / "requirements.lock")
+        assert of(checkout).recipe_inputs["lockfile"] is None
 
 
 def test_absolute_data_inside_the_checkout_is_no_code(checkout: Path) -> None:
@@ -325,15 +243,13 @@ def test_hash_gives_the_config_hash_that_a_run_gives(checkout: Path, tmp_path: P
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_there_is_no_config_hash_without_the_data(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_no_config_hash_without_the_data_or_an_interpreter(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = load_spec(checkout / "repro.yml", ())
+    with pytest.raises(GateError, match="no `python`"):
+        config_hash_of_spec(spec, (), {"PATH": str(tmp_path)})
     monkeypatch.setattr(inputs, "interpreter_facts", lambda spec, environment, sandbox: FACTS)
     (checkout / "data/train.bin").unlink()
-    spec = load_spec(checkout / "repro.yml", ())
-    with pytest.raises(Inconclusive, match=r"data/train\.bin") as caught:
+    with pytest.raises(Inconclusive, match=r"data/train\.bin"):
         config_hash_of_spec(spec, verify_data(spec.data, checkout), os.environ)
-    assert caught.value.remedy
-
-
-def test_there_is_no_config_hash_without_an_interpreter(checkout: Path, tmp_path: Path) -> None:
-    with pytest.raises(GateError, match="no `python`"):
-        config_hash_of_spec(load_spec(checkout / "repro.yml", ()), (), {"PATH": str(tmp_path)})
