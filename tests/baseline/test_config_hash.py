@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from dataclasses import replace
@@ -25,42 +24,18 @@ def written(value: InputValue) -> bytes:
     return rfc8785.dumps(plain(value))
 
 
-def test_the_hashes_can_be_made_with_nothing_but_sha256_and_the_page_that_describes_them() -> None:
-    def sha256(kind: str, content: bytes) -> bytes:
-        return hashlib.sha256(f"repro-gate/{kind}/v1\0".encode() + content).digest()
-
-    recipe = [
-        '["code","sha256:ab"]',
-        '["flag/torch.backends.cudnn.benchmark",false]',
-        '["lockfile",null]',
-        '["seeds",[42]]',
-        '["steps",50]',
-    ]
-    platform = ['["python","3.11.9"]', '["threads",2]']
-    roots = [
-        sha256(half, sha256("section", b"".join(sha256("input", text.encode()) for text in texts)))
-        for half, texts in (("recipe", recipe), ("platform", platform))
-    ]
-    made = hash_inputs(RECIPE, PLATFORM)
-    assert (made.recipe, made.platform) == tuple(f"sha256:{root.hex()}" for root in roots)
-    assert made.config_hash == "sha256:" + sha256("config", b"".join(roots)).hex()
-
-
 def test_the_hashes_of_version_1_never_change() -> None:
     assert hash_inputs(RECIPE, PLATFORM).config_hash == "sha256:ece0638215122605000576c8017ccb81e29e4c7119f9c2c4d3dc93fbc11de4d9"
 
 
 @given(LEAVES, LEAVES)
-def test_the_order_in_which_inputs_come_does_not_count(recipe: Inputs, platform: Inputs) -> None:
+def test_the_order_of_inputs_does_not_count_and_the_self_check_covers_each(recipe: Inputs, platform: Inputs) -> None:
     backwards = [dict(reversed(list(inputs.items()))) for inputs in (recipe, platform)]
     made, again = hash_inputs(recipe, platform), hash_inputs(*backwards)
-    assert made == again and json.dumps(list(made.recipe_inputs)) == json.dumps(list(again.recipe_inputs))
-
-
-@given(LEAVES)
-def test_the_same_inputs_have_another_root_as_recipe_than_as_platform(inputs: Inputs) -> None:
-    made = hash_inputs(inputs, inputs)
-    assert len({made.recipe, made.platform, made.config_hash}) == 3
+    assert made == again and list(made.recipe_inputs) == list(again.recipe_inputs)
+    assert len({made.recipe, hash_inputs(recipe, recipe).platform, made.config_hash}) == 3
+    count = len(recipe) + len(platform)
+    assert self_checked(made).self_check == SelfCheck(True, count, count)
 
 
 @given(LEAVES, TEXT, VALUES)
@@ -121,14 +96,7 @@ def test_two_names_that_become_one_are_refused() -> None:
         hash_inputs({"data/\udcff": 1, "data/\\udcff": 2}, {})
 
 
-@given(LEAVES, LEAVES)
-def test_a_config_hash_of_any_inputs_covers_each(recipe: Inputs, platform: Inputs) -> None:
-    found = self_checked(hash_inputs(recipe, platform)).self_check
-    count = len(recipe) + len(platform)
-    assert found == SelfCheck(True, count, count) and found.complete
-
-
-def test_a_config_hash_without_inputs_covers_nothing() -> None:
+def test_a_config_hash_without_inputs_is_not_complete() -> None:
     found = self_checked(hash_inputs({}, {})).self_check
     assert found == SelfCheck(True, 0, 0) and not found.complete
 
@@ -139,20 +107,17 @@ def test_a_config_hash_whose_hashes_are_not_its_own_is_not_stable(field: str) ->
     assert found is not None and not found.stable and not found.complete
 
 
-@pytest.mark.parametrize("blind_to", ["steps", "seeds", "image"])
-def test_a_hash_that_does_not_look_at_one_input_is_found_out(monkeypatch: pytest.MonkeyPatch, blind_to: str) -> None:
-    monkeypatch.setattr(module, "input_hash", lambda name, value: input_hash(name, None if name == blind_to else value))
-    assert self_checked(hash_inputs(SAMPLE.recipe_inputs, SAMPLE.platform_inputs)).self_check == SelfCheck(True, 5, 4)
-
-
-def test_a_root_that_leaves_out_a_section_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hash_that_leaves_out_an_input_or_a_section_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as blind:
+        blind.setattr(module, "input_hash", lambda name, value: input_hash(name, None if name == "seeds" else value))
+        assert self_checked(hash_inputs(SAMPLE.recipe_inputs, SAMPLE.platform_inputs)).self_check == SelfCheck(True, 5, 4)
     monkeypatch.setattr(module, "SECTION", 2)
     monkeypatch.setattr(module, "root_hash", lambda half, sections: root_hash(half, sections[:1]))
     assert self_checked(hash_inputs(SAMPLE.recipe_inputs, SAMPLE.platform_inputs)).self_check == SelfCheck(True, 5, 4)
 
 
 def test_the_self_check_hashes_each_input_twice_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = hash_inputs({f"data/{number:05}": {"sha256": "a" * 64, "bytes": number} for number in range(2_000)}, PLATFORM)
+    made = hash_inputs({f"data/{number:05}": {"sha256": "a" * 64, "bytes": number} for number in range(1_000)}, PLATFORM)
     lengths: list[int] = []
     hashed = module._hash
 
@@ -162,5 +127,5 @@ def test_the_self_check_hashes_each_input_twice_however_many_there_are(monkeypat
 
     monkeypatch.setattr(module, "_hash", counted)
     found = self_checked(made).self_check
-    assert found == SelfCheck(True, 2_002, 2_002)
-    assert len(lengths) < 6 * 2_002 and sum(lengths) < 2_002 * (32 * module.SECTION + 2_000)
+    assert found == SelfCheck(True, 1_002, 1_002)
+    assert len(lengths) < 6 * 1_002 and sum(lengths) < 1_002 * (32 * module.SECTION + 2_000)
