@@ -1,4 +1,4 @@
-"""Claims about removing what an untrusted process left behind."""
+"""Claims about files: what an untrusted process left behind is removed, and a checkout's files are read inside it, regular and bounded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.errors import Inconclusive
-from repro_gate.files import copy_file, remove_tree
+from repro_gate.files import Unreadable, copy_file, is_inside, parse_toml, read_text, remove_tree
 from tests.support.repositories import tree, write
 
 
@@ -46,15 +46,12 @@ def test_files_that_take_long_to_unlink_are_unlinked_together(tmp_path: Path, mo
     assert time.monotonic() - began < 2 and tree(tmp_path) == []
 
 
-def test_a_link_is_removed_not_what_it_points_to(tmp_path: Path) -> None:
+def test_a_link_is_removed_not_what_it_points_to_and_what_cannot_be_removed_is_named(tmp_path: Path) -> None:
     write(tmp_path, real__file="x")
     (tmp_path / "link").symlink_to("real")
     remove_tree(tmp_path / "link")
     remove_tree(tmp_path / "never-there")
     assert tree(tmp_path) == ["real/file"]
-
-
-def test_what_cannot_be_removed_is_named() -> None:
     with pytest.raises(Inconclusive, match="cannot remove /proc/self/fdinfo"):
         remove_tree(Path("/proc/self/fdinfo"))
 
@@ -74,3 +71,71 @@ def test_a_file_is_copied_whatever_the_system_can(tmp_path: Path, monkeypatch: p
     assert copy_file(source, tmp_path / "copy") == source.stat().st_size
     assert (tmp_path / "copy").read_bytes() == content + bytes(source.stat().st_size - len(content))
     assert lacks == "lseek" or (tmp_path / "copy").stat().st_blocks <= source.stat().st_blocks + 64
+
+
+def test_text_is_read_and_a_byte_order_mark_dropped(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbfgr\xc3\xbc\xc3\x9fe")
+    assert read_text(tmp_path / "a", tmp_path, 100) == "grüße"
+
+
+def test_what_is_no_file_of_the_checkout_is_refused(tmp_path: Path) -> None:
+    inside = tmp_path / "in"
+    inside.mkdir()
+    (tmp_path / "secret").write_text("s")
+    (inside / "link").symlink_to("../secret")
+    (inside / "loop").symlink_to("loop")
+    (inside / ".git").mkdir()
+    (inside / ".git" / "config").write_text("extraheader = secret")
+    (inside / "credential").symlink_to(".git/config")
+    os.mkfifo(inside / "pipe")
+    before = os.listdir("/proc/self/fd")
+    (inside / "large").write_text("x" * 101)
+    (inside / "bytes").write_bytes(b"a\xff")
+    for name, said in {
+        "link": "lies outside the checkout",
+        "../secret": "lies outside the checkout",
+        ".git/config": "belongs to git itself",
+        "credential": "belongs to git itself",
+        "gone": "is not there",
+        "pipe": "is not a regular file",
+        ".": "is not a regular file",
+        "large": "is larger than 100 bytes",
+        "bytes": r"is not UTF-8 text \(byte 1\)",
+        "loop": "cannot be read",
+        "nul\0": "cannot be read",
+    }.items():
+        with pytest.raises(Unreadable, match=said):
+            read_text(inside / name, inside, 100)
+    assert os.listdir("/proc/self/fd") == before  # no descriptor is left open
+
+
+def test_a_neighbour_with_the_same_beginning_is_not_inside(tmp_path: Path) -> None:
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "repo-2").mkdir()
+    assert is_inside(tmp_path / "repo" / "x", tmp_path / "repo") and is_inside(tmp_path / "repo", tmp_path / "repo")
+    assert not is_inside(tmp_path / "repo-2", tmp_path / "repo")
+    assert is_inside(tmp_path, Path("/"))
+
+
+def test_toml_is_parsed_to_what_json_can_hold_or_refused_with_its_line() -> None:
+    assert parse_toml("a = 1979-05-27\nb.c = inf\nd = [1]\n") == {"a": None, "b": {"c": float("inf")}, "d": [1]}
+    with pytest.raises(Unreadable, match=r"is not TOML: .*line 2"):
+        parse_toml("a = 1\nb = \n")
+    with pytest.raises(Unreadable, match="is not TOML"):
+        parse_toml("a = " + "[" * 100_000)
+    large = '[[package]]\nname = "p"\nfiles = [{url = "https://example.com/p.whl", hash = "sha256:00"}]\n'
+    assert len(parse_toml(large * 2_000)["package"]) == 2_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" + ".a" * 20_000 + " = 1\n",
+        "[" + "a." * 20_000 + "a]\n" + "".join(f"{number}.x = 1\n" for number in range(4_000)),
+        "a = " + "{b = " * 2_000 + "1" + "}" * 2_000,
+    ],
+    ids=["key", "header", "deep"],
+)
+def test_toml_that_takes_too_much_is_refused(text: str) -> None:
+    with pytest.raises(Unreadable, match=r"takes more time or memory to parse than [0-9,]+ characters of TOML may|nested too deeply"):
+        parse_toml(text)
