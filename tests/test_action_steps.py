@@ -43,7 +43,7 @@ if sys.argv[1:2] == ["build"]:
 sys.exit(int(os.environ.get("EXIT", "0")) if sys.argv[1] == "run" else 0)
 """
 # action and step, and the phase that it starts
-ENVIRONMENTS = pytest.mark.parametrize(("action", "step", "phase"), [("native", "gate", "action"), ("comment", "comment", "comment")])
+ENVIRONMENTS = [("native", "gate", "action"), ("comment", "comment", "comment")]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def job_of(folder: Path, root: Path, action: str) -> Job:
     return job
 
 
-@ENVIRONMENTS
+@pytest.mark.parametrize(("action", "step", "phase"), [ENVIRONMENTS[0], pytest.param(*ENVIRONMENTS[1], marks=pytest.mark.slow)])
 def test_the_gate_runs_in_an_environment_of_its_own_that_is_gone_at_the_end(
     action: str, step: str, phase: str, root: Path, tmp_path: Path
 ) -> None:
@@ -88,7 +88,7 @@ def test_the_gate_runs_in_an_environment_of_its_own_that_is_gone_at_the_end(
     assert [item.name for item in (tmp_path / "temp").iterdir()] == [f"{step}.sh"]
 
 
-@ENVIRONMENTS
+@pytest.mark.parametrize(("action", "step", "phase"), ENVIRONMENTS)
 @pytest.mark.parametrize(("python", "said"), [("no-such-python", "no such interpreter"), ("false", "needs Python 3.10 or newer")])
 def test_an_interpreter_that_will_not_do_is_named_with_what_will(
     action: str, step: str, phase: str, root: Path, tmp_path: Path, python: str, said: str

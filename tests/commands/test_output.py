@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.cli import main
-from repro_gate.commands.arguments import FORMATS
+from repro_gate.commands.arguments import FORMATS, Format
 from repro_gate.commands.output import make_empty, remove, rendered, show
 from tests.support import reports
 from tests.support.gates import training
@@ -25,11 +25,10 @@ def test_an_older_report_is_removed_and_a_pipe_or_a_link_stays(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=[form.option for form in FORMATS])
-def test_every_format_is_written(form: object, tmp_path: Path) -> None:
-    (given,) = [item for item in FORMATS if item is form]
+def test_every_format_is_written(form: Format, tmp_path: Path) -> None:
     path = tmp_path / "report"
-    assert show(reports.FAIL, [(given, path)], verbose=False)
-    assert path.read_text(encoding="utf-8") == rendered(reports.FAIL, given) and path.stat().st_size > 500
+    assert show(reports.FAIL, [(form, path)], verbose=False)
+    assert path.read_text(encoding="utf-8") == rendered(reports.FAIL, form) and path.stat().st_size > 500
 
 
 @pytest.mark.parametrize("option", ["--base", "--against", "--json", "--html", "--keep-traces"])

@@ -30,18 +30,13 @@ def fail(tmp_path: Path) -> Path:
     return report(tmp_path / "report.json", reports.FAIL)
 
 
-@pytest.mark.parametrize("name", ["show", "report"])
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_report_is_printed_again_under_both_names_and_nothing_is_gated(
-    fail: Path, name: str, whole: bool, capsys: pytest.CaptureFixture[str]
+def test_a_report_or_its_folder_is_printed_again_under_both_names_and_nothing_is_gated(
+    fail: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([name, str(fail), *(["-v"] if whole else [])]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith(" FAIL   two runs with seed 42 diverge at step 3\n") and out.count("Checklist ──") == int(whole)
-
-
-def test_the_folder_of_a_report_is_enough(fail: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", str(fail.parent)]) == 0 and capsys.readouterr().out.startswith(" FAIL ")
+    for arguments, checklists in ((["show", str(fail)], 0), (["report", str(fail), "-v"], 1), (["show", str(fail.parent)], 0)):
+        assert main(arguments) == 0
+        out = capsys.readouterr().out
+        assert out.startswith(" FAIL   two runs with seed 42 diverge at step 3\n") and out.count("Checklist ──") == checklists
 
 
 def test_other_formats_are_written_and_named(fail: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,16 +60,16 @@ def test_two_reports_show_what_changed(fail: Path, tmp_path: Path, capsys: pytes
     ("content", "words"),
     [(None, "is not there"), ("{}", "not a report of this version"), ("{", "not JSON"), ("[1]", "not a report of this version")],
 )
-@pytest.mark.parametrize("second", [False, True])
 def test_what_is_no_report_is_one_line_and_exit_code_2(
-    fail: Path, tmp_path: Path, content: str | None, words: str, second: bool, capsys: pytest.CaptureFixture[str]
+    fail: Path, tmp_path: Path, content: str | None, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = tmp_path / "bad\x1b[31m.json"
     if content is not None:
         bad.write_text(content)
-    assert main(["show", *([str(fail)] if second else []), str(bad)]) == 2
-    said = capsys.readouterr()
-    assert words in said.err and "bad\\x1b[31m.json" in said.err and "Traceback" not in said.err and not said.out
+    for first in ([], [str(fail)]):
+        assert main(["show", *first, str(bad)]) == 2
+        shown = capsys.readouterr()
+        assert words in shown.err and "bad\\x1b[31m.json" in shown.err and "Traceback" not in shown.err and not shown.out
 
 
 def test_an_untrusted_report_prints_no_escape_and_no_workflow_command(
@@ -82,34 +77,29 @@ def test_an_untrusted_report_prints_no_escape_and_no_workflow_command(
 ) -> None:
     worst = report(tmp_path / "worst.json", reports.hostile())
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    for arguments in (
-        ["show", str(worst)],
-        ["show", "-v", str(worst)],
-        ["show", str(worst), str(report(tmp_path / "b.json", reports.PASS))],
-    ):
-        assert main(arguments) == 0
+    for more in ([], ["-v"], [str(report(tmp_path / "b.json", reports.PASS))]):
+        assert main(["show", str(worst), *more]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert lines[0].startswith("::stop-commands::") and lines[-1] == f"::{lines[0].removeprefix('::stop-commands::')}::"
         assert all(line.isprintable() for line in lines)
 
 
-def test_options_that_need_one_report_are_refused_with_two(fail: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for option in (["--markdown", str(tmp_path / "x.md")], ["-v"]):
-        assert main(["show", str(fail), str(fail), *option]) == 2
-        assert "two are named" in capsys.readouterr().err and not (tmp_path / "x.md").exists()
-
-
-def test_a_file_is_never_the_report_itself_nor_that_of_another_option(
-    fail: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{report}", "{report}", "--markdown", "{x}"], "two are named"),
+        (["{report}", "{report}", "-v"], "two are named"),
+        (["{report}", "--markdown", "{folder}/./report.json"], "is the file of the report that is read too"),
+        (["{report}", "--markdown", "{x}", "--sarif", "{x}"], "is the file of --markdown too"),
+        (["{report}", "--sarif", "{folder}/no/x.sarif"], "its folder does not exist"),
+    ],
+)
+def test_a_file_that_is_named_twice_or_that_two_reports_do_not_have_is_refused(
+    fail: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = fail.read_bytes()
-    assert main(["show", str(fail), "--markdown", str(tmp_path / "." / "report.json")]) == 2
-    assert "is the file of the report that is read too" in capsys.readouterr().err and fail.read_bytes() == before
-    twice = str(tmp_path / "x")
-    assert main(["show", str(fail), "--markdown", twice, "--sarif", twice]) == 2
-    assert "--sarif" in (said := capsys.readouterr().err) and "is the file of --markdown too" in said
-    assert main(["show", str(fail), "--sarif", str(tmp_path / "no" / "x.sarif")]) == 2
-    assert "its folder does not exist" in capsys.readouterr().err
+    assert main(["show", *(item.format(report=fail, folder=fail.parent, x=fail.parent / "x") for item in arguments)]) == 2
+    assert words in capsys.readouterr().err and fail.read_bytes() == before and not (fail.parent / "x").exists()
 
 
 def test_a_file_that_could_not_be_written_is_said_and_not_named_as_written(
