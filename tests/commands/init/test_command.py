@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import pty
 import subprocess
@@ -30,7 +29,12 @@ def run_of(checkout: Path) -> str | None:
     return load_spec(checkout).train.run
 
 
-def test_the_script_can_be_named(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_script_can_be_named_inside_the_checkout_alone(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder, name in ((checkout / "b", "../train.py"), (checkout, "none.py")):
+        assert main(["init", str(folder), "--script", name]) == 2
+        assert "is not a Python file or a notebook in" in capsys.readouterr().err
     assert main(["init", str(checkout), "--script", "b/train_b.py"]) == 0
     assert run_of(checkout) == "python b/train_b.py"
     monkeypatch.chdir(checkout / "b")
@@ -38,33 +42,23 @@ def test_the_script_can_be_named(checkout: Path, monkeypatch: pytest.MonkeyPatch
     assert run_of(checkout) == "python b/train_b.py"
 
 
-def test_a_script_outside_the_checkout_is_refused(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["init", str(checkout / "b"), "--script", "../train.py"]) == 2
-    assert main(["init", str(checkout), "--script", "none.py"]) == 2
-    assert "is not a Python file or a notebook in" in capsys.readouterr().err
-
-
-def test_a_spec_is_written_anew_only_by_force(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_spec_is_written_anew_only_by_force_and_the_next_command_is_said(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (checkout / "repro.yml").write_text("mine")
-    assert main(["init", str(checkout)]) == 2
-    assert (checkout / "repro.yml").read_text() == "mine" and "--force" in capsys.readouterr().err
+    assert main(["init", str(checkout)]) == 2 and "--force" in capsys.readouterr().err
+    assert main(["init", str(checkout), "--stdout"]) == 0 and "python train.py" in capsys.readouterr().out
+    assert (checkout / "repro.yml").read_text() == "mine"
     assert main(["init", str(checkout), "--force"]) == 0
+    printed = capsys.readouterr().out
+    assert f"next: repro-gate run {checkout}" in printed and "for train.py (imports torch, calls `.backward(`" in printed
     assert run_of(checkout) == "python train.py"
+    assert main(["init", str(checkout / "none")]) == 2
 
 
 def test_what_has_to_be_filled_in_is_said_before_the_next_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    line = int(said.split("at line ")[1].split(",")[0])
-    assert "next: fill in `train.run` at line" in said
+    printed = capsys.readouterr().out
+    line = int(printed.split("next: fill in `train.run` at line ")[1].split(",")[0])
     assert (tmp_path / "repro.yml").read_text().splitlines()[line - 1].strip().startswith("run:")
-
-
-def test_nothing_to_fill_in_goes_straight_to_the_run(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["init", str(checkout)]) == 0
-    said = capsys.readouterr().out
-    assert f"next: repro-gate run {checkout}" in said
-    assert "repro.yml for train.py (imports torch, calls `.backward(`, steps an optimizer); next: " in said
 
 
 def on_terminal(checkout: Path, answer: str) -> str:
@@ -88,37 +82,27 @@ def on_terminal(checkout: Path, answer: str) -> str:
     return shown.decode()
 
 
-@pytest.mark.parametrize(("answer", "run"), [("2\n", "python b/train_b.py"), ("\n", "python train.py"), ("x\n9\n1\n", "python train.py")])
+@pytest.mark.parametrize(("answer", "run"), [("x\n9\n2\n", "python b/train_b.py"), ("\n", "python train.py")])
 def test_a_person_on_a_terminal_is_asked(answer: str, run: str, checkout: Path) -> None:
     shown = on_terminal(checkout, answer)
     assert "1  train.py" in shown and "2  b/train_b.py" in shown
     assert run_of(checkout) == run
 
 
-def test_a_lockfile_of_another_environment_is_left_out_with_a_line(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lockfile_of_another_environment_or_that_cannot_be_read_is_left_out(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]))
-    name, version = next(
-        (item.metadata["Name"], item.version) for item in importlib.metadata.distributions() if item.metadata["Name"] == "rich"
-    )
-    lock = checkout / "requirements.lock"
-    lock.write_text(f"{name}=={version}.999 --hash=sha256:{'a' * 64}\n")
     drafting._installed.cache_clear()
-    assert main(["init", str(checkout)]) == 0
-    assert load_spec(checkout).env.lockfile is None
-    assert (
-        f"requirements.lock is left out: `python` here was not set up from it (installed rich {version}"
-        in (checkout / "repro.yml").read_text()
-    )
     installed = drafting._installed()
     assert installed is not None
+    lock, version = checkout / "requirements.lock", installed[1]["rich"]
+    lock.write_text(f"rich=={version}.999 --hash=sha256:{'a' * 64}\n")
+    (checkout / "uv.lock").write_text("no = [toml")
+    (checkout / "requirements-dev.lock").write_text('x @ "\x1b]0;a\x07\r\x85version: 2')
+    assert main(["init", str(checkout)]) == 0
+    assert load_spec(checkout).env.lockfile is None
+    text = (checkout / "repro.yml").read_text()
+    assert f"requirements.lock is left out: `python` here was not set up from it (installed rich {version}" in text
+    assert "uv.lock is left out: it cannot be read" in text and "requirements-dev.lock is left out" in text
     lock.write_text("".join(f"{name}=={number} --hash=sha256:{'a' * 64}\n" for name, number in installed[1].items()))
     assert main(["init", str(checkout), "--force"]) == 0
     assert load_spec(checkout).env.lockfile == "requirements.lock"
-
-
-def test_a_lockfile_that_cannot_be_read_is_left_out(checkout: Path) -> None:
-    (checkout / "uv.lock").write_text("no = [toml")
-    (checkout / "requirements.lock").write_text('x @ "\x1b]0;a\x07\r\x85version: 2')
-    assert main(["init", str(checkout)]) == 0
-    assert load_spec(checkout).env.lockfile is None
-    assert "uv.lock is left out: it cannot be read" in (checkout / "repro.yml").read_text()

@@ -41,106 +41,71 @@ def drafted(root: Path) -> tuple[str, Spec]:
     return text, load_spec(root)
 
 
-def test_an_empty_folder_gives_a_draft_that_loads_and_says_what_to_fill_in(tmp_path: Path) -> None:
+def test_an_empty_folder_gives_a_draft_that_loads_and_explains_every_key(tmp_path: Path) -> None:
     text, spec = drafted(tmp_path)
-    assert "FILL IN: no training script was found" in text
-    assert spec.train.run == "python train.py"
+    lines = text.splitlines()
+    assert lines[0] == f"# yaml-language-server: $schema={schema()['$id']}"  # for editors
+    assert "FILL IN: no training script was found" in text and spec.train.run == "python train.py"
     assert spec.data == () and spec.env.lockfile is None
-
-
-def test_the_first_line_of_a_draft_names_the_schema_for_editors(tmp_path: Path) -> None:
-    assert draft(tmp_path).splitlines()[0] == f"# yaml-language-server: $schema={schema()['$id']}"
-
-
-def test_every_key_of_a_draft_is_explained(tmp_path: Path) -> None:
-    text = draft(tmp_path)
-    for key in (
-        "version",
-        "run",
-        "working-directory",
-        "steps",
-        "warmup",
-        "timeout",
-        "env",
-        "seed",
-        "compare",
-        "allow",
-        "every",
-        "measure",
-        "code",
-        "profile",
-    ):
-        lines = text.splitlines()
+    keys = "version run working-directory steps warmup timeout env seed compare allow every measure code profile"
+    for key in keys.split():
         at = next(index for index, line in enumerate(lines) if line.strip().startswith(f"{key}:"))
         assert lines[at - 1].strip().startswith("#"), key
 
 
-def test_a_training_script_with_a_seed_option_gets_the_seed(tmp_path: Path) -> None:
-    put(tmp_path, {"train.py": SEEDED, "model.py": "import torch\n", "setup.py": "", "tests/test_train.py": TRAINING})
+@pytest.mark.parametrize(
+    ("files", "run", "folder", "note"),
+    [
+        (
+            {"train.py": SEEDED, "model.py": "import torch\n", "setup.py": "", "tests/test_train.py": TRAINING},
+            "python train.py --seed {seed}",
+            ".",
+            "Guessed: train.py (imports torch, calls `.backward(`",
+        ),
+        (
+            {"scripts/train_gpt.py": TRAINING, "main.py": "print(1)\n"},
+            "python scripts/train_gpt.py",
+            ".",
+            "the gate seeds Python, NumPy and torch from outside",
+        ),
+        ({"main.py": "print('server')\n", "experiment.py": TRAINING}, "python experiment.py", ".", ""),
+        ({"main.py": "print('server')\n", "tool.py": "if __name__ == '__main__': pass\n"}, "python train.py", ".", "FILL IN"),
+        ({"src/pkg/__init__.py": "", "src/pkg/__main__.py": "from . import fit\n" + TRAINING}, "python -m pkg", "src", ""),
+        (
+            {"pkg/__init__.py": "", "pkg/sub/__init__.py": "", "pkg/sub/train.py": "from .. import x\n" + TRAINING},
+            "python -m pkg.sub.train",
+            ".",
+            "",
+        ),
+        (
+            {"train.py": SEEDED + "p.add_argument('config')\np.add_argument('--data', required=True)\np.add_argument('x', nargs='?')\n"},
+            "python train.py --seed {seed}",
+            ".",
+            "it asks for config, --data: add what it needs",
+        ),
+        ({"train.py": TRAINING + "torch.distributed.init_process_group('gloo')\n"}, "python train.py", ".", "torchrun"),
+        ({"train.py": TRAINING + "def (:\n"}, "python train.py", ".", ""),  # it does not parse
+        (
+            {f"{place}/train.py": SEEDED for place in (".git", ".venv", "node_modules/x", "my/lib", "build", "x/__pycache__")}
+            | {"my/pyvenv.cfg": ""},
+            "python train.py",
+            ".",
+            "FILL IN",
+        ),
+    ],
+)
+def test_the_script_that_trains_is_found_and_started_as_it_asks(
+    files: dict[str, str], run: str, folder: str, note: str, tmp_path: Path
+) -> None:
+    put(tmp_path, files)
     text, spec = drafted(tmp_path)
-    assert spec.train.run == "python train.py --seed {seed}"
-    assert spec.random_state.seeds == (1337,)
-    assert "Guessed: train.py (imports torch, calls `.backward(`" in text
-
-
-def test_a_training_script_without_a_seed_option_is_run_as_it_is(tmp_path: Path) -> None:
-    put(tmp_path, {"scripts/train_gpt.py": TRAINING, "main.py": "print(1)\n"})
-    text, spec = drafted(tmp_path)
-    assert spec.train.run == "python scripts/train_gpt.py"
-    assert "the gate seeds Python, NumPy and torch from outside" in text
-
-
-def test_content_outweighs_a_name(tmp_path: Path) -> None:
-    put(tmp_path, {"main.py": "print('server')\n", "experiment.py": TRAINING})
-    assert drafted(tmp_path)[1].train.run == "python experiment.py"
-
-
-def test_a_script_that_trains_nothing_is_not_proposed(tmp_path: Path) -> None:
-    put(tmp_path, {"main.py": "print('server')\n", "tool.py": "if __name__ == '__main__': pass\n"})
-    assert "FILL IN" in drafted(tmp_path)[0]
-
-
-def test_a_package_with_a_main_module_is_run_with_m(tmp_path: Path) -> None:
-    put(tmp_path, {"src/pkg/__init__.py": "", "src/pkg/__main__.py": "from . import fit\n" + TRAINING})
-    spec = drafted(tmp_path)[1]
-    assert (spec.train.run, spec.train.working_directory) == ("python -m pkg", "src")
-
-
-def test_a_module_with_relative_imports_is_run_with_m(tmp_path: Path) -> None:
-    put(tmp_path, {"pkg/__init__.py": "", "pkg/sub/__init__.py": "", "pkg/sub/train.py": "from .. import x\n" + TRAINING})
-    spec = drafted(tmp_path)[1]
-    assert (spec.train.run, spec.train.working_directory) == ("python -m pkg.sub.train", ".")
-
-
-def test_arguments_that_a_script_asks_for_are_named(tmp_path: Path) -> None:
-    put(
-        tmp_path,
-        {"train.py": SEEDED + "p.add_argument('config')\np.add_argument('--data', required=True)\np.add_argument('x', nargs='?')\n"},
-    )
-    assert "it asks for config, --data: add what it needs" in drafted(tmp_path)[0]
-
-
-def test_a_distributed_script_is_said_to_be_one(tmp_path: Path) -> None:
-    put(tmp_path, {"train.py": TRAINING + "torch.distributed.init_process_group('gloo')\n"})
-    assert "torchrun" in drafted(tmp_path)[0]
-
-
-def test_source_that_does_not_parse_is_no_error(tmp_path: Path) -> None:
-    put(tmp_path, {"train.py": TRAINING + "def (:\n"})
-    assert drafted(tmp_path)[1].train.run == "python train.py"
+    assert (spec.train.run, spec.train.working_directory) == (run, folder) and note in text
+    assert "{seed}" not in run or spec.random_state.seeds == (1337,)
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "uv.lock",
-        "poetry.lock",
-        "pdm.lock",
-        "pylock.toml",
-        "pylock.dev.toml",
-        "requirements.lock",
-        "requirements-dev.lock",
-    ],
+    ["uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "pylock.dev.toml", "requirements.lock", "requirements-dev.lock"],
 )
 def test_a_lockfile_is_found(tmp_path: Path, name: str) -> None:
     put(tmp_path, {name: "x"})
@@ -171,7 +136,7 @@ def test_large_data_is_named_in_a_comment_and_not_read(tmp_path: Path, monkeypat
     assert "#   - {path: data/b.bin, sha256: …}  # 8 bytes" in text
 
 
-def test_only_large_data_inputs_the_section_commented_out(tmp_path: Path) -> None:
+def test_only_large_data_leaves_the_section_commented_out(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     with (tmp_path / "data/big.npy").open("wb") as stream:
         stream.truncate(300 * 2**20)
@@ -181,24 +146,13 @@ def test_only_large_data_inputs_the_section_commented_out(tmp_path: Path) -> Non
     assert time.monotonic() - start < 2
 
 
-def test_environments_and_caches_are_not_entered(tmp_path: Path) -> None:
-    put(tmp_path, {
-        ".git/train.py": SEEDED, ".venv/train.py": SEEDED, "node_modules/x/train.py": SEEDED, "my/pyvenv.cfg": "",
-        "my/lib/train.py": SEEDED, "build/train.py": SEEDED, "x/__pycache__/train.py": SEEDED,
-    })  # fmt: skip
-    assert "FILL IN" in drafted(tmp_path)[0]
-
-
-def test_a_loop_of_links_ends(tmp_path: Path) -> None:
+def test_a_loop_of_links_ends_and_a_huge_checkout_is_looked_at_in_part_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "gone.bin").symlink_to(tmp_path / "nowhere")
     assert drafted(tmp_path)[1].data == ()
-
-
-def test_a_huge_checkout_is_looked_at_in_part_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "MAX_FILES", 3)
     put(tmp_path, {f"a{index}.txt": "" for index in range(9)})
-    assert "only a part of it was looked at" in drafted(tmp_path)[0]
+    assert "only a part of it was looked at" in draft(tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
