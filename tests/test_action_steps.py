@@ -89,13 +89,11 @@ def test_the_gate_runs_in_an_environment_of_its_own_that_is_gone_at_the_end(
 
 
 @pytest.mark.parametrize(("action", "step", "phase"), ENVIRONMENTS)
-@pytest.mark.parametrize(("python", "said"), [("no-such-python", "no such interpreter"), ("false", "needs Python 3.10 or newer")])
-def test_an_interpreter_that_will_not_do_is_named_with_what_will(
-    action: str, step: str, phase: str, root: Path, tmp_path: Path, python: str, said: str
-) -> None:
-    ended = job_of(tmp_path, root, action).run(action, step, {"python": python})
-    assert ended.returncode == 2 and not (tmp_path / f"workspace/seen/{phase}.json").exists()
-    assert "::error title=Repro Gate::python:" in ended.stdout and said in ended.stdout
+def test_an_interpreter_that_will_not_do_is_named_with_what_will(action: str, step: str, phase: str, root: Path, tmp_path: Path) -> None:
+    for python, message in (("no-such-python", "no such interpreter"), ("false", "needs Python 3.10 or newer")):
+        ended = job_of(tmp_path, root, action).run(action, step, {"python": python})
+        assert ended.returncode == 2 and not (tmp_path / f"workspace/seen/{phase}.json").exists()
+        assert "::error title=Repro Gate::python:" in ended.stdout and message in ended.stdout
 
 
 def test_pip_is_not_given_the_token(root: Path, tmp_path: Path) -> None:
@@ -149,16 +147,12 @@ def test_the_gates_container_has_no_token_no_network_no_socket_and_few_capabilit
     assert {f"INPUT_{name.upper()}" for name in load("container")["inputs"]} - handed == {"INPUT_TOKEN"}
 
 
-def test_the_container_is_told_all_that_the_code_asks_of_the_runner(docker: Job) -> None:
-    code = "".join(path.read_text() for path in Path(__file__).parents[1].joinpath("repro_gate").rglob("*.py"))
-    wanted = set(re.findall(r'"((?:GITHUB|RUNNER)_[A-Z_]+)"', code)) - NEVER
-    argv = asked(docker, "publish")
-    assert wanted <= {text.partition("=")[0] for text in values(argv, "--env")}
-
-
-def test_whoever_publishes_writes_two_files_and_nothing_else(docker: Job) -> None:
+def test_whoever_publishes_is_told_what_the_code_asks_and_writes_two_files(docker: Job) -> None:
     argv = asked(docker, "publish")
     assert argv[-1] == "publish"
+    code = "".join(path.read_text() for path in (ROOT / "repro_gate").rglob("*.py"))
+    wanted = set(re.findall(r'"((?:GITHUB|RUNNER)_[A-Z_]+)"', code)) - NEVER
+    assert wanted <= {text.partition("=")[0] for text in values(argv, "--env")}  # all that the code asks of the runner
     assert "--read-only" in argv and "--gpus" not in argv and "--network" not in argv
     assert values(argv, "--cap-add") == ["DAC_OVERRIDE"] and values(argv, "--cap-drop") == ["ALL"]
     writable = [mount for mount in values(argv, "--mount") if not mount.endswith(",readonly")]
@@ -166,35 +160,25 @@ def test_whoever_publishes_writes_two_files_and_nothing_else(docker: Job) -> Non
     assert "INPUT_TOKEN" in values(argv, "--env") and TOKEN not in " ".join(argv)
 
 
+@pytest.mark.parametrize(("gpus", "option"), [("all", ["all"]), ("2", ["2"]), ("device=0,1", ['"device=0,1"']), ("none", []), ("", [])])
+def test_gpus_and_shared_memory_are_those_that_were_asked_for(docker: Job, gpus: str, option: list[str]) -> None:
+    argv = asked(docker, "gate", gpus=gpus, shm_size="8g")
+    assert values(argv, "--gpus") == option and values(argv, "--shm-size") == ["8g"]
+    assert ("NVIDIA_VISIBLE_DEVICES=void" in values(argv, "--env")) is not bool(option)
+
+
 @pytest.mark.parametrize(
-    ("gpus", "option", "hidden"),
-    [("all", ["all"], False), ("2", ["2"], False), ("device=0,1", ['"device=0,1"'], False), ("none", [], True), ("", [], True)],
+    ("image", "outputs"),
+    [
+        ("", {"image": "sha256:" + "1" * 64}),  # a branch builds its image
+        ("ghcr.io/o/i@sha256:" + "2" * 64, dict.fromkeys(("image", "by_digest"), "ghcr.io/o/i@sha256:" + "2" * 64)),
+        *((image, {}) for image in ("--privileged", "a b", "x;y", "\n")),
+    ],
 )
-def test_gpus_are_those_that_were_asked_for(docker: Job, gpus: str, option: list[str], hidden: bool) -> None:
-    argv = asked(docker, "gate", gpus=gpus)
-    assert values(argv, "--gpus") == option
-    assert ("NVIDIA_VISIBLE_DEVICES=void" in values(argv, "--env")) is hidden
-
-
-def test_shared_memory_is_as_large_as_was_asked_for(docker: Job) -> None:
-    assert values(asked(docker, "gate", shm_size="8g"), "--shm-size") == ["8g"]
-
-
-def test_a_branch_builds_its_image(docker: Job) -> None:
-    assert docker.run("docker-run", "image", {"image": ""}).returncode == 0
-    assert docker.outputs["image"] == {"image": "sha256:" + "1" * 64}
-
-
-def test_an_image_by_digest_is_told_to_the_gate(docker: Job) -> None:
-    image = "ghcr.io/o/i@sha256:" + "2" * 64
-    assert docker.run("docker-run", "image", {"image": image}).returncode == 0
-    assert docker.outputs["image"] == {"image": image, "by_digest": image}
-
-
-@pytest.mark.parametrize("image", ["--privileged", "a b", "x;y", "\n"])
-def test_what_is_no_image_is_refused(docker: Job, image: str) -> None:
+def test_an_image_is_built_or_named_and_what_is_none_is_refused(docker: Job, image: str, outputs: dict[str, str]) -> None:
     ended = docker.run("docker-run", "image", {"image": image})
-    assert ended.returncode == 2 and "image: no image is called that" in ended.stdout
+    assert docker.outputs["image"] == outputs
+    assert ended.returncode == (0 if outputs else 2) and ("image: no image is called that" in ended.stdout) is not bool(outputs)
 
 
 def test_the_gates_exit_code_is_the_steps(docker: Job) -> None:

@@ -68,12 +68,9 @@ def test_the_page_asks_for_the_fields_in_the_order_that_it_promises() -> None:
     }
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_every_field_that_is_asked_for_is_in_the_schema(program: str) -> None:
-    assert list(fields(program)) and all(has(SCHEMA, path) for path in fields(program)), list(fields(program))
-
-
-def test_a_field_that_the_schema_lacks_is_seen() -> None:
+def test_every_field_that_is_asked_for_is_in_the_schema() -> None:
+    for program in PROGRAMS:
+        assert list(fields(program)) and all(has(SCHEMA, path) for path in fields(program)), list(fields(program))
     assert not has(SCHEMA, ("diagnosis", "remedies")) and not has(SCHEMA, ("verdict", "x")) and has(SCHEMA, ("checklist", "id"))
 
 
@@ -84,7 +81,7 @@ def test_every_path_in_the_text_is_in_the_schema() -> None:
 
 
 @NEEDS_JQ
-@pytest.mark.parametrize("name", ["explained", "fail", "pass", "inconclusive", "nothing", "drift", "weakened"])
+@pytest.mark.parametrize("name", ["explained", "inconclusive", "nothing", "drift", "weakened"])
 def test_every_query_runs_on_a_report_of_each_kind(name: str, tmp_path: Path) -> None:
     for query in QUERIES:
         (tmp_path / query[-1]).write_text(json.dumps(to_json(reports.ALL[name])))
@@ -100,20 +97,13 @@ def test_the_queries_print_the_cause_the_line_and_the_remedy(tmp_path: Path) -> 
         for query in QUERIES
         if query[-1] == "report.json"
     )
-    for text in (
-        '"cause": "unseeded-rng"',
-        '"file": "src/train.py"',
-        '"line": 41',
-        "determinism/diverged: ",
-        '"step": 3',
-        "data/checksums",
-    ):
-        assert text in said, text
+    wanted = ('"cause": "unseeded-rng"', '"file": "src/train.py"', '"line": 41', "determinism/diverged: ", '"step": 3', "data/checksums")
+    assert [text for text in wanted if text not in said] == []
     assert said.count(f"remedy: {reports.EXPLAINED.reasons[0].remedy}") == 1 and reports.EXPLAINED.reproduce in said
 
 
 @NEEDS_JQ
-@pytest.mark.parametrize(("rate", "runs"), [(None, 2), (Rate(4, 4), 2), (Rate(1, 4), 11), (Rate(3, 8), 7), (Rate(1, 8), 23)])
+@pytest.mark.parametrize(("rate", "runs"), [(None, 2), (Rate(4, 4), 2), (Rate(3, 8), 7), (Rate(1, 8), 23)])
 def test_as_many_runs_are_asked_for_as_exclude_the_rate(rate: Rate | None, runs: int, tmp_path: Path) -> None:
     assert rate is None or rate.diverged == rate.pairs or runs == math.ceil(math.log(0.05) / math.log(1 - rate.diverged / rate.pairs))
     (query,) = [query for query in QUERIES if "diagnosis.rate" in query[-2]]

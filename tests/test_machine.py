@@ -69,38 +69,19 @@ def test_without_a_gpu_the_rest_is_read_and_nothing_of_a_gpu() -> None:
     assert other_gpu_processes([]) is None
 
 
-def test_every_gpu_is_read(tmp_path: Path) -> None:
+def test_every_gpu_is_read_and_what_it_or_an_older_nvidia_smi_does_not_have_is_absent(tmp_path: Path) -> None:
     install(tmp_path)
     facts = read_machine()
+    names = ("model", "uuid", "memory", "capability", "mig", "ecc")
+    rows = {f"gpu.{number}.{name}": value for number, row in enumerate(TWO) for name, value in zip(names, row[1:], strict=True)}
     assert facts["driver"] == "570.86.15"
-    assert {name: value for name, value in facts.items() if name.startswith("gpu.")} == {
-        "gpu.0.model": "NVIDIA H200",
-        "gpu.0.uuid": "GPU-11",
-        "gpu.0.memory": "143771 MiB",
-        "gpu.0.capability": "9.0",
-        "gpu.0.mig": "Disabled",
-        "gpu.0.ecc": "Enabled",
-        "gpu.1.model": "NVIDIA H200",
-        "gpu.1.uuid": "GPU-22",
-        "gpu.1.memory": "143771 MiB",
-        "gpu.1.capability": "9.0",
-        "gpu.1.mig": "Enabled",
-        "gpu.1.ecc": "Enabled",
-    }
-
-
-def test_what_a_gpu_does_not_have_is_absent(tmp_path: Path) -> None:
+    assert {name: value for name, value in facts.items() if name.startswith("gpu.")} == rows
     install(tmp_path, rows=(("470.1", "Tesla T4", "GPU-1", "15360 MiB", "[N/A]", "[Not Supported]", "N/A"),))
     facts = read_machine()
     assert facts["gpu.0.model"] == "Tesla T4" and not {"gpu.0.mig", "gpu.0.ecc", "gpu.0.capability"} & facts.keys()
-
-
-def test_a_field_that_an_older_nvidia_smi_does_not_know_costs_the_others_nothing(tmp_path: Path) -> None:
-    fields = tuple(name for name in FIELDS if name != "compute_cap")
-    install(tmp_path, fields, tuple((*row[:4], *row[5:]) for row in TWO))
-    facts = read_machine()
-    assert facts["driver"] == "570.86.15" and facts["gpu.1.uuid"] == "GPU-22" and facts["gpu.1.mig"] == "Enabled"
-    assert "gpu.1.capability" not in facts
+    install(tmp_path, tuple(name for name in FIELDS if name != "compute_cap"), tuple((*row[:4], *row[5:]) for row in TWO))
+    known = {name: value for name, value in read_machine().items() if name.startswith("gpu.")}
+    assert known == {name: value for name, value in rows.items() if not name.endswith("capability")}
 
 
 @pytest.mark.parametrize(
@@ -121,33 +102,39 @@ def test_an_nvidia_smi_that_fails_or_babbles_is_no_error(tmp_path: Path, body: s
     assert not other_gpu_processes([])
 
 
-def test_an_nvidia_smi_that_cannot_be_started_is_no_error(tmp_path: Path) -> None:
+def test_an_nvidia_smi_that_cannot_be_started_or_hangs_is_given_up_and_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "bin/nvidia-smi").write_bytes(b"\x7fELF not really")
     (tmp_path / "bin/nvidia-smi").chmod(0o755)
     assert "driver" not in read_machine() and other_gpu_processes([]) is None
-
-
-def test_an_nvidia_smi_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "SMI_SECONDS", 0.5)
+    monkeypatch.setattr(machine, "SMI_SECONDS", 0.2)
     install(tmp_path, seconds=600.0)
+    before = set(psutil.Process().children())  # other tests of this process may have left dead ones
     assert "driver" not in read_machine() and other_gpu_processes([]) is None
+    deadline = time.monotonic() + 10
+    while set(psutil.Process().children()) - before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert set(psutil.Process().children()) <= before
 
 
 @pytest.mark.parametrize(
-    ("line", "version"),
+    ("module", "version"),
     [
-        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023", "535.104.05"),
-        (
-            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs-builder@U16-I3-B03-4-3)  Thu Jan 23",
-            "570.86.15",
-        ),
-        ("NVRM version: NVIDIA UNIX aarch64 Kernel Module  390.157  Wed Oct 12 09:19:07 UTC 2022", "390.157"),
+        ("NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023", "535.104.05"),
+        ("NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs-builder@U16-I3-B03-4-3)  Thu Jan 23", "570.86.15"),
+        ("NVIDIA UNIX aarch64 Kernel Module  390.157  Wed Oct 12 09:19:07 UTC 2022", "390.157"),
     ],
 )
-def test_the_driver_is_the_kernel_module_that_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, version: str) -> None:
-    (tmp_path / "version").write_text(f"{line}\nGCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n")
+def test_the_driver_is_the_kernel_module_that_is_loaded_and_else_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, version: str
+) -> None:
+    assert driver_version() == ""
+    install(tmp_path, rows=(("1.2.3", *TWO[0][1:]),))
+    assert driver_version() == "1.2.3"
+    (tmp_path / "version").write_text(f"NVRM version: {module}\nGCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n")
     monkeypatch.setattr(machine, "_DRIVER", tmp_path / "version")
-    assert read_machine()["driver"] == version
+    assert read_machine()["driver"] == driver_version() == version
 
 
 X86 = "processor\t: {}\nmodel name\t: Intel(R)  Xeon(R) CPU @ 2.20GHz\nflags\t: fpu avx2\n\n"
@@ -176,6 +163,8 @@ def test_the_cpu_is_named_on_every_architecture(tmp_path: Path, monkeypatch: pyt
 
 
 def test_processes_on_the_gpus_are_listed_but_ours_and_our_children(tmp_path: Path) -> None:
+    install(tmp_path)
+    assert other_gpu_processes([os.getpid(), 2999999]) == ()  # none of them is not unknown
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         apps = (
@@ -195,27 +184,11 @@ def test_processes_on_the_gpus_are_listed_but_ours_and_our_children(tmp_path: Pa
         child.wait()
 
 
-def test_no_other_process_is_none_of_them_and_not_unknown(tmp_path: Path) -> None:
-    install(tmp_path)
-    assert other_gpu_processes([os.getpid(), 2999999]) == ()
-
-
 def test_the_answer_does_not_follow_the_language_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     script(tmp_path, 'printf "%s, %s\\n" "$LC_ALL" 1; [ "$1" = --query-gpu=driver_version,name ]')
     monkeypatch.setattr(machine, "_GPU_FIELDS", {"name": "model"})
     assert read_machine()["driver"] == "C"
-
-
-def test_reading_a_machine_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "SMI_SECONDS", 0.2)
-    install(tmp_path, seconds=600.0)
-    before = set(psutil.Process().children())  # other tests of this process may have left dead ones
-    read_machine()
-    deadline = time.monotonic() + 10
-    while set(psutil.Process().children()) - before and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert set(psutil.Process().children()) <= before
 
 
 def test_a_failing_driver_is_quoted_and_a_working_or_missing_one_is_not(tmp_path: Path) -> None:
@@ -226,15 +199,6 @@ def test_a_failing_driver_is_quoted_and_a_working_or_missing_one_is_not(tmp_path
     assert "status 9" in driver_complaint()
     script(tmp_path, '[ "$1" = -L ] && echo "GPU 0: NVIDIA H200 (UUID: GPU-11)"')
     assert driver_complaint() == ""
-
-
-def test_the_driver_is_read_from_the_kernel_and_else_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert driver_version() == ""
-    install(tmp_path)
-    assert driver_version() == "570.86.15"
-    (tmp_path / "driver").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19\n")
-    monkeypatch.setattr(machine, "_DRIVER", tmp_path / "driver")
-    assert driver_version() == "535.104.05"
 
 
 def test_only_device_files_of_gpus_count(tmp_path: Path) -> None:

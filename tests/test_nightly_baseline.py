@@ -70,13 +70,10 @@ def test_the_baseline_is_one_commit_on_top_of_the_one_that_was_tested(tmp_path: 
 
 
 @pytest.mark.parametrize(("branch", "path"), [(False, "repos/o/r/git/refs"), (True, "repos/o/r/git/refs/heads/repro-gate/baseline")])
-def test_the_branch_moves_once_and_never_to_its_base_which_would_close_its_pull_request(tmp_path: Path, branch: bool, path: str) -> None:
+def test_the_branch_moves_once_and_never_to_its_base_and_an_open_proposal_is_not_opened_twice(
+    tmp_path: Path, branch: bool, path: str
+) -> None:
     asked = proposed(tmp_path, branch=branch, pulls=1)
-    moves = [(where, given) for where, given, _ in asked if any(item.startswith("sha=") for item in given)]
-    ((where, given),) = moves
-    assert where == path and f"sha={'c' * 40}" in given
-
-
-def test_an_open_proposal_is_not_opened_twice(tmp_path: Path) -> None:
-    asked = proposed(tmp_path, branch=True, pulls=1)
+    ((where, given),) = [(where, given) for where, given, _ in asked if any(item.startswith("sha=") for item in given)]
+    assert where == path and f"sha={'c' * 40}" in given  # at its base the branch would close its pull request
     assert not [path for path, _, _ in asked if path == "repos/o/r/pulls"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ import yaml
 
 from repro_gate.checks.interface import CATEGORIES, CheckResult
 from repro_gate.cli import main
+from repro_gate.commands.arguments import parser
 from repro_gate.compare.model import KINDS, Tally
 from repro_gate.report import terminal
 from repro_gate.report.model import Report, SeedResult, View
@@ -92,22 +94,6 @@ def test_the_demo_has_the_shape_of_a_report_as_it_is_printed() -> None:
     assert list(shape(demo())) == list(shape(printed(like_the_quickstart())))
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("  noise floor  ", "  noise  "),
-        ("sha256:", "md5:x"),
-        ("  checks  ", "  checklist  "),
-        ("12.4%", "much"),
-        ("  reproduce ", "  again "),
-    ],
-)
-def test_a_demo_of_another_shape_is_seen(old: str, new: str) -> None:
-    text = printed(like_the_quickstart())
-    assert text.count(old) >= 1
-    assert list(shape(text.replace(old, new))) != list(shape(text))
-
-
 def test_it_is_short_and_shows_the_failing_comment_first() -> None:
     lines = README.splitlines()
     assert len(lines) <= 155
@@ -117,21 +103,8 @@ def test_it_is_short_and_shows_the_failing_comment_first() -> None:
 def test_every_command_and_option_it_names_exists(capsys: pytest.CaptureFixture[str]) -> None:
     table = README.split("## Commands")[1].split("## Exit codes")[0]
     commands = re.findall(r"^\| `repro-gate (\w+)", table, re.MULTILINE)
-    assert commands == [
-        "run",
-        "show",
-        "diagnose",
-        "selftest",
-        "check",
-        "baseline",
-        "hash",
-        "explain",
-        "comment",
-        "compare",
-        "ops",
-        "init",
-        "schema",
-    ]
+    (choices,) = (action.choices for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    assert sorted(commands) == sorted(set(choices) - {"report"})  # the old name of `show`
     for name, rest in re.findall(r"^\| `repro-gate (\w+)(.*)$", table, re.MULTILINE):
         with pytest.raises(SystemExit) as left:
             main([name, "--help"])
