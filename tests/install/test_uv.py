@@ -23,43 +23,36 @@ def command(builds: bool, **given: str) -> list[str]:
     return install_command("uv", Path("/e/bin/python"), Path("/w/lock/a.txt"), Path("/w/x.txt"), settings, builds)
 
 
-def test_uv_gets_what_it_needs_to_reach_an_index_and_no_token() -> None:
-    given = {
-        "HTTPS_PROXY": "http://proxy:3128",
-        "SSL_CERT_FILE": "/etc/ca.pem",
-        "GITHUB_TOKEN": "a",
-        "INPUT_TOKEN": "b",
-        "ACTIONS_RUNTIME_TOKEN": "c",
-        "GITHUB_ENV": "/github/file_commands/env",
-        "PIP_TARGET": "/elsewhere",
-        "PYTHONPATH": "/elsewhere",
-        "UV_INDEX": "https://elsewhere.example.org",
-        "HOME": "/root",
-        "TMPDIR": "/var/tmp",
-    }
-    made = environment(**given)
-    assert {name for name in made if name in given} == {"HTTPS_PROXY", "SSL_CERT_FILE", "HOME", "TMPDIR"}
+def test_uv_gets_what_it_needs_to_reach_an_index_pips_settings_and_no_token() -> None:
+    passed = {"HTTPS_PROXY": "http://proxy:3128", "SSL_CERT_FILE": "/etc/ca.pem", "HOME": "/root", "TMPDIR": "/var/tmp"}
+    kept = ("GITHUB_TOKEN", "INPUT_TOKEN", "ACTIONS_RUNTIME_TOKEN", "GITHUB_ENV", "PIP_TARGET", "PYTHONPATH", "UV_INDEX")
+    made = environment(**passed, **dict.fromkeys(kept, "x"))
+    assert set(passed) <= set(made) and not set(kept) & set(made)
     assert (made["HOME"], made["TMPDIR"], made["UV_CACHE_DIR"]) == ("/w/home", "/w/tmp", "/c")
     assert made["UV_NO_CONFIG"] == "1" and made["UV_PYTHON_DOWNLOADS"] == "never"
 
 
+# pip's variable: its value, uv's variable, its value
+SETTINGS = {
+    "PIP_INDEX_URL": ("https://a.org/simple", "UV_DEFAULT_INDEX", "https://a.org/simple"),
+    "PIP_EXTRA_INDEX_URL": (
+        "https://b.org/simple  https://c.org/simple",
+        "UV_EXTRA_INDEX_URL",
+        "https://b.org/simple https://c.org/simple",
+    ),
+    "PIP_FIND_LINKS": ("/x /y", "UV_FIND_LINKS", "/x,/y"),
+    "PIP_CERT": ("/ca.pem", "SSL_CERT_FILE", "/ca.pem"),
+    "PIP_CLIENT_CERT": ("/key.pem", "SSL_CLIENT_CERT", "/key.pem"),
+    "PIP_TRUSTED_HOST": ("a.org", "UV_INSECURE_HOST", "a.org"),
+    "PIP_DEFAULT_TIMEOUT": ("180", "UV_HTTP_TIMEOUT", "180"),
+    "PIP_RETRIES": ("1", "UV_HTTP_RETRIES", "1"),
+    "PIP_PROXY": ("http://proxy:3128", "ALL_PROXY", "http://proxy:3128"),
+}
+
+
 def test_pips_settings_reach_uv() -> None:
-    made = environment(
-        PIP_INDEX_URL="https://a.org/simple",
-        PIP_EXTRA_INDEX_URL="https://b.org/simple  https://c.org/simple",
-        PIP_FIND_LINKS="/x /y",
-        PIP_CERT="/ca.pem",
-        PIP_CLIENT_CERT="/key.pem",
-        PIP_TRUSTED_HOST="a.org",
-        PIP_DEFAULT_TIMEOUT="180",
-        PIP_RETRIES="1",
-        PIP_PROXY="http://proxy:3128",
-    )
-    assert made["UV_DEFAULT_INDEX"] == "https://a.org/simple"
-    assert made["UV_EXTRA_INDEX_URL"] == "https://b.org/simple https://c.org/simple"
-    assert made["UV_FIND_LINKS"] == "/x,/y" and made["UV_INSECURE_HOST"] == "a.org"
-    assert (made["SSL_CERT_FILE"], made["SSL_CLIENT_CERT"], made["ALL_PROXY"]) == ("/ca.pem", "/key.pem", "http://proxy:3128")
-    assert (made["UV_HTTP_TIMEOUT"], made["UV_HTTP_RETRIES"]) == ("180", "1")
+    made = environment(**{name: value for name, (value, _, _) in SETTINGS.items()})
+    assert {name: made[name] for _, name, _ in SETTINGS.values()} == {name: value for _, name, value in SETTINGS.values()}
     assert "--no-index" in command(False, PIP_NO_INDEX="1") and "--no-index" not in command(False, PIP_NO_INDEX="0")
 
 
@@ -125,13 +118,9 @@ def test_a_failure_has_a_name_and_a_remedy(line: str, reason: str) -> None:
     assert isinstance(error, NoWheel) is ("usable wheels" in line)
 
 
-def test_a_long_word_of_uv_costs_no_time() -> None:
+def test_what_uv_prints_carries_no_password_cannot_act_on_a_terminal_and_costs_no_time() -> None:
+    error = explained(["error: Failed to fetch: https://me:secret@a.org/simple", "\x1b[2J\u202egnp.exe"], "installing a.lock")
+    assert "secret" not in error.message and "https://***@a.org/simple" in error.message and error.message.isprintable()
     began = time.process_time()
     assert explained(["error: " + "a" * 65_536], "installing a.lock").reason_id == "install/failed"
     assert time.process_time() - began < 1
-
-
-def test_what_uv_prints_carries_no_password_and_cannot_act_on_a_terminal() -> None:
-    error = explained(["error: Failed to fetch: https://me:secret@a.org/simple", "\x1b[2J\u202egnp.exe"], "installing a.lock")
-    assert "secret" not in error.message and "https://***@a.org/simple" in error.message
-    assert "\x1b" not in error.message and "\u202e" not in error.message

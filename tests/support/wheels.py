@@ -8,32 +8,50 @@ import io
 import os
 import sys
 import tarfile
+import textwrap
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from repro_gate.spec.model import Env, Spec, Train
 
+# A build backend inside the source archive itself: it needs nothing from an index.
+_BACKEND = """
+import json, os, zipfile
+
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    said = {{}}
+    {before}
+    files = {{
+        "built.py": "SAID = %r\\n" % json.dumps(said),
+        "built-1.0.dist-info/METADATA": "Metadata-Version: 2.1\\nName: built\\nVersion: 1.0\\n",
+        "built-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+        "built-1.0.dist-info/RECORD": "",
+    }}
+    with zipfile.ZipFile(os.path.join(folder, "built-1.0-py3-none-any.whl"), "w") as made:
+        for name, text in files.items():
+            made.writestr(name, text)
+    return "built-1.0-py3-none-any.whl"
+"""
 SYSTEM = os.pathsep.join([os.path.dirname(sys.executable), os.defpath])
 
 
 def wheel(folder: Path, name: str, version: str, files: Mapping[str, str] | None = None, scripts: Mapping[str, str] | None = None) -> str:
     """A wheel of one module that says its version; its line for a lock. `scripts` are console scripts: name -> `module:function`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    info = f"{name}-{version}.dist-info"
+    info, entries = f"{name}-{version}.dist-info", "".join(f"{name} = {target}\n" for name, target in (scripts or {}).items())
     content = {
         f"{name}.py": f"VERSION = {version!r}\n",
         **(files or {}),
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        **({f"{info}/entry_points.txt": entries(scripts)} if scripts else {}),
+        **({f"{info}/entry_points.txt": f"[console_scripts]\n{entries}"} if entries else {}),
     }
     rows = [f"{path},sha256={_digest(text)},{len(text.encode())}" for path, text in content.items()]
+    folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(file, "w") as archive:
-        for path, text in content.items():
+        for path, text in {**content, f"{info}/RECORD": "\n".join([*rows, f"{info}/RECORD,,"]) + "\n"}.items():
             archive.writestr(path, text)
-        archive.writestr(f"{info}/RECORD", "\n".join([*rows, f"{info}/RECORD,,"]) + "\n")
     return line(name, version, file)
 
 
@@ -41,17 +59,18 @@ def archive(folder: Path, name: str, version: str, files: Mapping[str, str]) -> 
     """A source archive of these files; its line for a lock."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}-{version}.tar.gz"
-    info = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     with tarfile.open(file, "w:gz") as made:
-        for path, text in {**files, "PKG-INFO": info}.items():
+        for path, text in {**files, "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"}.items():
             member = tarfile.TarInfo(f"{name}-{version}/{path}")
             member.size = len(text.encode())
             made.addfile(member, io.BytesIO(text.encode()))
     return line(name, version, file)
 
 
-def entries(scripts: Mapping[str, str]) -> str:
-    return "[console_scripts]\n" + "".join(f"{name} = {target}\n" for name, target in scripts.items())
+def builds(before: str = "pass") -> dict[str, str]:
+    """The files of a source archive of `built` 1.0. Its build runs `before`, which may write down in `said` what it could do."""
+    project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n[project]\nname = "built"\nversion = "1.0"\n'
+    return {"pyproject.toml": project, "backend.py": _BACKEND.format(before=textwrap.indent(textwrap.dedent(before), "    ").strip())}
 
 
 def line(name: str, version: str, file: Path) -> str:
