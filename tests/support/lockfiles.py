@@ -35,7 +35,6 @@ six==1.17.0 ; python_version >= '3.8' \\
 
 UV = f"""\
 version = 1
-revision = 3
 requires-python = ">=3.10"
 
 [[package]]
@@ -69,11 +68,6 @@ dependencies = [
     {{ name = "idna" }},
     {{ name = "six" }},
 ]
-
-[package.metadata]
-requires-dist = [
-    {{ name = "idna", specifier = "==3.10" }},
-]
 """
 
 POETRY = f"""\
@@ -82,10 +76,6 @@ POETRY = f"""\
 [[package]]
 name = "colorama"
 version = "0.4.6"
-description = "Cross-platform colored terminal text."
-optional = false
-python-versions = "!=3.0.*,!=3.1.*,!=3.2.*,!=3.3.*,!=3.4.*,!=3.5.*,!=3.6.*,>=2.7"
-groups = ["main"]
 markers = "sys_platform == \\"win32\\""
 files = [
     {{file = "colorama-0.4.6-py2.py3-none-any.whl", hash = "sha256:{COLORAMA}"}},
@@ -94,27 +84,15 @@ files = [
 [[package]]
 name = "idna"
 version = "3.10"
-description = "Internationalized Domain Names in Applications (IDNA)"
-optional = false
-python-versions = ">=3.6"
-groups = ["main"]
 files = [
     {{file = "idna-3.10-py3-none-any.whl", hash = "sha256:{IDNA[1]}"}},
     {{file = "idna-3.10.tar.gz", hash = "sha256:{IDNA[0]}"}},
 ]
 
-[package.extras]
-all = ["flake8 (>=7.1.1)"]
-
 [[package]]
 name = "six"
 version = "1.17.0"
-description = "Python 2 and 3 compatibility utilities"
-optional = false
-python-versions = "*"
-groups = ["main"]
 files = []
-develop = false
 
 [package.source]
 type = "git"
@@ -125,30 +103,19 @@ resolved_reference = "{COMMIT}"
 [metadata]
 lock-version = "2.1"
 python-versions = ">=3.10,<4"
-content-hash = "{IDNA[0]}"
 """
 
 OLD_POETRY = f"""\
 [[package]]
 name = "idna"
 version = "3.10"
-description = ""
-category = "main"
-optional = false
-python-versions = ">=3.6"
 
 [[package]]
 name = "six"
 version = "1.17.0"
-description = ""
-category = "main"
-optional = false
-python-versions = "*"
 
 [metadata]
 lock-version = "1.1"
-python-versions = "^3.10"
-content-hash = "{IDNA[0]}"
 
 [metadata.files]
 idna = [
@@ -165,17 +132,10 @@ PDM = f"""\
 groups = ["default"]
 strategy = ["inherit_metadata"]
 lock_version = "4.5.0"
-content_hash = "sha256:{IDNA[0]}"
-
-[[metadata.targets]]
-requires_python = ">=3.10"
 
 [[package]]
 name = "colorama"
 version = "0.4.6"
-requires_python = ">=2.7"
-summary = "Cross-platform colored terminal text."
-groups = ["default"]
 marker = "sys_platform == \\"win32\\""
 files = [
     {{file = "colorama-0.4.6-py2.py3-none-any.whl", hash = "sha256:{COLORAMA}"}},
@@ -184,9 +144,6 @@ files = [
 [[package]]
 name = "idna"
 version = "3.10"
-requires_python = ">=3.6"
-summary = "Internationalized Domain Names in Applications (IDNA)"
-groups = ["default"]
 files = [
     {{file = "idna-3.10-py3-none-any.whl", hash = "sha256:{IDNA[1]}"}},
     {{file = "idna-3.10.tar.gz", hash = "sha256:{IDNA[0]}"}},
@@ -196,15 +153,11 @@ files = [
 name = "idna"
 version = "3.10"
 extras = ["all"]
-summary = "Internationalized Domain Names in Applications (IDNA)"
-groups = ["default"]
 dependencies = ["idna==3.10"]
 
 [[package]]
 name = "six"
 version = "1.17.0"
-summary = "Python 2 and 3 compatibility utilities"
-groups = ["default"]
 git = "https://github.com/benjaminp/six"
 ref = "main"
 revision = "{COMMIT}"
@@ -240,10 +193,4 @@ name = "small-training"
 directory = {{ path = ".", editable = true }}
 """
 
-ALL = {
-    "requirements.txt": REQUIREMENTS,
-    "uv.lock": UV,
-    "poetry.lock": POETRY,
-    "pdm.lock": PDM,
-    "pylock.toml": PYLOCK,
-}
+ALL = {"requirements.txt": REQUIREMENTS, "uv.lock": UV, "poetry.lock": POETRY, "pdm.lock": PDM, "pylock.toml": PYLOCK}
