@@ -29,17 +29,20 @@ def test_help_imports_nothing_that_only_a_gate_run_needs_and_no_command_imports_
     assert done.stdout.splitlines()[-2:] == ["[]", "False False"]
 
 
-def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["--version"])
-    assert left.value.code == 0 and capsys.readouterr().out == f"repro-gate {__version__}\n"
-
-
-@pytest.mark.parametrize("arguments", [[], ["rnu"], ["run", "--sead", "1"], ["run", "--seed", "x"], ["compare", "one"]])
-def test_bad_arguments_are_a_usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code", "printed"),
+    [
+        (["--version"], 0, f"repro-gate {__version__}\n"),
+        *((line, 2, "usage: repro-gate") for line in ([], ["rnu"], ["run", "--sead", "1"], ["run", "--seed", "x"], ["compare", "one"])),
+        *((["run", option, ""], 2, f"argument {option}: is empty") for option in ("--base", "--json", "--keep-traces")),
+    ],
+)
+def test_the_version_is_the_packages_and_bad_or_empty_arguments_are_a_usage_error(
+    arguments: list[str], code: int, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as left:
         main(arguments)
-    assert left.value.code == 2 and "usage: repro-gate" in capsys.readouterr().err
+    assert left.value.code == code and printed in "".join(capsys.readouterr())
 
 
 def test_a_bad_spec_is_said_by_line_and_column_all_at_once(tmp_path: Path) -> None:
@@ -48,11 +51,6 @@ def test_a_bad_spec_is_said_by_line_and_column_all_at_once(tmp_path: Path) -> No
     assert done.returncode == 2 and "Traceback" not in done.stderr
     for place in ("repro.yml:4:3:", "repro.yml:5:11:", "repro.yml:6:1:", "did you mean `steps`?"):
         assert place in done.stderr, done.stderr
-
-
-def test_a_report_that_cannot_be_written_is_said_before_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", str(tmp_path), "--json", str(tmp_path / "no" / "report.json")]) == 2
-    assert "its folder does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=[form.option for form in FORMATS])
@@ -64,11 +62,13 @@ def test_an_older_report_is_gone_before_anything_can_go_wrong(form: Format, tmp_
     assert "repro.yml" in capsys.readouterr().err and not older.exists() and other.exists()
 
 
-def test_two_formats_in_one_file_are_refused_and_the_file_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_that_cannot_be_written_is_said_before_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     older = tmp_path / "older"
     older.write_text("of another run")
     assert main(["run", str(tmp_path), "--json", str(older), "--junit", str(older)]) == 2
     assert f"--junit {older}: is the file of --json too" in capsys.readouterr().err and older.exists()
+    assert main(["run", str(tmp_path), "--json", str(tmp_path / "no" / "report.json")]) == 2
+    assert "its folder does not exist" in capsys.readouterr().err
 
 
 def test_a_required_gpu_that_is_missing_is_inconclusive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

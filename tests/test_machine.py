@@ -87,10 +87,8 @@ def test_every_gpu_is_read_and_what_it_or_an_older_nvidia_smi_does_not_have_is_a
 @pytest.mark.parametrize(
     "body",
     [
-        'echo "NVIDIA-SMI has failed because it couldn\'t communicate with the NVIDIA driver."; exit 9',
         "echo 'No devices were found'; exit 6",
         "exit 0",
-        "echo 'No devices were found'",
         "head -c 3000000 /dev/zero",
         "printf '\\377\\376, \\n, , , , , , \\n'",
         "kill -9 $$",
@@ -137,22 +135,17 @@ def test_the_driver_is_the_kernel_module_that_is_loaded_and_else_asked_for(
     assert read_machine()["driver"] == driver_version() == version
 
 
-X86 = "processor\t: {}\nmodel name\t: Intel(R)  Xeon(R) CPU @ 2.20GHz\nflags\t: fpu avx2\n\n"
-ARM = "processor\t: {0}\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: {1}\nCPU revision\t: 1\n\n"
-
-NEOVERSE = "implementer 0x41, architecture 8, variant 0x3, part 0xd0c, revision 1"
+ARM = "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: {}\nCPU revision\t: 1\n\n"
+ARM_MODEL = "implementer 0x41, architecture 8, variant 0x3, part {}, revision 1"
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no /proc")
 @pytest.mark.parametrize(
     ("text", "model"),
     [
-        (X86.format(0) + X86.format(1), "Intel(R) Xeon(R) CPU @ 2.20GHz"),
-        (ARM.format(0, "0xd0c") + ARM.format(1, "0xd0c"), NEOVERSE),
-        (
-            ARM.format(0, "0xd05") + ARM.format(1, "0xd0b"),
-            f"{NEOVERSE.replace('0xd0c', '0xd05')} + {NEOVERSE.replace('0xd0c', '0xd0b')}",
-        ),
+        ("processor\t: 0\nmodel name\t: Intel(R)  Xeon(R) CPU @ 2.20GHz\nflags\t: fpu\n\n" * 2, "Intel(R) Xeon(R) CPU @ 2.20GHz"),
+        (ARM.format("0xd0c") * 2, ARM_MODEL.format("0xd0c")),
+        (ARM.format("0xd05") + ARM.format("0xd0b"), f"{ARM_MODEL.format('0xd05')} + {ARM_MODEL.format('0xd0b')}"),
         ("processor\t: 0\ncpu\t\t: POWER9, altivec supported\n", "POWER9, altivec supported"),
     ],
 )

@@ -21,11 +21,7 @@ from tests.support import reports
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [
-    "README.md",
-    "CONTRIBUTING.md",
-    *(str(path.relative_to(ROOT)) for place in ("docs", "examples") for path in (ROOT / place).rglob("*.md")),
-]
+PAGES = [*ROOT.glob("*.md"), *(path for place in ("docs", "examples") for path in (ROOT / place).rglob("*.md"))]
 
 # What a printed value is, in the order in which they are tried.
 VALUES = re.compile(
@@ -82,22 +78,18 @@ def test_the_pages_are_small_and_name_no_folder_of_whoever_made_them() -> None:
     assert not [found for page in pages for found in re.findall(r"/(?:root|work|Users)/[^ <]*", page)]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_relative_link_leads_somewhere(page: str) -> None:
-    for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]+))?\)", (ROOT / page).read_text(encoding="utf-8")):
-        path = (ROOT / page).parent / target if target else ROOT / page
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8")):
+        path = page.parent / target if target else page
         assert path.exists(), target
         assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
 
 
-def test_the_demo_has_the_shape_of_a_report_as_it_is_printed() -> None:
+def test_the_demo_has_the_shape_of_a_report_as_it_is_printed_and_the_readme_is_short() -> None:
     assert list(shape(demo())) == list(shape(printed(like_the_quickstart())))
-
-
-def test_it_is_short_and_shows_the_failing_comment_first() -> None:
     lines = README.splitlines()
-    assert len(lines) <= 155
-    assert any("docs/images/comment-fail.png" in line for line in lines[:10])
+    assert len(lines) <= 155 and any("docs/images/comment-fail.png" in line for line in lines[:10])
 
 
 def test_every_command_and_option_it_names_exists(capsys: pytest.CaptureFixture[str]) -> None:

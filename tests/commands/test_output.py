@@ -31,13 +31,6 @@ def test_every_format_is_written(form: Format, tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == rendered(reports.FAIL, form) and path.stat().st_size > 500
 
 
-@pytest.mark.parametrize("option", ["--base", "--against", "--json", "--html", "--keep-traces"])
-def test_an_empty_argument_is_a_mistake_and_not_the_current_folder(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["run", option, ""])
-    assert caught.value.code == 2 and f"argument {option}: is empty: is a variable not set?" in capsys.readouterr().err
-
-
 def test_a_folder_for_traces_that_cannot_be_made_is_found_before_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = training(tmp_path / "code", "raise SystemExit('it was started')")
     (tmp_path / "file").touch()

@@ -50,7 +50,7 @@ class Job:
         (self.folder / "event.json").write_text("{}")
 
     def run(self, action: str, step: str, inputs: Mapping[str, str], **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run one step; `inputs` as in `with:`, the rest of them have their defaults."""
+        """Run one step; `inputs` as in `with:`, the others have their defaults."""
         given = {name: str(item["default"]) for name, item in load(action)["inputs"].items()} | dict(inputs)
         return self.run_step(step, steps(action)[step], given, **environment)
 
