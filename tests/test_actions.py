@@ -18,8 +18,7 @@ from tests.support.composite import ACTIONS, ROOT, load, steps
 from tests.support.reports import PASS
 from tests.support.shell import script, shellcheck
 
-COMPOSITE = ("native", "docker-run")  # those that gate
-EXTRAS = {"native": ["python"], "docker-run": ["image", "gpus", "shm_size"]}
+EXTRAS = {"native": ["python"], "docker-run": ["image", "gpus", "shm_size"]}  # those that gate
 OF_THE_COMMENT = {"token", "comment", "pull_request", "comment_url"}  # what `native` does not have
 PUBLISHING = {"native": "gate", "docker-run": "publish", "comment": "comment"}  # the step that does
 PAGE = (ROOT / "docs/action.md").read_text(encoding="utf-8")
@@ -36,24 +35,13 @@ def row(name: str, item: dict[str, str]) -> str:
     return f"| `{name}` | {f'`{default}`' if default else ''} | {item['description']} |"
 
 
-@pytest.mark.parametrize("name", COMPOSITE)
+@pytest.mark.parametrize("name", EXTRAS)
 def test_inputs_and_outputs_are_those_of_the_container_action(name: str) -> None:
-    other, left_out = load(name), OF_THE_COMMENT if name == "native" else set()
-    container = load("container")
-    container = {part: {key: item for key, item in container[part].items() if key not in left_out} for part in ("inputs", "outputs")}
-    own = {key: item for key, item in other["inputs"].items() if key in container["inputs"]}
-    assert own == container["inputs"]
-    assert list(other["inputs"]) == [*container["inputs"], *EXTRAS[name]]
-    told = {key: {"description": item["description"]} for key, item in other["outputs"].items()}
-    assert told == container["outputs"]
-
-
-@pytest.mark.parametrize("name", PUBLISHING)
-def test_every_output_comes_from_the_step_that_publishes(name: str) -> None:
-    outputs = load(name)["outputs"]
-    assert {key: item["value"] for key, item in outputs.items()} == {
-        key: f"${{{{ steps.{PUBLISHING[name]}.outputs.{key} }}}}" for key in outputs
-    }
+    other, container, left_out = load(name), load("container"), OF_THE_COMMENT if name == "native" else set()
+    inputs, outputs = ({key: item for key, item in container[part].items() if key not in left_out} for part in ("inputs", "outputs"))
+    assert {key: item for key, item in other["inputs"].items() if key in inputs} == inputs
+    assert list(other["inputs"]) == [*inputs, *EXTRAS[name]]
+    assert {key: {"description": item["description"]} for key, item in other["outputs"].items()} == outputs
 
 
 def test_inputs_defaults_and_outputs_are_those_of_the_code() -> None:
@@ -66,12 +54,12 @@ def test_inputs_defaults_and_outputs_are_those_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_every_input_is_a_text_that_may_be_left_out_and_says_what_it_is(name: str) -> None:
+def test_every_input_is_a_text_that_may_be_left_out_and_says_what_it_is_and_every_output_is_of_the_last_step(name: str) -> None:
     for key, item in load(name)["inputs"].items():
-        assert isinstance(item["default"], str), key
-        assert item["required"] is False
-        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", key)
-        assert len(item["description"]) > 20 and "|" not in item["description"]
+        assert isinstance(item["default"], str) and item["required"] is False, key
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", key) and len(item["description"]) > 20 and "|" not in item["description"]
+    for key, item in load(name)["outputs"].items() if name in PUBLISHING else ():
+        assert item["value"] == f"${{{{ steps.{PUBLISHING[name]}.outputs.{key} }}}}"
 
 
 def test_the_page_tells_of_every_input_and_output_as_the_file_does() -> None:
@@ -100,25 +88,28 @@ def _steps_in(node: Any) -> list[dict[str, Any]]:
     return []
 
 
+def environment_of(action: str, step: str) -> set[str]:
+    return set(steps(action)[step]["env"])
+
+
+def inputs_of(action: str) -> set[str]:
+    return {f"INPUT_{key.upper()}" for key in load(action)["inputs"]}
+
+
 def test_only_the_step_that_publishes_is_given_the_token() -> None:
     holders = [key for key, step in steps("docker-run").items() if re.search(r"inputs\.token\b", str(step.get("env", {})))]
-    assert holders == ["publish"]
-    gate, publish = (set(steps("docker-run")[key]["env"]) for key in ("gate", "publish"))
-    inputs = {f"INPUT_{key.upper()}" for key in load("container")["inputs"]}
-    assert inputs <= publish
-    assert inputs - gate == {"INPUT_TOKEN"}
+    assert holders == ["publish"] and inputs_of("container") <= environment_of("docker-run", "publish")
+    assert inputs_of("container") - environment_of("docker-run", "gate") == {"INPUT_TOKEN"}
 
 
 def test_native_has_no_token_to_give_and_nothing_behind_the_training() -> None:
     expressions = set(re.findall(r"\$\{\{(.*?)\}\}", ACTIONS["native"].read_text()))
     assert all(re.fullmatch(r" (inputs|steps\.gate\.outputs)\.(?!token)\w+ ", item) for item in expressions)
-    assert list(steps("native")) == ["gate"]
-    inputs = {f"INPUT_{key.upper()}" for key in load("native")["inputs"]}
-    assert set(steps("native")["gate"]["env"]) == inputs | {"INPUT_COMMENT"}
+    assert list(steps("native")) == ["gate"] and environment_of("native", "gate") == inputs_of("native") | {"INPUT_COMMENT"}
 
 
 def test_comment_gates_nothing_and_reads_the_inputs_that_it_has() -> None:
-    assert {f"INPUT_{key.upper()}" for key in load("comment")["inputs"]} == set(steps("comment")["comment"]["env"])
+    assert inputs_of("comment") == environment_of("comment", "comment")
     shared = {key: item for key, item in load("comment")["inputs"].items() if key not in ("report", "token", "python")}
     assert shared == {key: load("container")["inputs"][key] for key in ("comment", "pull_request")}
 

@@ -43,18 +43,10 @@ def proposed(folder: Path, *, branch: bool, pulls: int) -> list[tuple[str, list[
     workflow = yaml.safe_load((ROOT / "examples/workflows/nightly-baseline.yml").read_text(encoding="utf-8"))
     step = workflow["jobs"]["propose"]["steps"][1]
     assert step["env"]["BASE"] == "${{ github.ref_name }}"  # a schedule's event may name no default branch
-    variables = {
-        "PATH": f"{gh.parent}{os.pathsep}{os.environ['PATH']}",
-        "GITHUB_REPOSITORY": "o/r",
-        "GITHUB_REPOSITORY_OWNER": "o",
-        "GITHUB_SHA": SHA,
-        "GITHUB_SERVER_URL": "https://github.com",
-        "GITHUB_RUN_ID": "7",
-        "BASE": "main",
-        "BRANCH": step["env"]["BRANCH"],
-        "BRANCH_IS_THERE": "1" if branch else "",
-        "OPEN": str(pulls),
-    }
+    environment = {"PATH": f"{gh.parent}{os.pathsep}{os.environ['PATH']}", "BASE": "main", "BRANCH": step["env"]["BRANCH"]}
+    github = {"REPOSITORY": "o/r", "REPOSITORY_OWNER": "o", "SHA": SHA, "SERVER_URL": "https://github.com", "RUN_ID": "7"}
+    answers = {"BRANCH_IS_THERE": "1" if branch else "", "OPEN": str(pulls)}
+    variables = {**environment, **{f"GITHUB_{name}": value for name, value in github.items()}, **answers}
     subprocess.run(["bash", "-e", "-c", step["run"]], cwd=folder, env=variables, check=True, capture_output=True, timeout=60)
     return [tuple(json.loads(line)) for line in log.read_text().splitlines()]
 

@@ -91,19 +91,15 @@ def _arguments(tmp_path: Path, **variables: str) -> list[str]:
 
 
 @pytest.mark.parametrize("base", ["", "0123456789abcdef0123456789abcdef01234567"])
-def test_the_gitlab_job_gates_in_the_image_with_the_base_where_there_is_one(tmp_path: Path, base: str) -> None:
+def test_the_gitlab_job_gates_in_the_image_with_the_base_if_there_is_one_and_keeps_the_reports(tmp_path: Path, base: str) -> None:
     isolated, module, name, *arguments = _arguments(tmp_path, **({"CI_MERGE_REQUEST_DIFF_BASE_SHA": base} if base else {}))
     assert (isolated, module, name) == ("-I", "-m", "repro_gate")
     options = parser().parse_args(arguments)
     assert (options.command, options.spec, options.base) == ("run", "repro.yml", base or None)
     files = [word for word in arguments if word.startswith("repro-gate-report/")]
     assert files == [f"repro-gate-report/report.{kind}" for kind in ("json", "html", "xml")]
-
-
-def test_the_gitlab_job_keeps_the_reports_of_a_failed_gate_and_shows_the_tests() -> None:
     kept = JOB["artifacts"]
-    assert kept["when"] == "always" and kept["paths"] == ["repro-gate-report/"]
-    assert kept["reports"] == {"junit": "repro-gate-report/report.xml"}
+    assert kept == {**kept, "when": "always", "paths": ["repro-gate-report/"], "reports": {"junit": "repro-gate-report/report.xml"}}
     assert JOB["image"]["name"] == f"ghcr.io/repro-gate/repro-gate:{__version__}" and JOB["image"]["entrypoint"] == [""]
     gate = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     assert "COPY --from=gate /opt/gate/ /opt/gate/" in gate and "REPRO_GATE_SANDBOX=own-user" in gate
