@@ -23,6 +23,10 @@ from repro_gate.spec.schema import schema
 TRAINING = "import torch\nloss.backward()\noptimizer.step()\nif __name__ == '__main__':\n    main()\n"
 SEEDED = "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--seed', type=int, default=1337)\n" + TRAINING
 
+RELATIVE = "from .. import x\n" + TRAINING
+GUESS = ("python train.py", ".")
+NOT_ENTERED = (".git", ".venv", "node_modules/x", "my/lib", "build", "x/__pycache__")
+
 
 def put(root: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
@@ -54,69 +58,55 @@ def test_an_empty_folder_gives_a_draft_that_loads_and_explains_every_key(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("files", "run", "folder", "note"),
+    ("files", "start", "note"),
     [
         (
             {"train.py": SEEDED, "model.py": "import torch\n", "setup.py": "", "tests/test_train.py": TRAINING},
-            "python train.py --seed {seed}",
-            ".",
+            ("python train.py --seed {seed}", "."),
             "Guessed: train.py (imports torch, calls `.backward(`",
         ),
         (
             {"scripts/train_gpt.py": TRAINING, "main.py": "print(1)\n"},
-            "python scripts/train_gpt.py",
-            ".",
-            "the gate seeds Python, NumPy and torch from outside",
+            ("python scripts/train_gpt.py", "."),
+            "seeds Python, NumPy and torch",
         ),
-        ({"main.py": "print('server')\n", "experiment.py": TRAINING}, "python experiment.py", ".", ""),
-        ({"main.py": "print('server')\n", "tool.py": "if __name__ == '__main__': pass\n"}, "python train.py", ".", "FILL IN"),
-        ({"src/pkg/__init__.py": "", "src/pkg/__main__.py": "from . import fit\n" + TRAINING}, "python -m pkg", "src", ""),
+        ({"main.py": "print('server')\n", "experiment.py": TRAINING}, ("python experiment.py", "."), ""),
+        ({"main.py": "print('server')\n", "tool.py": "if __name__ == '__main__': pass\n"}, GUESS, "FILL IN"),
+        ({"src/pkg/__init__.py": "", "src/pkg/__main__.py": "from . import fit\n" + TRAINING}, ("python -m pkg", "src"), ""),
+        ({"pkg/__init__.py": "", "pkg/sub/__init__.py": "", "pkg/sub/train.py": RELATIVE}, ("python -m pkg.sub.train", "."), ""),
         (
-            {"pkg/__init__.py": "", "pkg/sub/__init__.py": "", "pkg/sub/train.py": "from .. import x\n" + TRAINING},
-            "python -m pkg.sub.train",
-            ".",
-            "",
-        ),
-        (
-            {"train.py": SEEDED + "p.add_argument('config')\np.add_argument('--data', required=True)\np.add_argument('x', nargs='?')\n"},
-            "python train.py --seed {seed}",
-            ".",
+            {"train.py": TRAINING + "p.add_argument('config')\np.add_argument('--data', required=True)\np.add_argument('x', nargs='?')\n"},
+            GUESS,
             "it asks for config, --data: add what it needs",
         ),
-        ({"train.py": TRAINING + "torch.distributed.init_process_group('gloo')\n"}, "python train.py", ".", "torchrun"),
-        ({"train.py": TRAINING + "def (:\n"}, "python train.py", ".", ""),  # it does not parse
-        (
-            {f"{place}/train.py": SEEDED for place in (".git", ".venv", "node_modules/x", "my/lib", "build", "x/__pycache__")}
-            | {"my/pyvenv.cfg": ""},
-            "python train.py",
-            ".",
-            "FILL IN",
-        ),
+        ({"train.py": TRAINING + "torch.distributed.init_process_group('gloo')\n"}, GUESS, "torchrun"),
+        ({"train.py": TRAINING + "def (:\n"}, GUESS, ""),  # it does not parse
+        ({**{f"{place}/train.py": SEEDED for place in NOT_ENTERED}, "my/pyvenv.cfg": ""}, GUESS, "FILL IN"),
     ],
 )
 def test_the_script_that_trains_is_found_and_started_as_it_asks(
-    files: dict[str, str], run: str, folder: str, note: str, tmp_path: Path
+    files: dict[str, str], start: tuple[str, str], note: str, tmp_path: Path
 ) -> None:
     put(tmp_path, files)
     text, spec = drafted(tmp_path)
-    assert (spec.train.run, spec.train.working_directory) == (run, folder) and note in text
-    assert "{seed}" not in run or spec.random_state.seeds == (1337,)
+    assert (spec.train.run, spec.train.working_directory) == start and note in text
+    assert "{seed}" not in start[0] or spec.random_state.seeds == (1337,)
+
+
+LOCKS = ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "pylock.dev.toml", "requirements.lock", "requirements-dev.lock")
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "pylock.dev.toml", "requirements.lock", "requirements-dev.lock"],
+    ("name", "text", "found"),
+    [
+        *((name, "x", True) for name in LOCKS),
+        ("requirements.txt", "torch\n", False),
+        ("requirements.txt", "torch==2 --hash=sha256:ab\n", True),  # it counts if it pins by hash
+    ],
 )
-def test_a_lockfile_is_found(tmp_path: Path, name: str) -> None:
-    put(tmp_path, {name: "x"})
-    assert drafted(tmp_path)[1].env.lockfile == name
-
-
-def test_a_requirements_file_counts_only_if_it_pins_by_hash(tmp_path: Path) -> None:
-    put(tmp_path, {"requirements.txt": "torch\n"})
-    assert drafted(tmp_path)[1].env.lockfile is None
-    put(tmp_path, {"requirements.txt": "torch==2 --hash=sha256:ab\n"})
-    assert drafted(tmp_path)[1].env.lockfile == "requirements.txt"
+def test_a_lockfile_is_found(tmp_path: Path, name: str, text: str, found: bool) -> None:
+    put(tmp_path, {name: text})
+    assert drafted(tmp_path)[1].env.lockfile == (name if found else None)
 
 
 def test_small_data_is_listed_with_its_checksum(tmp_path: Path) -> None:
@@ -129,14 +119,6 @@ def test_small_data_is_listed_with_its_checksum(tmp_path: Path) -> None:
 
 
 def test_large_data_is_named_in_a_comment_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "MAX_HASHED_BYTES", 10)
-    put(tmp_path, {"data/a.bin": "12345678", "data/b.bin": "12345678"})
-    text, spec = drafted(tmp_path)
-    assert [item.path for item in spec.data] == ["data/a.bin"]
-    assert "#   - {path: data/b.bin, sha256: …}  # 8 bytes" in text
-
-
-def test_only_large_data_leaves_the_section_commented_out(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     with (tmp_path / "data/big.npy").open("wb") as stream:
         stream.truncate(300 * 2**20)
@@ -144,6 +126,11 @@ def test_only_large_data_leaves_the_section_commented_out(tmp_path: Path) -> Non
     text, spec = drafted(tmp_path)
     assert spec.data == () and "# data:\n" in text and "data/big.npy" in text
     assert time.monotonic() - start < 2
+    monkeypatch.setattr(survey, "MAX_HASHED_BYTES", 10)
+    put(tmp_path, {"data/a.bin": "12345678", "data/b.bin": "12345678"})
+    text, spec = drafted(tmp_path)
+    assert [item.path for item in spec.data] == ["data/a.bin"]
+    assert "#   - {path: data/b.bin, sha256: …}  # 8 bytes" in text
 
 
 def test_a_loop_of_links_ends_and_a_huge_checkout_is_looked_at_in_part_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
