@@ -71,9 +71,8 @@ def test_a_report_that_cannot_be_written_is_said_before_the_runs(tmp_path: Path,
     assert "its folder does not exist" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
 def test_a_required_gpu_that_is_missing_is_inconclusive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if Path("/dev/nvidiactl").exists():
-        pytest.skip("this machine has a GPU")
     (tmp_path / "repro.yml").write_text("version: 1\ntrain: {run: python train.py}\nhardware: {device: cuda}\n")
     assert main(["run", str(tmp_path)]) == 3
     assert "shows no GPU" in capsys.readouterr().err

@@ -177,14 +177,7 @@ def test_processes_on_the_gpus_are_listed_but_ours_and_our_children(tmp_path: Pa
         child.wait()
 
 
-def test_the_answer_does_not_follow_the_language_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    script(tmp_path, 'printf "%s, %s\\n" "$LC_ALL" 1; [ "$1" = --query-gpu=driver_version,name ]')
-    monkeypatch.setattr(machine, "_GPU_FIELDS", {"name": "model"})
-    assert read_machine()["driver"] == "C"
-
-
-def test_a_failing_driver_is_quoted_and_a_working_or_missing_one_is_not(tmp_path: Path) -> None:
+def test_a_failing_driver_is_quoted_and_a_working_or_missing_one_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert driver_complaint() == ""
     script(tmp_path, "echo 'Failed to initialize NVML:'; echo ' Driver/library version mismatch'; exit 18")
     assert driver_complaint() == "Failed to initialize NVML: Driver/library version mismatch"
@@ -192,6 +185,10 @@ def test_a_failing_driver_is_quoted_and_a_working_or_missing_one_is_not(tmp_path
     assert "status 9" in driver_complaint()
     script(tmp_path, '[ "$1" = -L ] && echo "GPU 0: NVIDIA H200 (UUID: GPU-11)"')
     assert driver_complaint() == ""
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")  # the answer does not follow the language of the machine
+    script(tmp_path, 'printf "%s, %s\\n" "$LC_ALL" 1; [ "$1" = --query-gpu=driver_version,name ]')
+    monkeypatch.setattr(machine, "_GPU_FIELDS", {"name": "model"})
+    assert read_machine()["driver"] == "C"
 
 
 def test_only_device_files_of_gpus_count(tmp_path: Path) -> None:

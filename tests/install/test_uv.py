@@ -62,16 +62,15 @@ def test_pips_configuration_files_are_read_and_its_variables_go_first(tmp_path: 
         "[global]\nindex-url = https://mine.org/simple\ncert = /ca.pem\nquiet = 1\n"
         "[install]\nfind-links =\n    /wheels\n    /more\n[freeze]\ntimeout = 10\n"
     )
-    outer = {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "none")}
+    outer, named = {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "none")}, tmp_path / "named.conf"
     found = pip_settings(outer)
     assert (found["index-url"], found["cert"], found["find-links"].split()) == ("https://mine.org/simple", "/ca.pem", ["/wheels", "/more"])
     assert "quiet" not in found and "timeout" not in found
-    (tmp_path / "named.conf").write_text("[global]\nindex-url = https://named.org/simple\n")
-    assert pip_settings({**outer, "PIP_CONFIG_FILE": str(tmp_path / "named.conf")})["index-url"] == "https://named.org/simple"
+    for text, index in (("[global]\nindex-url = https://named.org\n", "https://named.org"), ("no section\n", "https://mine.org/simple")):
+        named.write_text(text)
+        assert pip_settings({**outer, "PIP_CONFIG_FILE": str(named)})["index-url"] == index
     assert pip_settings({**outer, "PIP_INDEX_URL": "https://told.org"})["index-url"] == "https://told.org"
     assert pip_settings({**outer, "PIP_CONFIG_FILE": os.devnull}) == {}
-    (tmp_path / "named.conf").write_text("no section\n")
-    assert pip_settings({**outer, "PIP_CONFIG_FILE": str(tmp_path / "named.conf")})["index-url"] == "https://mine.org/simple"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +103,6 @@ def test_everything_is_checked_by_hash_and_nothing_is_resolved_or_built_unasked(
     [
         ("  cause: tcp connect error", "install/network"),
         ("  cause: Because six was not found in the package registry and you require six==9.9, we can", "install/not-found"),
-        ("  cause: Because there is no version of six==9.9 and you require six==9.9, we can", "install/not-found"),
         ("  cause: Because six==9.9 has no usable wheels and you require six==9.9, we can", "install/not-found"),
         ("error: Failed to build `six==1.0`", "install/build"),
         ("  cause: No space left on device (os error 28)", "install/no-space"),
