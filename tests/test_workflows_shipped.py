@@ -40,7 +40,7 @@ each = pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
 
 
 def read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    found: dict[Any, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     found["on"] = found.pop(True)  # YAML 1.1 reads `on` so
     return found
 

@@ -24,7 +24,7 @@ def test_the_inputs_that_changed_are_named_with_both_values() -> None:
         ChangedInput("platform", "python", "3.11.9", "3.12.1"),
     )
     lines = diff_lines(changed_inputs(SAMPLE, after))
-    assert len(lines) == 5 and lines[3].split() == ["recipe", "steps", "null", "->", "(absent)"]
+    assert len(lines) == 5 and lines[0].startswith("4 inputs differ") and lines[3].split() == ["recipe", "steps", "null", "->", "(absent)"]
     assert changed_inputs(SAMPLE, SAMPLE) == () and len(diff_lines(())) == 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import rfc8785
@@ -103,7 +104,8 @@ def test_a_config_hash_without_inputs_is_not_complete() -> None:
 
 @pytest.mark.parametrize("field", ["config_hash", "recipe", "platform"])
 def test_a_config_hash_whose_hashes_are_not_its_own_is_not_stable(field: str) -> None:
-    found = self_checked(replace(SAMPLE, **{field: "sha256:" + "0" * 64})).self_check
+    other: dict[str, Any] = {field: "sha256:" + "0" * 64}
+    found = self_checked(replace(SAMPLE, **other)).self_check
     assert found is not None and not found.stable and not found.complete
 
 

@@ -21,7 +21,7 @@ from tests.support.github.server import GitHub
 
 HEAD, OTHER = "0123456789abcdef0123456789abcdef01234567", "e" * 40
 RUN = 4711
-FOREIGN: list[dict[str, object]] = [{"run_id": 99}, {"head_sha": OTHER}, {"repository": "octo-org/other"}]
+FOREIGN: list[dict[str, Any]] = [{"run_id": 99}, {"head_sha": OTHER}, {"repository": "octo-org/other"}]
 
 
 @pytest.fixture
@@ -38,19 +38,19 @@ def of(commit: str | None = HEAD, origin: Origin | None = None, report: Report =
     return replace(report, subject=replace(report.subject, commit=commit), origin=origin)
 
 
-def reported(report: Report = reports.FAIL, **changes: object) -> Report:
+def reported(report: Report = reports.FAIL, **changes: Any) -> Report:
     """A report that says it is of the run that `in_workflow_run` names."""
-    return of(origin=replace(Origin("octo-org/trainer", HEAD, RUN, 1, "gate"), **changes), report=report)  # type: ignore[arg-type]
+    return of(origin=replace(Origin("octo-org/trainer", HEAD, RUN, 1, "gate"), **changes), report=report)
 
 
 def on(gpu: str, report: Report) -> Report:
     return replace(report, subject=replace(report.subject, versions={"gpu-model": gpu}))
 
 
-def around(github: GitHub, *, write: bool = True, **more: str) -> dict[str, str]:
+def around(github: GitHub, write: bool = True) -> dict[str, str]:
     """The environment of a job with a token."""
     urls = {"GITHUB_API_URL": github.url, "GITHUB_GRAPHQL_URL": github.graphql_url}
-    return {**urls, "GITHUB_REPOSITORY": github.repository, "GITHUB_TOKEN": github.token(write=write), **more}
+    return {**urls, "GITHUB_REPOSITORY": github.repository, "GITHUB_TOKEN": github.token(write=write)}
 
 
 def in_workflow_run(github: GitHub, folder: Path, event: str = "pull_request") -> dict[str, str]:
@@ -59,8 +59,9 @@ def in_workflow_run(github: GitHub, folder: Path, event: str = "pull_request") -
     run |= {"head_sha": HEAD, "head_branch": "topic", "head_repository": {"full_name": "stranger/trainer"}}
     run |= {"repository": {"full_name": github.repository}, "pull_requests": []}
     (folder / "event.json").write_text(json.dumps({"action": "completed", "workflow_run": run}))
-    variables = {"GITHUB_EVENT_NAME": "workflow_run", "GITHUB_EVENT_PATH": str(folder / "event.json"), "GITHUB_WORKSPACE": str(folder)}
-    return around(github, **variables, GITHUB_SHA="a" * 40, GITHUB_RUN_ID="4800")
+    event_of = {"NAME": "workflow_run", "PATH": str(folder / "event.json")}
+    job = {"GITHUB_WORKSPACE": str(folder), "GITHUB_SHA": "a" * 40, "GITHUB_RUN_ID": "4800"}
+    return {**around(github), **job, **{f"GITHUB_EVENT_{name}": value for name, value in event_of.items()}}
 
 
 def post(folder: Path, environment: Mapping[str, str], *given: Report, **wanted: Any) -> int:
@@ -162,7 +163,7 @@ def test_the_job_and_the_reports_path_say_which_comment_it_is_and_the_report_doe
 
 
 @pytest.mark.parametrize("change", FOREIGN)
-def test_reports_of_several_runs_are_refused_with_their_names(github: GitHub, tmp_path: Path, change: dict[str, object]) -> None:
+def test_reports_of_several_runs_are_refused_with_their_names(github: GitHub, tmp_path: Path, change: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"the reports are of several runs: .*4711.*; ") as caught:
         post(tmp_path, around(github), reported(), reported(**change), pull_request=7)
     assert caught.value.remedy == "name the reports of one workflow run" and github.comments(7) == []
@@ -189,9 +190,7 @@ def test_in_workflow_run_the_run_chooses_the_pull_request_and_no_command_is_the_
 
 
 @pytest.mark.parametrize("change", [*FOREIGN, {"run_attempt": 2}, None])
-def test_a_report_that_is_not_of_the_run_is_refused_among_others_too(
-    github: GitHub, tmp_path: Path, change: dict[str, object] | None
-) -> None:
+def test_a_report_that_is_not_of_the_run_is_refused_among_others_too(github: GitHub, tmp_path: Path, change: dict[str, Any] | None) -> None:
     bad = of() if change is None else reported(**change)
     for cells in ((bad,), (reported(), bad), (bad, reported())):
         with pytest.raises(UsageError, match="names no workflow run" if change is None else "not of the run it came with"):

@@ -82,6 +82,7 @@ def test_reports_are_compared_by_their_fingerprints(tmp_path: Path, capsys: pyte
     assert main(["compare", str(a), str(a)]) == 0
     assert main(["compare", str(a), str(b)]) == 1
     assert "step 0" in capsys.readouterr().out
+    assert base.fingerprint is not None
     elsewhere = report(tmp_path / "sha.json", replace(base, fingerprint=replace(base.fingerprint, digest="\x1b[31m")))
     assert main(["compare", str(a), str(elsewhere)]) == 3
     assert "an unnamed digest" in (said := capsys.readouterr().err) and "\x1b" not in said

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.baseline.changes import changed_inputs
-from repro_gate.baseline.config_hash import hash_inputs, self_checked
+from repro_gate.baseline.config_hash import InputValue, hash_inputs, self_checked
 from repro_gate.baseline.file import dump_baseline
 from repro_gate.baseline.model import RecordedResult
 from repro_gate.baseline.record import entry_of, merge
@@ -85,7 +85,7 @@ def test_what_hash_wrote_can_be_compared_with_a_report(report: Path, tmp_path: P
 
 def test_the_diff_names_the_inputs_that_moved(report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other, moves = tmp_path / "other.json", tmp_path / "moves.json"
-    inputs = {**ADDRESS.recipe_inputs, "seeds": [7]}
+    inputs: dict[str, InputValue] = {**ADDRESS.recipe_inputs, "seeds": [7]}
     other.write_text(render(replace(PASS, config_hash=self_checked(hash_inputs(inputs, ADDRESS.platform_inputs)))))
     assert main(["hash", "--diff", str(report), str(other), "--json", str(moves), "--quiet"]) == 1
     assert "seeds  [42] -> [7]" in capsys.readouterr().out
