@@ -236,6 +236,7 @@ CAUGHT = {"weight": "caught", "optimizer": "caught", "generator": "caught", "che
 ABSENT = dict.fromkeys(("batch", "buffer", "race", "flag"), "not applicable")
 
 
+@pytest.mark.slow
 def test_all_that_applies_is_caught_and_the_checkpoint_that_only_a_whole_run_writes(tested: Callable[..., Any]) -> None:
     code, outcomes, said = tested()
     assert (code, outcomes) == (0, CAUGHT | ABSENT), said
@@ -246,6 +247,7 @@ def test_all_that_applies_is_caught_and_the_checkpoint_that_only_a_whole_run_wri
 ONLY = ("--only", "weight", "--only", "optimizer", "--only", "checkpoint")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "nothing", "missed"),
     [
@@ -264,6 +266,7 @@ def test_a_comparison_that_finds_nothing_fails_the_self_test(
     assert f"not caught: {', '.join(missed)}: do not trust a pass" in said
 
 
+@pytest.mark.slow
 def test_a_comparison_that_is_off_by_one_step_fails_the_self_test(tested: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     from repro_gate.compare import traces
 
@@ -274,12 +277,14 @@ def test_a_comparison_that_is_off_by_one_step_fails_the_self_test(tested: Callab
     assert (code, outcomes) == (1, {"weight": "not caught"}) and "in another place" in said
 
 
+@pytest.mark.slow
 def test_a_probe_that_puts_nothing_in_is_inconclusive(tested: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Place, "config", lambda *_: {"what": "flip", "kind": "parameter", "name": "none", "step": 1, "process": "main"})
     code, outcomes, said = tested("--only", "weight")
     assert (code, outcomes) == (3, {"weight": "inconclusive"}) and "did not come to" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "said"),
     [("weight += os.getpid() * 1e-9", "two clean runs diverge"), ("if number == 2: raise RuntimeError('odd')", "the clean runs: ")],
@@ -290,23 +295,27 @@ def test_a_training_that_the_gate_cannot_pass_is_inconclusive(line: str, said: s
     assert code == 3 and not outcomes and said in printed and "remedy: " in printed
 
 
+@pytest.mark.slow
 def test_a_training_whose_weights_cannot_be_changed_is_inconclusive(tested: Callable[..., Any]) -> None:
     """They are recorded as Python's own numbers."""
     code, outcomes, said = tested("--only", "weight", source=SOURCE.replace('"weight", weight,', '"weight", float(weight[0]),'))
     assert (code, outcomes) == (3, {"weight": "not applicable"}) and "inconclusive" in said
 
 
+@pytest.mark.slow
 def test_a_run_that_the_fault_crashes_shows_nothing(tested: Callable[..., Any]) -> None:
     line = "assert number < 4 or weight[0] == weight[1]"
     code, outcomes, said = tested("--only", "weight", line=line)
     assert (code, outcomes) == (3, {"weight": "inconclusive"}) and "its run crashed" in said
 
 
+@pytest.mark.slow
 def test_steps_are_the_short_runs_own(tested: Callable[..., Any]) -> None:
     assert tested("--only", "weight", "--steps", "3")[0] == 0
     assert tested("--only", "weight", "--steps", "0")[0] == 2
 
 
+@pytest.mark.slow
 def test_a_tolerance_and_steps_that_are_not_recorded_hide_no_fault(tested: Callable[..., Any]) -> None:
     loose = ("--set", "determinism.compare={loss: 1.0, weights: 1.0}", "--set", "random-state.seeds=[7, 8]")
     code, outcomes, said = tested("--only", "weight", "--only", "generator", "--set", "capture.every=4", *loose)
@@ -319,6 +328,7 @@ def test_a_series_that_ended_early_is_no_result(why: str, error: type[BaseExcept
         _whole(SimpleNamespace(interrupted=why))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_names_of_the_training_cannot_reach_the_terminal(tested: Callable[..., Any]) -> None:
     code, _, said = tested("--only", "weight", source=SOURCE.replace('record("weight"', 'record("\\x1b[31mweight"'))
     assert code == 0 and "\x1b" not in said and "\\x1b[31mweight" in said

@@ -99,6 +99,7 @@ def logs(report: Mapping[str, Any]) -> str:
     return "\n".join(line for run in report["runs"] for line in run.get("log_tail", ()))
 
 
+@pytest.mark.slow
 def test_artifacts_that_differ_are_read_as_the_trainings_user(tmp_path: Path) -> None:
     """The reader lies in the gate's own temporary folder: it says value by value what differs, and nothing of it is left."""
     checkout = project(tmp_path / "p", RECORDED.replace('{"loss": 0.5}', '{"loss": 0.5, "at": os.urandom(8).hex()}'))
@@ -129,6 +130,7 @@ def test_the_verdict_is_that_of_one_user_with_artifacts_and_data_inside_and_outs
     assert kept and {(path.stat().st_mode & 0o777, path.stat().st_uid) for path in kept} == {(0o644, 0)}
 
 
+@pytest.mark.slow
 def test_two_gates_at_once_wait_for_each_other(tmp_path: Path) -> None:
     """Each ends every process of the training's user: at once they would kill each other's runs."""
     slow = RECORDED.replace("    step()", "    step()\n    __import__('time').sleep(0.2)")
@@ -138,6 +140,7 @@ def test_two_gates_at_once_wait_for_each_other(tmp_path: Path) -> None:
     assert [report["verdict"] for report in reports] == ["pass", "pass"], reports
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False])
 def test_a_checkout_below_the_workspaces_root_is_as_good(tmp_path: Path, named: bool) -> None:
     """As `actions/checkout` with `path: q` leaves it, and as a person mounts it: the workspace is closed, the checkout inside it is not."""
@@ -235,6 +238,7 @@ os.mkfifo(failure)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["own-user", "same-user"])
 def test_a_trace_swapped_for_a_link_and_a_pipe_that_would_be_waited_for(tmp_path: Path, level: str) -> None:
     secret = tmp_path / "secret.json"
@@ -246,6 +250,7 @@ def test_a_trace_swapped_for_a_link_and_a_pipe_that_would_be_waited_for(tmp_path
     assert (secret.stat().st_uid, secret.stat().st_mode & 0o777) == (0, 0o600)
 
 
+@pytest.mark.slow
 def test_a_secret_declared_as_data_stops_the_gate(tmp_path: Path) -> None:
     checkout = project(tmp_path / "p", RECORDED)
     (checkout / "repro.yml").write_text("version: 1\ntrain: {run: python3 train.py}\ndata: [{path: .git/config}]\n")
@@ -254,6 +259,7 @@ def test_a_secret_declared_as_data_stops_the_gate(tmp_path: Path) -> None:
     assert ".git/config" in report["message"]
 
 
+@pytest.mark.slow
 def test_a_working_directory_is_not_entered_through_a_link(tmp_path: Path) -> None:
     """A process is put into its folder while it is still root: a link would lead it behind a closed door."""
     script = 'import os; print("inside:", sorted(os.listdir(".")))\n'
@@ -283,6 +289,7 @@ def torch_is_in_reach() -> bool:
     return attempt(OWN, "import sys; sys.path.insert(0, sys.argv[1]); import torch; print('there')", LIBRARIES).endswith("there")
 
 
+@pytest.mark.slow
 def test_how_far_training_diverges_is_measured_as_with_one_user(tmp_path: Path) -> None:
     if not torch_is_in_reach():
         pytest.skip(f"the training's user cannot import torch from {LIBRARIES} with {python()}")
@@ -307,6 +314,7 @@ step()
 """
 
 
+@pytest.mark.slow
 def test_a_run_tells_the_next_one_nothing_through_shared_places(tmp_path: Path) -> None:
     checkout = project(tmp_path / "p", TELLS, "baseline: {on-change: notice}\n")
     try:

@@ -16,7 +16,7 @@ from repro_gate.sandbox.start import processes_of
 from tests.support.operators import Double
 from tests.support.starting import OWN, needs_own_user, python
 
-pytestmark = needs_own_user
+pytestmark = [needs_own_user, pytest.mark.slow]
 
 
 def test_operators_are_measured_as_a_user_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from repro_gate.sandbox.identity import UID
 from repro_gate.sandbox.start import processes_of
 from tests.sandbox.test_gate_runs import RECORDED, ROOT, project
 from tests.support.starting import SYSTEM, needs_own_user, python
 
-pytestmark = needs_own_user
+pytestmark = [needs_own_user, pytest.mark.slow]
 
 
 def test_faults_are_put_in_and_caught_with_a_user_of_its_own(tmp_path: Path) -> None:

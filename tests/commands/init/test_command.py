@@ -61,30 +61,16 @@ def test_what_has_to_be_filled_in_is_said_before_the_next_command(tmp_path: Path
     assert (tmp_path / "repro.yml").read_text().splitlines()[line - 1].strip().startswith("run:")
 
 
-def on_terminal(checkout: Path, answer: str) -> str:
-    """What `repro-gate init` shows on a terminal where somebody types `answer`."""
-    own, its = pty.openpty()
-    command = [sys.executable, "-m", "repro_gate", "init", str(checkout)]
-    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, close_fds=True) as process:
-        os.close(its)
-        os.write(own, answer.encode())
-        shown = b""
-        while True:
-            try:
-                piece = os.read(own, 4096)
-            except OSError:  # the other end is closed
-                break
-            if not piece:
-                break
-            shown += piece
-        assert process.wait(60) == 0
-    os.close(own)
-    return shown.decode()
-
-
 @pytest.mark.parametrize(("answer", "run"), [("x\n9\n2\n", "python b/train_b.py"), ("\n", "python train.py")])
 def test_a_person_on_a_terminal_is_asked(answer: str, run: str, checkout: Path) -> None:
-    shown = on_terminal(checkout, answer)
+    own, its = pty.openpty()
+    command = [sys.executable, "-m", "repro_gate", "init", str(checkout)]
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its) as process:
+        os.write(own, answer.encode())
+        assert process.wait(60) == 0
+    shown = os.read(own, 65_536).decode()
+    os.close(its)
+    os.close(own)
     assert "1  train.py" in shown and "2  b/train_b.py" in shown
     assert run_of(checkout) == run
 

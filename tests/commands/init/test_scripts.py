@@ -132,7 +132,8 @@ def test_the_training_of_a_known_layout_is_found(name: str, tmp_path: Path) -> N
     assert (best.run, best.working_directory, dict(best.env), best.missing) == (run, folder, env, ())
 
 
-def test_a_module_of_a_library_is_never_a_candidate(tmp_path: Path) -> None:
+def test_a_module_of_a_library_is_never_a_candidate_and_a_script_can_be_named(tmp_path: Path) -> None:
+    assert [script.run for script in scripts(tmp_path / "named", XTRANSFORMERS, "train_belief.py")] == ["python train_belief.py"]
     assert scripts(tmp_path / "alone", PYKAN) == []
     assert "mingpt/trainer.py" not in [script.path for script in scripts(tmp_path / "beside", MINGPT)]
 
@@ -210,9 +211,13 @@ def test_a_script_of_a_package_without_init_finds_its_package(
         ("p.add_argument('--net')", "python train.py"),
     ],
 )
-def test_a_word_of_a_readmes_command_stays_if_the_script_takes_words(source: str, run: str, tmp_path: Path) -> None:
+def test_a_word_of_a_readmes_command_stays_if_the_script_takes_words_and_it_has_no_control_characters(
+    source: str, run: str, tmp_path: Path
+) -> None:
     files = {"README.md": "```\npython train.py net\n```\n", "train.py": f"{source}\n{LOOP}"}
     assert scripts(tmp_path, files)[0].run == run
+    files["README.md"] = "```\npython train.py '\x1b[0m' net\n```\n"
+    assert scripts(tmp_path, files)[0].run == "python train.py"
 
 
 def read_by(folder: Path, files: dict[str, str]) -> set[str]:
@@ -269,22 +274,12 @@ def test_a_script_that_names_a_file_beside_itself_runs_in_its_own_folder(tmp_pat
     assert (elsewhere.run, elsewhere.working_directory) == ("python a/train.py", ".")
 
 
-def test_a_script_can_be_named(tmp_path: Path) -> None:
-    best = scripts(tmp_path, XTRANSFORMERS, "train_belief.py")
-    assert [script.run for script in best] == ["python train_belief.py"]
-
-
 def test_data_is_what_the_script_names_and_not_what_a_package_brings(tmp_path: Path) -> None:
     files = {
         "timm/__init__.py": "", "timm/data/__init__.py": "", "timm/data/_info/labels.txt": "a", "other/x.csv": "1", "names.txt": "x",
         "corpus/a.txt": "1", "data/train.bin": "1", "train.py": "p.add_argument('-i', default='names.txt')\nr('./corpus/a.txt')\n" + LOOP,
     }  # fmt: skip
     assert read_by(tmp_path, files) == {"names.txt", "corpus/a.txt", "data/train.bin"}
-
-
-def test_a_command_of_a_readme_with_control_characters_is_not_taken(tmp_path: Path) -> None:
-    best = scripts(tmp_path, {"README.md": "```\npython train.py '\x1b[0m' --a\n```\n", "train.py": LOOP})[0]
-    assert best.run == "python train.py"
 
 
 def test_source_that_is_nested_too_deep_and_numbers_that_are_too_long_end_nothing(tmp_path: Path) -> None:
