@@ -33,6 +33,7 @@ def well_formed(figures: list[Figure], rounds: int) -> None:
         json.dumps(to_json(figure), allow_nan=False)
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_the_gate_is_compared_with_its_bare_runs() -> None:
     figures = gate_overhead.measure(gate_overhead.QUICK)
@@ -41,6 +42,7 @@ def test_the_gate_is_compared_with_its_bare_runs() -> None:
     assert [figure.goal for figure in figures] == [gate_overhead.GOAL, 0.1, 0.6]
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_step_times_are_taken_with_and_without_the_probe() -> None:
     figures = step_overhead.measure(step_overhead.QUICK)
@@ -88,6 +90,7 @@ def test_the_digest_is_compared_with_its_peers_at_each_size() -> None:
     assert peers.count("clone") == peers.count("hashlib.sha256") == len(digest_speed.QUICK.sizes)
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_memory_is_taken_for_both_runs_of_a_pair_and_for_the_gate() -> None:
     figures = probe_memory.measure(probe_memory.QUICK)

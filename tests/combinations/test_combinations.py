@@ -12,10 +12,14 @@ from tests.combinations.check import problems
 
 QUICK = [case for case in cases() if "torch" not in case.training.command and "hangs" not in case.training.name]
 ALWAYS = ("killed@deterministic-2", "path+raises@deterministic-2", "raises@reseeded", "unreadable")
-SAMPLE = [case for place, case in enumerate(QUICK) if case.name in ALWAYS or place % 11 == 0]
+SAMPLE = [
+    pytest.param(case, id=case.name, marks=() if case.name in ALWAYS else pytest.mark.slow)
+    for place, case in enumerate(QUICK)
+    if case.name in ALWAYS or place % 11 == 0
+]
 
 
-@pytest.mark.parametrize("case", SAMPLE, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", SAMPLE)
 def test_a_training_gets_its_verdict_whatever_the_options_and_every_renderer_says_the_same(case: Case, tmp_path: Path) -> None:
     assert problems(case, tmp_path / "case") == []
 

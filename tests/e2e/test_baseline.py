@@ -132,6 +132,7 @@ for step in range(2):
 """
 
 
+@pytest.mark.slow
 def test_fewer_threads_are_another_platform_and_set_by_the_code_another_recipe(code: Path, tmp_path: Path) -> None:
     few = gate(code, out=tmp_path, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
     assert few.exit_code == 0 and few.report["baseline"]["status"] == "new-platform", few.stdout

@@ -97,12 +97,13 @@ def said(gated: Gated, identifier: str) -> list[str]:
     ("source", "fault", "spec", "first", "note"),
     [
         (BY_BACKWARD, " - noise()", "", ("parameter", "weight"), "steps are calls of backward(): no torch optimizer took a step"),
-        (
+        pytest.param(
             STRATEGY,
             " + noise()",
             ARTIFACTS,
             ("artifact", "weights.pt: (root)"),
             "no step was recorded: the runs are compared by their artifacts alone",
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["backward", "strategy"],
@@ -121,6 +122,7 @@ def test_a_fault_is_found_and_its_clean_twin_passes(
     assert not said(good, "probe/state-not-kept")
 
 
+@pytest.mark.slow
 def test_a_mixed_training_passes(tmp_path: Path) -> None:
     good = mixed(tmp_path)
     assert good.exit_code == 0, good.stdout + good.stderr
@@ -128,6 +130,7 @@ def test_a_mixed_training_passes(tmp_path: Path) -> None:
     assert not said(good, "probe/state-not-kept")  # two optimizers have a file each
 
 
+@pytest.mark.slow
 def test_what_differs_beside_the_training_is_one_notice_and_no_failure(tmp_path: Path) -> None:
     noisy = mixed(tmp_path, "cache")
     assert noisy.exit_code == 0, noisy.stdout + noisy.stderr
@@ -135,16 +138,19 @@ def test_what_differs_beside_the_training_is_one_notice_and_no_failure(tmp_path:
     assert "module AveragedModel (no optimizer)" in told and "attribute Net.cache" in told
 
 
+@pytest.mark.slow
 def test_parameters_that_torch_func_trains_are_compared(tmp_path: Path) -> None:
     noisy = mixed(tmp_path, "beside")
     assert noisy.exit_code == 1 and noisy.first["kind"] == "parameter", noisy.stdout + noisy.stderr
 
 
+@pytest.mark.slow
 def test_a_gradient_of_a_parameter_of_any_name_is_reported(tmp_path: Path) -> None:
     noisy = mixed(tmp_path, "name")
     assert noisy.exit_code == 1 and (noisy.first["kind"], noisy.first["name"]) == ("gradient", "Net.w\\ud800"), noisy.stdout + noisy.stderr
 
 
+@pytest.mark.slow
 def test_weights_that_change_after_the_last_step_are_compared(tmp_path: Path) -> None:
     noisy = mixed(tmp_path, "end")
     assert noisy.exit_code == 1 and noisy.first["kind"] == "parameter", noisy.stdout + noisy.stderr

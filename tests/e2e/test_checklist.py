@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from repro_gate.gate.evidence import NEED_TRAINING
 from tests.support.checklist_projects import RANKS, line_of, lock_text, project, second_interpreter, source, spec_text
 from tests.support.gates import Gated, gate
@@ -146,6 +148,7 @@ def test_each_fault_is_found_with_its_evidence_and_a_remedy(tmp_path: Path) -> N
     assert found(gated, others) == dict.fromkeys(others, "pass"), "one fault does not make another check fail"
 
 
+@pytest.mark.slow
 def test_a_loader_that_is_seeded_anew_gives_other_batches_and_workers(tmp_path: Path) -> None:
     line = "import random\n\nown = torch.Generator().manual_seed(random.Random().getrandbits(40))\ntrain_loader.generator = own\n"
     line += "train_loader.sampler.generator = own"
@@ -159,6 +162,7 @@ def test_a_loader_that_is_seeded_anew_gives_other_batches_and_workers(tmp_path: 
     assert evidence(gated, names[2]) == f"{line_of(code, 'random.Random()')}: random.Random()"
 
 
+@pytest.mark.slow
 def test_a_generator_that_the_system_seeds_is_named(tmp_path: Path) -> None:
     code = project(tmp_path / "code", source({"step": "if epoch == 1: torch.seed()"}), spec_text(""))
     gated = gate(code, "--set", "diagnosis=false", out=tmp_path)
@@ -169,6 +173,7 @@ def test_a_generator_that_the_system_seeds_is_named(tmp_path: Path) -> None:
     assert evidence(gated, names[1]) == f"{line_of(code, 'torch.seed()')}: torch.seed()"
 
 
+@pytest.mark.slow
 def test_an_operator_without_a_deterministic_form_is_named_with_its_line(tmp_path: Path) -> None:
     line = "if epoch == 1: torch.zeros(4).put_(torch.tensor([0]), torch.ones(1))\nif epoch == 1: torch.nn.MaxUnpool1d(2)(ONE, ONE.long())"
     line = line.replace("ONE", "torch.zeros(1, 1, 1)")
@@ -194,6 +199,7 @@ def test_a_training_that_needs_an_ignored_file_does_not_run_from_a_fresh_copy(tm
     assert "notes.cache" in gated.report["runs"][0]["log_tail"][-1]
 
 
+@pytest.mark.slow
 def test_ranks_must_share_hardware_and_versions(tmp_path: Path) -> None:
     """The clean twin is the example with torchrun, in test_examples."""
     other = second_interpreter(tmp_path / "venv")

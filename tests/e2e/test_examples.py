@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,12 +28,18 @@ CAUSES = {"quickstart": ("unseeded-rng", "train.py", 73), "notebook": ("unseeded
 NEEDS = {"lightning": ("lightning",), "transformers": ("transformers",), "notebook": ("ipykernel", "nbclient")}
 
 
-@pytest.mark.parametrize("name", sorted(BROKEN))
+def examples(*quick: str) -> list[Any]:
+    """The names of the examples, of which all but `quick` are slow."""
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in sorted(BROKEN)]
+
+
+@pytest.mark.parametrize("name", examples("quickstart", "torchrun"))
 def test_an_example_passes(name: str, tmp_path: Path) -> None:
-    """Only the quickstart takes the time of its default runs: as it is it drifts without the flags, and its cost is measured."""
+    """Only the quickstart takes the time of its default runs: as it is it drifts without the flags, and its cost is measured, by the fewest
+    pairs of runs; `make demo` takes as many as it needs."""
     for module in NEEDS.get(name, ("torch",)):
         pytest.importorskip(module)
-    options = () if name == "quickstart" else ("--set", "cost.measure=false")
+    options = ("--set", "cost.pairs=2" if name == "quickstart" else "cost.measure=false")
     gated = gate(EXAMPLES / name, *options, out=tmp_path)
     assert gated.exit_code == 0, gated.stdout + gated.stderr
     found = gated.report["determinism"]
@@ -43,22 +50,21 @@ def test_an_example_passes(name: str, tmp_path: Path) -> None:
     if name == "quickstart":
         cost, floor = gated.report["cost"], gated.report["noise_floor"]
         assert cost["ci95"][0] <= cost["determinism_cost_pct"] <= cost["ci95"][1]
-        runs = [run["arm"] for run in gated.report["runs"]]
-        assert runs[:7] == ["deterministic", "default", "default", "deterministic", "reseeded", "deterministic", "deterministic"]
-        assert runs[7:] == ["default", "default", "deterministic", "default", "default", "deterministic"][: len(runs) - 7]
+        order = ["deterministic", "default", "default", "deterministic", "reseeded", "deterministic", "deterministic"]
+        assert [run["arm"] for run in gated.report["runs"]] == order
         assert not floor["identical"] and floor["first_step"] is not None
         labels = ({label for label, _ in shape(text)} for text in (demo(), gated.stdout))
         assert next(labels) == next(labels), "the README's demo shows what a run prints"
         assert floor["loss_gap"] > 0 and floor["weight_l2"] > 0 and math.isfinite(floor["weight_l2"])
 
 
-@pytest.mark.parametrize("name", sorted(BROKEN))
+@pytest.mark.parametrize("name", examples("quickstart"))
 def test_a_broken_twin_fails_where_it_diverges_and_the_cause_is_proven(name: str, tmp_path: Path) -> None:
     for module in NEEDS.get(name, ("torch",)):
         pytest.importorskip(module)
     step, kind, pattern, process = BROKEN[name]
     options = () if name in CAUSES else ("--set", "diagnosis=false")
-    gated = gate(EXAMPLES / name / "broken", "--set", "cost.measure=false", *options, out=tmp_path)
+    gated = gate(EXAMPLES / name / "broken", "--set", "cost.measure=false", "--set", "train.steps=10", *options, out=tmp_path)
     assert gated.exit_code == 1, gated.stdout + gated.stderr
     assert "determinism/diverged" in gated.reason_ids
     first = gated.first

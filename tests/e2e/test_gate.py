@@ -58,6 +58,7 @@ def test_clean_training_passes_and_leaves_nothing_behind(tmp_path: Path) -> None
     assert gated.report["determinism"]["by_kind"]["parameter"]["tensors"] == 6  # two of each layer, counted once
 
 
+@pytest.mark.slow
 def test_a_weight_that_is_changed_by_hand_is_found_at_its_step_and_a_flag_that_was_off_for_a_moment_is_named(tmp_path: Path) -> None:
     """A tolerance passes the one, and nothing has to fail for the other."""
     line = "if step == 1: torch.use_deterministic_algorithms(False); torch.use_deterministic_algorithms(True)\n"
@@ -76,6 +77,7 @@ def line_number(source: str, text: str) -> int:
     return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)
 
 
+@pytest.mark.slow
 def test_fail_fast_ends_the_second_run_and_leaves_the_rest_out(tmp_path: Path) -> None:
     spec = "version: 1\ntrain: {run: python train.py, steps: 12}\n"
     source = with_line(f"x += {CLOCK}; __import__('time').sleep(0.15)").replace("range(6)", "range(12)")

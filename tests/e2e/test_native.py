@@ -94,6 +94,7 @@ def test_a_training_that_takes_over_the_later_steps_of_its_job_finds_no_token_in
     assert not any(TOKEN in text for text in taken)
 
 
+@pytest.mark.slow
 def test_what_native_found_is_posted_by_a_second_job(root: Path, tmp_path: Path) -> None:
     with GitHub() as github:
         gate = job_of(tmp_path / "gate", root, "native", github, "gate")

@@ -34,6 +34,7 @@ for step in range(4):
 FILLED = SCALED.replace("# fill", "torch.nn.init.ones_(self.scale)")
 
 
+@pytest.mark.slow
 def test_a_parameter_that_was_never_written_fails_and_is_named(tmp_path: Path) -> None:
     with_default_runs = training(tmp_path / "code", SCALED, SPEC.replace("cost: {measure: false}\n", ""))
     gated = gate(with_default_runs, out=tmp_path)
@@ -72,6 +73,7 @@ def objects(source: str, fault: str) -> str:
     return source.replace("# loss", "next(loader)")
 
 
+@pytest.mark.slow
 def test_what_is_no_fault_passes(tmp_path: Path) -> None:
     """A batch of objects, without their addresses; a flag of cuDNN on a CPU; a mask of -inf; a parameter of NaN that is allowed."""
     source = objects("import torch\ntorch.backends.cudnn.benchmark = True\n" + SCALED, "pass")
@@ -82,6 +84,7 @@ def test_what_is_no_fault_passes(tmp_path: Path) -> None:
     assert check["status"] == "pass" and check["evidence"] == [line]
 
 
+@pytest.mark.slow
 def test_what_an_object_of_a_batch_holds_is_compared(tmp_path: Path) -> None:
     gated = gate(training(tmp_path / "code", objects(FILLED, "objects[0, 3][1000] = os.getpid()"), SPEC), "--fail-fast", out=tmp_path)
     assert gated.exit_code == 1, gated.stdout

@@ -56,6 +56,7 @@ def test_where_nothing_was_traced_no_check_is_listed_as_skipped(crashed: Gated) 
     assert not [words for words in shown if words[:1] == ["skip"] or words[1:2] == ["skip"]], crashed.stdout
 
 
+@pytest.mark.slow
 def test_what_was_never_declared_is_one_quiet_line_and_env_is_still_covered(passed: Gated) -> None:
     assert passed.exit_code == 0, passed.stdout + passed.stderr
     assert passed.stdout.count("not declared: image, lockfile") == 1
@@ -63,6 +64,7 @@ def test_what_was_never_declared_is_one_quiet_line_and_env_is_still_covered(pass
     assert any(item["category"] == "env" and item["status"] == "pass" for item in passed.report["checklist"])
 
 
+@pytest.mark.slow
 def test_a_cost_has_further_pairs_and_its_interval_is_told_however_wide(passed: Gated) -> None:
     """Steps of a tiny model take a few hundred microseconds: ten of them mostly say nothing about a cost."""
     cost, runs = passed.report["cost"], [run["arm"] for run in passed.report["runs"]]
@@ -72,6 +74,7 @@ def test_a_cost_has_further_pairs_and_its_interval_is_told_however_wide(passed: 
     assert cost["pairs"] > 2 or (high - low) / 2 <= max(3, abs(cost["determinism_cost_pct"]) / 4)
 
 
+@pytest.mark.slow
 def test_a_pass_says_what_was_compared(passed: Gated) -> None:
     (line,) = (line for line in passed.stdout.splitlines() if line.lstrip().startswith("compared"))
     for words in ("6 parameters", "6 gradients", "2 batches", "1 artifact,"):
@@ -79,6 +82,7 @@ def test_a_pass_says_what_was_compared(passed: Gated) -> None:
     assert "optimizer states" in line
 
 
+@pytest.mark.slow
 def test_a_learning_rate_that_differs_is_shown_with_both_values(diverged: Gated) -> None:
     first = diverged.first
     assert (first["step"], first["kind"], first["name"]) == (1, "optimizer", "param_groups.0.lr")
@@ -87,6 +91,7 @@ def test_a_learning_rate_that_differs_is_shown_with_both_values(diverged: Gated)
     assert any(f"float [], {a!r} against {b!r}" in line for line in diverged.stdout.splitlines()), diverged.stdout
 
 
+@pytest.mark.slow
 def test_the_map_and_the_growth_say_how_far_apart_over_all_steps(diverged: Gated, passed: Gated) -> None:
     drawn, growth = (diverged.report["determinism"][name] for name in ("heat_map", "growth"))
     cells = {(row["kind"], row["module"]): row["cells"] for row in drawn["rows"]}
@@ -101,6 +106,7 @@ def test_the_map_and_the_growth_say_how_far_apart_over_all_steps(diverged: Gated
     assert timed == [10] * 2 * passed.report["cost"]["pairs"]
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_written_as_sarif_and_an_estimate_is_said(diverged: Gated, tmp_path_factory: pytest.TempPathFactory) -> None:
     (path,) = tmp_path_factory.getbasetemp().glob("diverged[0-9]*/report.sarif")
     run = json.loads(path.read_text())["runs"][0]

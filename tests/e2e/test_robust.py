@@ -36,7 +36,10 @@ FRAGILE = {
 }
 
 
-@pytest.mark.parametrize("name", FRAGILE)
+QUICK = ("path", "listing", "clock")  # of what is varied; the others are slow
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FRAGILE])
 def test_a_training_that_depends_on_its_surroundings_is_repeatable_but_not_robust(tmp_path: Path, name: str) -> None:
     found = gated(tmp_path, FRAGILE[name], SPEC, "--set", "robustness.search=20")
     assert found.exit_code == 0 and found.report["determinism"]["identical"], found.stdout + found.stderr
@@ -103,6 +106,7 @@ def test_a_set_whose_order_reaches_the_numbers_is_named_by_the_line_that_made_it
         assert recipe.exit_code == 0 and check["status"] == "pass" and "not varied: hash-seed" in check["evidence"], recipe.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clock", ["time.perf_counter()", "time.monotonic_ns() * 1e-9", "time.time()"])
 def test_a_time_budget_that_is_filled_is_found_and_its_line_is_named(tmp_path: Path, clock: str) -> None:
     """Every second takes so long that two plain runs do the same; and the same with a budget that is never reached."""
@@ -148,6 +152,7 @@ def test_more_runs_exclude_rarer_faults_and_a_plain_repeat_that_is_planned_serve
     assert (found.report["determinism"]["runs"], found.check(ROBUST)["status"]) == (2, "warn")
 
 
+@pytest.mark.slow
 def test_a_race_that_the_others_hardly_show_diverges_in_the_stressed_run(tmp_path: Path) -> None:
     """Two threads, the first of which has nothing to wait for; and the same with the results in order."""
     race = """
@@ -212,6 +217,7 @@ FAILURES = {
     "os.kill(os.getpid(), signal.SIGKILL)": ("inconclusive", "run/killed"),
     "time.sleep(100)": ("inconclusive", "run/timeout"),
 }
+ENDINGS = [pytest.param(how, marks=pytest.mark.slow if "sleep" in how else ()) for how in FAILURES]
 
 
 def failing(folder: Path, when: str, how: str, spec: str = "") -> Gated:
@@ -219,7 +225,7 @@ def failing(folder: Path, when: str, how: str, spec: str = "") -> Gated:
     return gated(folder, IN_RUN.replace("WHEN", when) + how, short + spec)
 
 
-@pytest.mark.parametrize("how", FAILURES)
+@pytest.mark.parametrize("how", ENDINGS)
 def test_a_second_run_that_fails_by_chance_never_passes(tmp_path: Path, how: str) -> None:
     """The second run is varied, and a plain repeat of the first comes through: done again, so does a varied one."""
     verdict, reason = FAILURES[how]
@@ -238,7 +244,7 @@ def test_a_second_run_that_records_nothing_by_chance_never_passes(tmp_path: Path
     assert found.exit_code == 3 and found.reason_ids == ["run/nothing-recorded"], found.stdout + found.stderr
 
 
-@pytest.mark.parametrize("how", FAILURES)
+@pytest.mark.parametrize("how", ENDINGS)
 def test_a_run_that_fails_whenever_it_is_varied_is_not_robust_with_the_last_line_of_its_log(tmp_path: Path, how: str) -> None:
     found = failing(tmp_path, "varied", f"print('the end'); {how}")
     assert found.exit_code == 0 and found.report["determinism"]["failed"] == 0, found.stdout + found.stderr
@@ -261,6 +267,7 @@ def test_a_diagnosis_of_a_run_that_fails_whenever_it_is_varied_names_what_was_va
     assert done.returncode == 1 and "depends on the path of the checkout" in " ".join(done.stdout.split()), done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_varied_run_that_fails_for_one_seed_only_never_passes(tmp_path: Path) -> None:
     """The first seed depends on the path; the second one's varied run fails by chance."""
     line = IN_RUN.replace("number == 2 and WHEN", "name == 'seed7-deterministic-2' and number == 2")
@@ -315,6 +322,7 @@ def test_too_many_artifacts_have_their_own_reason(tmp_path: Path, line: str) -> 
     assert found.report["reasons"][0]["remedy"] == "name the files to compare more narrowly"
 
 
+@pytest.mark.slow
 def test_each_seeds_own_plain_repeat_decides_what_its_varied_run_shows(tmp_path: Path) -> None:
     line = "import os, sys; x += os.urandom(1)[0] if number == 2 and sys.argv[1] == '7' else 0"
     spec = "version: 1\ntrain: {run: 'python train.py {seed}'}\nrandom-state: {seeds: [42, 7]}\ncost: {measure: false}\n"

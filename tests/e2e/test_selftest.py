@@ -16,6 +16,7 @@ pytest.importorskip("torch")
 QUICKSTART = ROOT / "examples" / "quickstart"
 
 
+@pytest.mark.slow
 def test_every_fault_is_caught_in_the_quickstart_where_it_was_put_in(tmp_path: Path) -> None:
     out = tmp_path / "selftest.json"
     done = subprocess.run(
@@ -45,6 +46,7 @@ def test_every_fault_is_caught_in_the_quickstart_where_it_was_put_in(tmp_path: P
     assert "all 7 faults that apply were caught where they were put in; not applicable: batch" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("example", "faults", "process"), [("plain", ("batch", "checkpoint"), "main"), ("torchrun", ("weight", "optimizer"), "rank0")]
 )

@@ -59,6 +59,7 @@ def test_rows_that_do_not_repeat_are_not_measured_again(double: Double) -> None:
     assert double.executed() == ["1 kernel/repeats float32", "1 kernel/no-kernel float32", "2 kernel/repeats float32"]
 
 
+@pytest.mark.slow
 def test_what_crashes_hangs_or_takes_the_memory_is_a_row_and_the_rest_is_measured(double: Double, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operators, "ROW_SECONDS", 2.0)
     monkeypatch.setattr(operators, "_MEMORY_SHARE", 0.0)

@@ -34,6 +34,7 @@ def _elements(shape: str) -> int:
     return math.prod(int(side) for side in shape.split("x"))
 
 
+@pytest.mark.slow
 def test_two_processes_make_equal_inputs_and_equal_results(ask: Callable[..., Lines]) -> None:
     request = {"mode": "measure", "cases": _SOME, "dtypes": ["float32"]}
     first = ask(**request, settings={"repeats": 1, "contended": 1})
@@ -62,6 +63,7 @@ def test_the_list_names_cases_dtypes_and_the_documentation(ask: Callable[..., Li
     assert ["float32", "backward"] in found["kernel/put_ (accumulate)"]["rows"] and "opinfo/index_put" not in found
 
 
+@pytest.mark.slow
 def test_the_row_that_ends_the_process_has_begun_and_can_be_skipped(ask: Callable[..., Lines], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import os\n"

@@ -283,6 +283,7 @@ def test_a_distributed_checkpoint_is_one_artifact_and_its_index_runs_nothing(tmp
     assert not list(tmp_path.rglob("ran"))
 
 
+@pytest.mark.slow
 def test_checkpoints_of_lightning_and_accelerate_are_read(tmp_path: Path) -> None:
     pytest.importorskip("lightning")
     pytest.importorskip("accelerate")

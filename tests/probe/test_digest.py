@@ -403,7 +403,7 @@ def collisions(found: bytes, bits: int) -> int:
     return sum(count * (count - 1) // 2 for count in counts.values())
 
 
-@pytest.mark.parametrize(("path", "count", "bits"), [(of, 1_000_000, 24), (of_device, 2_000, 16)])
+@pytest.mark.parametrize(("path", "count", "bits"), [pytest.param(of, 1_000_000, 24, marks=pytest.mark.slow), (of_device, 2_000, 16)])
 @pytest.mark.parametrize("what", ["random", "counting"])
 def test_digests_collide_as_often_as_chance_and_not_at_all_with_128_bits(
     path: Callable[..., bytes], count: int, bits: int, what: str

@@ -59,11 +59,13 @@ def test_the_training_goes_on_behind_a_refusal_with_the_flag_as_it_was(refusing:
     assert not trained(refusing).undone  # the probe's own switch is no line of the training
 
 
+@pytest.mark.slow
 def test_an_operator_that_torch_does_not_refuse_is_not_named(tmp_path: Path) -> None:
     found = trained(trace_script(tmp_path, CLEAN, probe={"refused": 10}))
     assert len(found.steps) == 4 and not found.refused
 
 
+@pytest.mark.slow
 def test_another_error_of_an_operator_ends_the_training_as_it_would(tmp_path: Path) -> None:
     script = CLEAN.replace("y.square()", "y.view(7)")
     run = trace_script(tmp_path, script, probe={"refused": 10})
@@ -77,6 +79,7 @@ def test_the_operators_of_the_step_that_is_asked_for_are_counted_by_name_dtype_p
     assert any(row[:3] == ("aten.rand.default", "", "forward") for row in rows) and not any("hash" in name for name, *_ in rows)
 
 
+@pytest.mark.slow
 def test_a_note_changes_no_number_and_no_generator(noted: Run, tmp_path: Path) -> None:
     plain = trace_script(tmp_path, CLEAN)
     assert noted.ended.tail == plain.ended.tail and not trained(plain).dispatched
@@ -85,6 +88,7 @@ def test_a_note_changes_no_number_and_no_generator(noted: Run, tmp_path: Path) -
     ]
 
 
+@pytest.mark.slow
 def test_where_something_was_compiled_nothing_is_noted(tmp_path: Path) -> None:
     """A compiled graph dispatches nothing, and under the watch it would not run: other numbers."""
     script = CLEAN.replace("optimizer =", "layer = torch.compile(layer, backend='eager')\noptimizer =")
@@ -92,6 +96,7 @@ def test_where_something_was_compiled_nothing_is_noted(tmp_path: Path) -> None:
     assert len(found.steps) == 4 and not found.dispatched
 
 
+@pytest.mark.slow
 def test_a_function_that_is_compiled_while_operators_are_noted_compiles(tmp_path: Path) -> None:
     """Its first call lies behind the first step, where nothing was compiled yet; `fullgraph` refuses to run without being compiled."""
     calls = "    average(layer.weight.detach(), mean)\n    torch.cond(mean.sum() > 0, torch.sin, torch.cos, (mean,))\n"

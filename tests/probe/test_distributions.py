@@ -127,6 +127,7 @@ def test_nothing_is_imported_for_it(site: Site) -> None:
     assert set(sys.modules) == before
 
 
+@pytest.mark.slow
 def test_a_training_that_is_asked_names_torch_and_what_it_needs_as_they_are_installed(short_path: Path) -> None:
     script = TRAIN + "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import numpy'], check=True)\n"
     run = trace_script(short_path, script, observe=True)

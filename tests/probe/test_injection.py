@@ -194,6 +194,7 @@ def test_a_python_that_cannot_be_reached_is_named_with_the_line_that_started_it(
     assert "PYTHONPATH" in run.remedy
 
 
+@pytest.mark.slow
 def test_a_python_that_the_command_itself_keeps_from_the_probe_is_named(tmp_path: Path) -> None:
     run = trace_script(tmp_path, LONG, command=f"env -i {sys.executable} train.py")
     assert (run.outcome, run.reason_id) == ("untraced", "probe/untraced-process")
@@ -313,6 +314,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.slow
 def test_accelerate_launch_is_traced(tmp_path: Path) -> None:
     options = "--cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no"
     run = trace_script(tmp_path, ACCELERATE, command=f"accelerate launch {options} train.py")

@@ -69,6 +69,7 @@ def test_a_replay_run_keeps_every_kind_of_one_step(first: Mapping[str, Case]) ->
     assert set(kept["step1.gradient.safetensors"]) == set(names(first["same"].trace, "gradient", 1))
 
 
+@pytest.mark.slow
 def test_a_second_run_with_the_same_seed_is_at_distance_zero_and_keeps_nothing(second: Mapping[str, Case]) -> None:
     trace = second["same"].trace
     assert not list(trace.path.parent.glob("*.safetensors"))
@@ -77,6 +78,7 @@ def test_a_second_run_with_the_same_seed_is_at_distance_zero_and_keeps_nothing(s
     assert {item.max_ulp for item in trace.distances} == {0}
 
 
+@pytest.mark.slow
 def test_a_run_with_another_seed_is_as_far_away_as_its_weights_are(first: Mapping[str, Case], second: Mapping[str, Case]) -> None:
     ours, theirs = state(second["other"], "other"), state(first["other"], "other")
     measured = {item.name: item for item in second["other"].trace.distances if item.kind == "parameter"}

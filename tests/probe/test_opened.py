@@ -372,6 +372,7 @@ for x in torch.utils.data.DataLoader(Data(), num_workers=1):
 """
 
 
+@pytest.mark.slow
 def test_a_worker_of_a_loader_lists_what_it_read_and_torch_itself_is_left_out(short_path: Path) -> None:
     (short_path / "value.txt").write_text("1.5")
     run = trace_script(short_path, LOADER, command=f"python train.py {short_path / 'value.txt'}")

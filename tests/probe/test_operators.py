@@ -45,6 +45,7 @@ def operators(run: Run, phase: str) -> list[OperatorLine]:
     return [item for item in trained(run).operators if item.phase == phase]
 
 
+@pytest.mark.slow
 def test_a_record_changes_no_number_and_no_generator(runs: tuple[Run, Run]) -> None:
     recorded, plain = runs
     assert recorded.ended.tail == plain.ended.tail

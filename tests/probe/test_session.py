@@ -172,6 +172,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
     return found
 
 
+@pytest.mark.slow
 def test_the_own_time_of_the_probe_is_kept_apart(whole: Mapping[str, Case]) -> None:
     marks = whole["slow"].trace.steps
     assert all(mark.probe_ms > 150 for mark in marks[1:])  # loss, gradient, parameter

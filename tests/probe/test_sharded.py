@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -32,6 +33,7 @@ dist.destroy_process_group()
 SHARDS = (("0.weight", "float32", (3, 4)), ("0.bias", "float32", (3,)), ("2.weight", "float32", (1, 6)), ("2.bias", "float32", (1,)))
 
 
+@pytest.mark.slow
 def test_each_rank_records_and_keeps_its_local_shards_under_the_models_names(short_path: Path) -> None:
     command = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py"
     run = trace_script(short_path, FSDP2, command=command, keep_final=True)

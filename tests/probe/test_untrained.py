@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.tracing import trace_cases
 
 ODD = """
@@ -43,6 +45,7 @@ trained = True
 """
 
 
+@pytest.mark.slow
 def test_an_odd_module_hides_no_other_and_is_counted_in_a_note(tmp_path: Path) -> None:
     without = ODD.replace("odd = [Raises(), Failing(), Guarded(), nn.LazyLinear(2)]", "")
     odd, clean = (case.trace for case in trace_cases(tmp_path, {"odd": ODD, "clean": without}).values())

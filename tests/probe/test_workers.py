@@ -114,6 +114,7 @@ def test_what_a_worker_records_is_said_to_be_nothing(forked: Mapping[str, Case])
     claims(forked["records"].trace)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["spawn before", "forkserver after grad"])
 def test_a_worker_that_imports_the_script_anew_is_none_either(arguments: str, short_path: Path) -> None:
     run = trace_script(short_path, SOURCE, command=f"python train.py {arguments}", steps=3)

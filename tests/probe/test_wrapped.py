@@ -116,6 +116,7 @@ def test_what_cannot_be_read_is_said(runs: Mapping[str, Case]) -> None:
     assert any("Opaque" in message for message in said["opaque"])
 
 
+@pytest.mark.slow
 def test_only_what_has_memory_is_kept_for_distances(runs: Mapping[str, Case], tmp_path: Path) -> None:
     reference = [runs["one"].trace]
     second = trace_cases(tmp_path, {"one": (TWO, "other")}, keep_final=True, keep_steps=(1,), reference=reference)["one"].trace

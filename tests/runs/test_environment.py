@@ -141,8 +141,9 @@ TWO = str(min(2, usable_processors()))  # MKL takes no more than there are
     ("command", "env", "threads"),
     [
         ("python train.py", {"OMP_NUM_THREADS": "1"}, ["1"]),
-        ("torchrun --standalone --nproc-per-node 2 train.py", {"OMP_NUM_THREADS": TWO}, [TWO, TWO]),
-        ("torchrun --standalone --nproc-per-node 2 train.py", {}, ["1", "1"]),  # torchrun's own choice, as in a shell
+        pytest.param("torchrun --standalone --nproc-per-node 2 train.py", {"OMP_NUM_THREADS": TWO}, [TWO, TWO], marks=pytest.mark.slow),
+        # torchrun's own choice, as in a shell
+        pytest.param("torchrun --standalone --nproc-per-node 2 train.py", {}, ["1", "1"], marks=pytest.mark.slow),
     ],
 )
 def test_every_process_trains_with_the_chosen_threads(command: str, env: dict[str, str], threads: list[str], tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def test_a_training_killed_after_a_step_is_killed_and_never_a_result(tmp_path: P
     assert run.problem == "it was killed by signal 9 from outside the gate" and "too little memory" not in run.remedy
 
 
+@pytest.mark.slow
 def test_a_loader_worker_that_is_killed_is_a_crash_of_the_training(tmp_path: Path) -> None:
     script = (
         TRAIN
@@ -116,6 +117,7 @@ def test_a_command_without_python_could_not_be_traced(tmp_path: Path) -> None:
     assert (ending(run), run.problem) == (("untraced", "run/nothing-recorded"), "no Python process of it could be traced")
 
 
+@pytest.mark.slow
 def test_an_operator_without_a_deterministic_form_is_named(tmp_path: Path) -> None:
     script = (
         TRAIN

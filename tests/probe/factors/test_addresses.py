@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
 
 SCRIPT = """
@@ -47,6 +49,7 @@ print(weight.data_ptr())
 """
 
 
+@pytest.mark.slow
 def test_the_address_of_a_tensor_is_pinned_where_its_line_is_named_only(tmp_path: Path) -> None:
     named, again = pinned_twice(tmp_path, TORCH, {"addresses": [["train.py", 5]]})
     assert named.ended.tail == again.ended.tail and named.ended.tail[0] == "True 1 True"

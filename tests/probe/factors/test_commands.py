@@ -65,6 +65,7 @@ def test_the_output_of_a_child_is_held_fixed_however_it_is_read(tmp_path: Path) 
     assert all(ast.literal_eval(third.ended.tail[-1])[name] != first[name] for name in WAYS)
 
 
+@pytest.mark.slow
 def test_a_child_that_answers_line_by_line_is_held_fixed_and_not_kept_waiting(tmp_path: Path) -> None:
     worker = "import random, sys\\nfor line in sys.stdin: print(line.strip(), random.SystemRandom().random(), 'x' * 300, flush=True)"
     source = f"""

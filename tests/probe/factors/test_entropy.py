@@ -90,6 +90,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_pinned_every_process_of_the_tree_draws_its_own_and_the_same_in_each_run(short_path: Path) -> None:
     first, second = pinned_twice(short_path, CHILDREN, {"entropy": None})
     assert first.ended.tail == second.ended.tail
@@ -129,6 +130,7 @@ print(torch.rand(1).item())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pinned", [True, False])
 def test_torchs_own_seeds_are_pinned_and_a_seeded_one_stays_as_it_is(tmp_path: Path, pinned: bool) -> None:
     first, second = pinned_twice(tmp_path, TORCH, {"entropy": None}) if pinned else watched_twice(tmp_path, TORCH)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
 
 NUMPY = """
@@ -48,6 +50,7 @@ print(torch.nn.Linear(4, 4).weight.sum().item(), torch.rand(1).item())
 """
 
 
+@pytest.mark.slow
 def test_torchs_empty_tensors_hold_a_number_where_pinned_and_else_the_nan_of_torchs_own_fill(tmp_path: Path) -> None:
     plain = once(tmp_path, TORCH, {"watch": True})
     pinned, varied = once(tmp_path, TORCH, {"pin": {"memory": None}}), once(tmp_path, TORCH, {"vary": ["memory"]})
@@ -70,5 +73,6 @@ print(compiled(torch.ones(2)).tolist())
 """
 
 
+@pytest.mark.slow
 def test_a_whole_graph_is_compiled_of_a_function_with_a_pinned_empty_tensor(tmp_path: Path) -> None:
     assert once(tmp_path, COMPILED, {"pin": {"memory": None}}).ended.tail == ("[1.0, 1.0]",)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.probe.factors.runs import once, pinned_twice, watched_twice
 
 RACES = """
@@ -92,6 +94,7 @@ NAMES = ["shared", "results", "tasks", "unordered", "callbacks", "executor", "sh
 SCRIPT = RACES + "".join(f'print("{name}", *{name}(), flush=True)\n' for name in NAMES)
 
 
+@pytest.mark.slow
 def test_pinned_the_order_is_the_same_in_two_runs_and_free_it_is_not(short_path: Path) -> None:
     first, second = pinned_twice(short_path, SCRIPT, {"threads": None})
     assert first.ended.tail == second.ended.tail

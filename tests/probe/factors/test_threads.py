@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from repro_gate.trace.format import HANDED
 from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
 
@@ -211,6 +213,7 @@ with context.Pool(3) as pool:
 """
 
 
+@pytest.mark.slow
 def test_under_stress_what_hardly_races_does_and_pinned_it_is_the_same_there_too(tmp_path: Path) -> None:
     first, second = watched_twice(tmp_path, EVEN, probe={"stress": True})
     assert all(one != other for one, other in zip(first.ended.tail, second.ended.tail, strict=True))
@@ -279,6 +282,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_a_thread_that_spins_on_a_variable_loses_its_turn(tmp_path: Path) -> None:
     assert once(tmp_path, SPINS, {"pin": {"threads": None}}).ended.tail == ("done",)
 
@@ -294,6 +298,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_operators_compute_with_one_thread_and_loaders_give_their_batches(short_path: Path) -> None:
     run = once(short_path, TORCH, {"pin": {"threads": None}})
     assert run.ended.tail == ("1", "[0, 1, 2, 3]", "[4, 5, 6, 7]")
