@@ -48,7 +48,7 @@ setup: $(FULL) ## make .venv with everything (demo, test and lint do it themselv
 demo: $(BASE) ## runs the gate on examples/quickstart: the noise without the flags, bitwise identical runs with them, and what they cost
 	@$(if $(BIN),PATH="$(BIN):$$PATH") $(PY) -m repro_gate run examples/quickstart
 
-SPREAD := -n 2 --dist loadgroup --no-loadscope-reorder $(addprefix --ignore=tests/,api container browser)
+SPREAD := -n 2 --no-loadscope-reorder $(addprefix --ignore=tests/,api container browser)
 
 test: $(FULL) ## each claim of the README once, in real processes, and every pure part, on two processes
 	$(PY) -m pytest $(SPREAD) -m 'not slow' $(PYTEST)

@@ -143,7 +143,7 @@ def made(tree: Path, items: Sequence[Mutation]) -> Iterator[None]:
 
 def _elsewhere(suite: Suite, left: Sequence[Mutation]) -> dict[int, str]:
     """The mutations that tests of other folders catch."""
-    spread = ["-n", "2", "--dist", "loadgroup", *(f"--ignore=tests/{name}" for name in _APART)]
+    spread = ["-n", "2", "--no-loadscope-reorder", *(f"--ignore=tests/{name}" for name in _APART)]
     with made(suite.tree, left):
         seen = suite.failing((), *spread)
     tests = [test for test in seen if "::" in test]
