@@ -12,6 +12,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
+unexport PYTHONDONTWRITEBYTECODE
 TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 NO_VENV ?=

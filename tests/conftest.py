@@ -3,10 +3,13 @@
 A file's tests stay together, since they share its fixtures, but for those of _FREE, which are spread one by one; those of `sandbox/` wait
 for one lock, so they are one group. What takes longest comes first, so that no process waits for the other at the end. (xdist's own marker
 for groups is read by no pytest from 9.2 on.)
+
+OpenMP's threads sleep while they wait: beside another process, threads that spin take ten times as long.
 """
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
+os.environ["OMP_WAIT_POLICY"] = "passive"
 _FIRST = ("e2e", "combinations", "probe", "gate", "sandbox", "runs")
 _FREE = ("test_examples.py", "test_robust.py", "test_odd_trainings.py")
 

@@ -28,6 +28,7 @@ GPU = {
     "cublas-workspace-at-cuda-start": ":4096:8",
 }
 IMAGE, OTHER = f"ghcr.io/org/train@sha256:{'a' * 64}", f"ghcr.io/org/train@sha256:{'b' * 64}"
+SHOUTED = IMAGE.replace("a" * 64, "A" * 64)
 
 
 def locked(folder: Path, name: str = "requirements.txt", text: str = REQUIREMENTS, **changes: Any) -> Evidence:
@@ -173,6 +174,7 @@ NONE = "repro.yml: no `env.image`"
     [
         (IMAGE, IMAGE, "pass", "runs in the declared image", (IMAGE,), ""),
         (IMAGE, MIRROR, "pass", "runs in the declared image", (IMAGE,), ""),
+        (SHOUTED, IMAGE, "pass", "runs in the declared image", (SHOUTED,), ""),
         (IMAGE, OTHER, "fail", "another image", (f"declared {IMAGE}", f"running {OTHER}"), "correct env.image, or run in it"),
         (IMAGE, None, "warn", "nothing shows", (IMAGE,), "run the gate inside that image"),
         (IMAGE, TAG, "warn", "nothing shows", (IMAGE,), "run the gate inside that image"),

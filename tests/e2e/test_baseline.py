@@ -152,6 +152,7 @@ def test_fewer_threads_are_another_platform_and_set_by_the_code_another_recipe(c
     assert names(gated.report["baseline"]["changed_inputs"]) == ["code"]
 
 
+@pytest.mark.slow
 def test_a_training_that_looks_at_its_own_path_does_not_drift(code: Path, tmp_path: Path) -> None:
     paths = "{str(p) for p in __import__('pathlib').Path('.').resolve().iterdir()}"
     look = f"for path in sorted({paths}, key=hash): x = x + 1e-3 * len(path) * (x * 1.1)"

@@ -119,6 +119,7 @@ def evidence(gated: Gated, name: str) -> str:
     return "\n".join(check["evidence"])
 
 
+@pytest.mark.slow
 def test_a_clean_checkout_passes_every_check_in_the_strict_profile(tmp_path: Path) -> None:
     gated = gate(project(tmp_path / "code", source({}), spec_text("")), *STRICT, out=tmp_path)
     assert gated.exit_code == 0, gated.stdout + gated.stderr

@@ -44,6 +44,7 @@ SPEC = "version: 1\ntrain: {run: python train.py}\ncost: {measure: false}\n"
 CLOCK = "__import__('time').time_ns() % 10**6"
 
 
+@pytest.mark.slow
 def test_clean_training_passes_and_leaves_nothing_behind(tmp_path: Path) -> None:
     """It asks for torch before it imports it, leaves a file beside its workspace, and transforms by a module in forked workers."""
     before = temporary_folders()

@@ -68,6 +68,7 @@ def test_a_copy_of_the_package_fails_and_decides_nothing(tmp_path: Path) -> None
     assert gated.report["against"]["status"] == "inconclusive" and "odepack" in gated.report["against"]["message"]
 
 
+@pytest.mark.slow
 def test_what_git_ignores_is_named_and_each_file_has_the_remedy_that_fits(tmp_path: Path) -> None:
     binaries, code = environment_of_its_own(tmp_path / "venv"), package(tmp_path / "code")
     pip_install(binaries, "-e", code)

@@ -39,11 +39,12 @@ PREPARED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "run"),
     [
         (SAMPLES, "python add_test.py --seed {seed}"),
-        pytest.param(PREPARED, "python scripts/make_data.py && python scripts/train.py --seed {seed}", marks=pytest.mark.slow),
+        (PREPARED, "python scripts/make_data.py && python scripts/train.py --seed {seed}"),
     ],
     ids=["samples", "prepared"],
 )

@@ -147,6 +147,7 @@ threading.Thread(target=draw, daemon=True).start()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [False, True])
 def test_a_thread_that_draws_in_the_background_is_no_divergence(fault: bool, tmp_path: Path) -> None:
     source = BACKGROUND + with_line("time.sleep(0.02)" + ("" if fault else "; x = number"))
@@ -171,12 +172,14 @@ os.symlink("/etc", os.path.join(folder, "link"))
 """
 
 
+@pytest.mark.slow
 def test_runs_beside_the_pair_start_from_a_copy_of_the_compile_cache(tmp_path: Path) -> None:
     spec = "version: 1\ntrain: {run: 'python train.py {seed}', compile-cache: true}\ncost: {pairs: 2}\n"
     gated = gate(training(tmp_path / "on", CACHED + LOOP, spec), out=tmp_path)
     assert gated.exit_code == 0 and len(gated.report["runs"]) == 5, gated.stdout
 
 
+@pytest.mark.slow
 def test_a_cache_folder_of_the_shell_reaches_no_run(tmp_path: Path) -> None:
     source = "import os\nassert 'TORCHINDUCTOR_CACHE_DIR' not in os.environ\n" + LOOP
     assert gate(training(tmp_path / "off", source, SPEC), out=tmp_path, TORCHINDUCTOR_CACHE_DIR=str(tmp_path)).exit_code == 0

@@ -58,6 +58,7 @@ logging.getLogger().warning("%s", time.localtime())
 """
 
 
+@pytest.mark.slow
 def test_a_listing_in_another_file_is_found_in_three_runs_and_on_the_terminal(tmp_path: Path) -> None:
     """The training asks for everything else too; only the listing reaches its numbers. Where the time is used up, what is left is named."""
     files = {"data/loading.py": "import os\ndef first():\n    return os.listdir('.').index('train.py')\n"}
@@ -85,8 +86,8 @@ SETS = """
     ("order", "said"),
     [
         ("for place, word in enumerate(words): x += len(word) * 2**-place", 'words = set("the cat'),
-        ("x += sum(len(word) * 2**-place for place, word in enumerate(words))", 'words = set("the cat'),
-        ("x += hash('the cat') % 1_000_003", "x += hash('the cat')"),
+        pytest.param("x += sum(len(word) * 2**-place for place, word in enumerate(words))", 'words = set("the cat', marks=pytest.mark.slow),
+        pytest.param("x += hash('the cat') % 1_000_003", "x += hash('the cat')", marks=pytest.mark.slow),
         ("for place, word in enumerate(sorted(words)): x += len(word) * 2**-place", ""),
     ],
 )
@@ -143,6 +144,7 @@ def test_what_was_varied_and_does_not_reach_the_numbers_raises_no_alarm(tmp_path
     assert [note["id"] for note in found.report["notes"] if note["id"].startswith("unrecorded/")] == []
 
 
+@pytest.mark.slow
 def test_more_runs_exclude_rarer_faults_and_a_plain_repeat_that_is_planned_serves_as_the_word(tmp_path: Path) -> None:
     found = gated(tmp_path / "a", "", SPEC + "determinism: {repeat: 4}\nrobustness: {vary: [path]}\n")
     assert (found.report["determinism"]["runs"], found.report["determinism"]["bound_pct"]) == (4, 52.7)
@@ -177,6 +179,7 @@ def test_ordinary_nondeterminism_is_shown_by_the_plain_pair(tmp_path: Path) -> N
     assert found.check(ROBUST)["status"] == "skip"
 
 
+@pytest.mark.slow
 def test_a_training_that_repeats_by_luck_is_no_robust_one(tmp_path: Path) -> None:
     """The second run and the fifth are other ones: the varied one, and the first that looks for what it depends on."""
     line = "import os; seen = '/tmp/repro-gate-turn-%s' % os.getppid()"
@@ -188,6 +191,7 @@ def test_a_training_that_repeats_by_luck_is_no_robust_one(tmp_path: Path) -> Non
     assert found.check(ROBUST)["status"] == "skip"
 
 
+@pytest.mark.slow
 def test_a_varied_run_that_breaks_leaves_the_word_to_a_plain_repeat(tmp_path: Path) -> None:
     line = "assert 'clone' not in __file__, 'wrong folder'"
     found = gated(tmp_path, line, SPEC, "--set", "robustness.search=20")
@@ -197,6 +201,7 @@ def test_a_varied_run_that_breaks_leaves_the_word_to_a_plain_repeat(tmp_path: Pa
     assert "diverges from the first in how it ends (it exited with status 1)" in check["evidence"][0]
 
 
+@pytest.mark.slow
 def test_what_the_spec_does_not_vary_stays_and_strict_fails(tmp_path: Path) -> None:
     two = "x += len(os.listdir('/proc/self/fd')) * 0 + crc(os.getcwd())".replace("os.", "__import__('os').")
     strict = SPEC + "checklist: {severity: {random-state/robust: fail}}\n"
@@ -217,7 +222,7 @@ FAILURES = {
     "os.kill(os.getpid(), signal.SIGKILL)": ("inconclusive", "run/killed"),
     "time.sleep(100)": ("inconclusive", "run/timeout"),
 }
-ENDINGS = [pytest.param(how, marks=pytest.mark.slow if "sleep" in how else ()) for how in FAILURES]
+ENDINGS = [pytest.param(how, marks=pytest.mark.slow if "exit" not in how and "kill" not in how else ()) for how in FAILURES]
 
 
 def failing(folder: Path, when: str, how: str, spec: str = "") -> Gated:
@@ -244,6 +249,7 @@ def test_a_second_run_that_records_nothing_by_chance_never_passes(tmp_path: Path
     assert found.exit_code == 3 and found.reason_ids == ["run/nothing-recorded"], found.stdout + found.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ENDINGS)
 def test_a_run_that_fails_whenever_it_is_varied_is_not_robust_with_the_last_line_of_its_log(tmp_path: Path, how: str) -> None:
     found = failing(tmp_path, "varied", f"print('the end'); {how}")
@@ -260,6 +266,7 @@ def test_a_plain_repeat_that_fails_too_is_told_with_the_varied_run(tmp_path: Pat
     assert found.report["reasons"][1]["message"] == "runs deterministic-2 and deterministic-3: it exited with status 3"
 
 
+@pytest.mark.slow
 def test_a_diagnosis_of_a_run_that_fails_whenever_it_is_varied_names_what_was_varied(tmp_path: Path) -> None:
     line = "assert 'clone' not in __file__, 'wrong folder'"
     code = training(tmp_path / "code", LOOP.replace("# here", line), SPEC)
@@ -278,6 +285,7 @@ def test_a_varied_run_that_fails_for_one_seed_only_never_passes(tmp_path: Path) 
     assert found.check(ROBUST)["status"] == "warn"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "verdict"), [("sys.exit(3)", "fail"), ("os.kill(os.getpid(), signal.SIGKILL)", "inconclusive")])
 def test_a_training_that_depends_on_what_is_varied_does_not_explain_a_failure_by_chance(tmp_path: Path, how: str, verdict: str) -> None:
     """The second varied run differs too, but it comes through: so nothing that was varied explains that the first one failed."""
@@ -286,6 +294,7 @@ def test_a_training_that_depends_on_what_is_varied_does_not_explain_a_failure_by
     assert any("deterministic-2" in item["message"] for item in found.report["reasons"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("more", "verdict"), [("", "inconclusive"), ("; x += name == 'deterministic-2'", "fail")])
 def test_a_control_that_fails_ends_nothing(tmp_path: Path, more: str, verdict: str) -> None:
     """It notes operators, and is done once more without that note where it fails."""
@@ -298,6 +307,7 @@ def test_a_control_that_fails_ends_nothing(tmp_path: Path, more: str, verdict: s
     )
 
 
+@pytest.mark.slow
 def test_what_only_a_varied_run_does_not_write_is_not_robust_and_not_missing(tmp_path: Path) -> None:
     line = "open('a.txt', 'w').close(); 'clone' in __file__ or open('b.txt', 'w').close()"
     spec = SPEC.replace("diagnosis: {runs: 12}", "diagnosis: false")
@@ -307,6 +317,7 @@ def test_what_only_a_varied_run_does_not_write_is_not_robust_and_not_missing(tmp
     assert found.exit_code == 3 and found.reason_ids == ["artifact/missing"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [
@@ -330,6 +341,7 @@ def test_each_seeds_own_plain_repeat_decides_what_its_varied_run_shows(tmp_path:
     assert found.exit_code == 1 and found.check(ROBUST)["status"] == "skip", found.check(ROBUST)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vary", ["", "robustness: {vary: false}\n"])
 def test_with_a_tolerance_the_worst_of_several_runs_decides(tmp_path: Path, vary: str) -> None:
     """The second run is within the tolerance and the third is not."""

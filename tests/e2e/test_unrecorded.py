@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.gates import gate, training
 
 SOURCE = """
@@ -66,6 +68,7 @@ open("out/huge.npy", "wb").write(b"\\x93NUMPY\\x01\\x00" + len(header).to_bytes(
 """
 
 
+@pytest.mark.slow
 def test_artifacts_that_break_a_reader_still_give_a_report(tmp_path: Path) -> None:
     spec = "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\ncapture: {artifacts: [out/*]}\n"
     gated = gate(training(tmp_path / "code", HOSTILE, spec), out=tmp_path)

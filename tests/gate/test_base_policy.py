@@ -112,8 +112,10 @@ def test_a_link_does_not_choose_which_spec_judges(checkout: Path, tmp_path: Path
             judge(checkout, **options)
     git(checkout, "revert", "--no-edit", "HEAD")
     (tmp_path / "elsewhere").symlink_to(checkout)
-    judged = judge(tmp_path / "elsewhere", base="HEAD~2")
-    assert judged.base is not None and judged.base.policy == "base", "a link above the repository is nobody's choice of the change"
+    (tmp_path / "above").symlink_to(checkout.parent)
+    for link in (tmp_path / "elsewhere", tmp_path / "above" / checkout.name):
+        judged = judge(link, base="HEAD~2")
+        assert judged.base is not None and judged.base.policy == "base", "a link above the repository is nobody's choice of the change"
 
 
 def test_a_linked_folder_does_not_choose_either(checkout: Path) -> None:

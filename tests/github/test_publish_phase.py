@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from repro_gate.baseline.model import AgainstFinding
 from repro_gate.compare.model import SpeedChange
+from repro_gate.github import publish_phase
+from repro_gate.github.client import Api
 from repro_gate.github.comment import Posted
 from repro_gate.github.publish_phase import location_of, outputs_of
 from repro_gate.github.report_folder import Problem
@@ -227,7 +230,8 @@ def test_a_schedule_has_nothing_to_comment_on(stage: Stage) -> None:
     assert stage.github.comments(7) == []
 
 
-def test_a_server_that_fails_turns_nothing_red(stage: Stage) -> None:
+def test_a_server_that_fails_turns_nothing_red(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish_phase, "Api", partial(Api, sleep=lambda _: None))
     stage.job = replace(stage.job, api_url="http://127.0.0.1:9", graphql_url="http://127.0.0.1:9/graphql")
     code, log = stage.publish(signed(reports.PASS))
     assert code == 0

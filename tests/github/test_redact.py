@@ -125,6 +125,7 @@ def test_a_known_secret_is_taken_out_of_base64_wherever_it_lies_in_it(raw: bytes
 
 def test_of_two_secrets_the_longer_is_taken_out_first() -> None:
     assert redact("abcdefgh", ["abcdef", "abcdefgh"]) == MARK
+    assert redact("abcdef", ["abcdef"]) == MARK, "the shortest that is one"
 
 
 def test_what_is_too_short_to_be_a_secret_stays() -> None:

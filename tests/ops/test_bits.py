@@ -12,6 +12,7 @@ from repro_gate.ops import bits
 def test_zeros_of_two_signs_differ_and_one_nan_equals_itself(torch: Any) -> None:
     zero, nan = torch.zeros(3), torch.tensor([float("nan")])
     assert not bits.equal(torch, [zero], [-zero]) and bits.equal(torch, [nan], [nan.clone()])
+    assert not bits.equal(torch, [zero], [zero.int()]), "the same bits, read otherwise"
     assert bits.digest(torch, [zero]) != bits.digest(torch, [-zero])
 
 

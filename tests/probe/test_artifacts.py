@@ -169,6 +169,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     with zipfile.ZipFile(folder / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive, archive.open("v.npy", "w") as entry:
         for _ in range(80):
             entry.write(bytes(2**20))
+    with zipfile.ZipFile(folder / "twice.npz", "w") as archive:
+        archive.writestr("v.npy", (folder / "record.npy").read_bytes())
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("v.npy", (folder / "record.npy").read_bytes())
     previous = Path.cwd()
     os.chdir(folder)
     try:
@@ -222,6 +226,7 @@ def test_tied_and_cyclic_values_are_read(files: dict[str, Artifact]) -> None:
         ("expanded.pt", "far larger"),
         ("wrong.npy", ""),
         ("bomb.npz", "far larger"),
+        ("twice.npz", "two of its entries have the same name"),
     ],
 )
 def test_what_is_refused_is_compared_by_its_bytes_and_runs_nothing(files: dict[str, Artifact], name: str, why: str) -> None:

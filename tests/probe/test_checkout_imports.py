@@ -66,6 +66,7 @@ def test_an_editable_package_comes_from_the_workspace(layout: str, place: Path) 
     assert imports(run) == []
 
 
+@pytest.mark.slow
 def test_a_tree_of_links_is_left_as_it_is_and_what_comes_from_it_is_named(place: Path) -> None:
     code = project(place / "code", "src")
     pip_install(place / "venv" / "bin", "--config-settings", "editable_mode=strict", "-e", code)
@@ -73,6 +74,7 @@ def test_a_tree_of_links_is_left_as_it_is_and_what_comes_from_it_is_named(place:
     assert {item.module for item in imports(run)} == {"odepack", "odepack.deep.inner"}
 
 
+@pytest.mark.slow
 def test_children_import_from_the_workspace_too(place: Path) -> None:
     code = project(place / "code", "src")
     pip_install(place / "venv" / "bin", "-e", code)
@@ -107,6 +109,7 @@ def test_what_git_ignores_comes_from_the_checkout_and_is_named(place: Path) -> N
     ]
 
 
+@pytest.mark.slow
 def test_a_module_of_another_commit_is_not_taken_from_the_checkout(place: Path) -> None:
     code = project(place / "code", "src")
     pip_install(place / "venv" / "bin", "-e", code)
@@ -118,6 +121,7 @@ def test_a_module_of_another_commit_is_not_taken_from_the_checkout(place: Path) 
     assert traced(place, code, source, name="again").ended.tail == ("1.0",)
 
 
+@pytest.mark.slow
 def test_an_absolute_path_into_the_checkout_is_named(place: Path) -> None:
     code = project(place / "code", "src")
     source = f"import sys\nsys.path.insert(0, {str(code / 'src')!r})\nimport odepack\n"
@@ -128,6 +132,7 @@ def test_an_absolute_path_into_the_checkout_is_named(place: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_an_environment_in_the_checkout_is_left_alone(tmp_path: Path) -> None:
     code = project(tmp_path / "code", "flat")
     environment_of_its_own(code / ".venv")
@@ -157,6 +162,7 @@ def test_a_copy_is_named_by_where_pip_took_it_from(kind: str, place: Path) -> No
     assert imports(traced(place, code, COPY, train="scripts/train.py", name="named", observe=True)) == wanted
 
 
+@pytest.mark.slow
 def test_a_package_that_is_only_called_like_a_folder_of_the_checkout_is_no_copy(place: Path) -> None:
     other = project(place / "other", "flat")
     pip_install(place / "venv" / "bin", other)
@@ -167,6 +173,7 @@ def test_a_package_that_is_only_called_like_a_folder_of_the_checkout_is_no_copy(
     assert imports(traced(place, code, COPY, train="scripts/train.py", observe=True)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["trainer", "odepack"])
 def test_a_link_to_another_clone_is_named_where_it_is_the_same_project(name: str, place: Path) -> None:
     other = project(place / "other", "src")

@@ -115,6 +115,7 @@ def test_a_library_that_draws_on_behalf_of_a_line_is_named_and_its_imports_and_n
     ]
 
 
+@pytest.mark.slow
 def test_torch_seed_is_named_and_manual_seed_is_not(tmp_path: Path) -> None:
     script = """
     import torch

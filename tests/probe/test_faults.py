@@ -137,6 +137,7 @@ def test_another_process_step_or_name_gets_no_fault(other: dict[str, object], tm
     assert run.ended.tail == clean.ended.tail and not trained(run).notes
 
 
+@pytest.mark.slow
 def test_a_flag_that_is_switched_off_is_noted_with_the_line_of_the_training(tmp_path: Path) -> None:
     """As if that line had done it."""
     run = faulty(tmp_path, TRAINED, what="flag", kind="flag", name="any")

@@ -47,6 +47,7 @@ def test_the_default_condition_leaves_torch_as_it_is(tmp_path: Path) -> None:
     assert settings["PYTHONHASHSEED"] is None, "as in a shell"
 
 
+@pytest.mark.slow
 def test_an_allowed_flag_is_left_off_and_the_others_are_on(tmp_path: Path) -> None:
     flag = "torch.utils.deterministic.fill_uninitialized_memory"
     arm = arms.deterministic(42, frozenset({flag, MKL, "torch.backends.cudnn.deterministic", "CUBLAS_WORKSPACE_CONFIG"}), None)
@@ -83,6 +84,7 @@ os.environ.update(OTHER="1", PYTHONHASHSEED="5")
 """
 
 
+@pytest.mark.slow
 def test_the_line_that_changes_a_variable_is_named_and_whether_its_library_had_read_it(tmp_path: Path) -> None:
     found = trained(trace_script(tmp_path, VARIABLES + ONE)).undone
     assert [(item.flag, item.value, item.file, item.line, item.late) for item in found] == [

@@ -136,6 +136,7 @@ OWN_NAMES = (
 )
 
 
+@pytest.mark.slow
 def test_a_script_folder_may_hold_files_called_like_ours(tmp_path: Path) -> None:
     own = {f"{name}.py": f"WHOSE = {name!r}" for name in OWN_NAMES}
     check = "".join(f"import {name}; assert {name}.WHOSE == {name!r}\n" for name in OWN_NAMES)
@@ -290,6 +291,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_torchrun_gives_one_trace_for_each_rank(short_path: Path) -> None:
     run = trace_script(short_path, DDP, command=f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py")
     assert run.outcome == "finished", (run.problem, run.ended.tail)

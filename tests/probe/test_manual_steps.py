@@ -312,6 +312,7 @@ def test_a_model_trained_by_hand_beside_an_optimizer_is_recorded(shapes: Mapping
     )
 
 
+@pytest.mark.slow
 def test_a_training_by_hand_ends_after_its_last_wanted_step(tmp_path: Path) -> None:
     source = SHAPES.replace("range(3)", "range(1000)").partition("if __name__")[0]
     cases = trace_cases(tmp_path, {case: source + f"\n{case}()\n" for case in ("backward", "func", "grad")}, steps=2)

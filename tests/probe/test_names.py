@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 from collections import OrderedDict, UserDict, namedtuple
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,8 +15,16 @@ from torch import nn
 from repro_gate.probe import names
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _no_models_of_other_tests() -> Iterator[None]:
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
-def _no_models_of_other_tests() -> None:
+def _no_models_of_the_test_before() -> None:
     gc.collect()
 
 

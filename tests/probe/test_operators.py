@@ -74,6 +74,7 @@ def test_a_draw_of_a_generator_has_its_state_as_an_input_and_a_view_is_simple(ru
     assert not next(item for item in operators(runs[0], "backward") if "index_put" in item.op).simple
 
 
+@pytest.mark.slow
 def test_what_unwritten_memory_holds_is_no_input_of_what_writes_to_it_first(tmp_path: Path) -> None:
     """As `nn.Linear` makes its weights, with the fill that torch would give them allowed off; the second write has an input."""
     script = """

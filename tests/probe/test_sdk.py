@@ -124,6 +124,7 @@ def test_a_column_is_digested_whole() -> None:
     assert digests(Column([1.0] * 100)) == digests(Column([1.0] * 100)) != digests(Column([1.0] * 50 + [2.0] * 50))
 
 
+@pytest.mark.slow
 def test_a_module_and_a_set_are_recorded_and_what_cannot_be_is_an_error(tmp_path: Path) -> None:
     source = """
     import torch

@@ -92,6 +92,7 @@ def test_a_buffer_that_comes_after_the_last_step_is_compared(runs: list[Mapping[
     assert [names(runs[0]["main"], "buffer", step) for step in (3, 4)] == [[], ["late"]]
 
 
+@pytest.mark.slow
 def test_a_failure_in_a_hook_is_noted_and_the_training_goes_on(tmp_path: Path) -> None:
     run = trace_script(
         tmp_path,

@@ -137,6 +137,7 @@ optimizer.step()
 TWO = str(min(2, usable_processors()))  # MKL takes no more than there are
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "env", "threads"),
     [

@@ -28,6 +28,7 @@ def ending(run: Run) -> tuple[str, str]:
     return run.outcome, run.reason_id
 
 
+@pytest.mark.slow
 def test_a_crash_at_step_three_keeps_its_steps_and_the_logs_end(tmp_path: Path) -> None:
     run = trace_script(tmp_path, TRAIN + "for _ in range(3):\n    one()\nraise ValueError('boom at three')\n")
     assert ending(run) == ("crashed", "run/crashed")
@@ -97,6 +98,7 @@ for x in DataLoader(Data(), num_workers=1):
     assert "killed by signal: Killed" in " ".join(run.ended.tail)
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_without_a_word_leaves_a_truncated_trace_and_no_result(tmp_path: Path) -> None:
     script = TRAIN + "one()\nif os.fork() == 0:\n    one()\n    os.kill(os.getpid(), 9)\nos.wait()\none()\n"
     run = trace_script(tmp_path, script)
@@ -104,7 +106,13 @@ def test_a_rank_that_dies_without_a_word_leaves_a_truncated_trace_and_no_result(
     assert "truncated after step 0: the process ended without closing its trace" in run.problem
 
 
-@pytest.mark.parametrize("script", ["print('no torch here')", "import torch\nprint(torch.ones(2).sum())", TRAIN])
+@pytest.mark.parametrize(
+    "script",
+    [
+        "print('no torch here')",
+        *(pytest.param(text, marks=pytest.mark.slow) for text in ("import torch\nprint(torch.ones(2).sum())", TRAIN)),
+    ],
+)
 def test_a_training_that_never_steps_has_nothing_to_compare(script: str, tmp_path: Path) -> None:
     run = trace_script(tmp_path, script)
     assert ending(run) == ("untraced", "run/nothing-recorded")
@@ -131,6 +139,7 @@ raise RuntimeError("put_ does not have a deterministic implementation, but you s
     assert "`put_` has no deterministic implementation" in run.problem and "determinism.allow" in run.remedy
 
 
+@pytest.mark.slow
 def test_a_text_of_the_tick_ends_the_run_early(tmp_path: Path) -> None:
     place = tmp_path / "place"
     for folder in (place / "workspace", place / "home", place / "tmp"):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.probe.factors.runs import once, pinned_twice, told, twice, watched_twice
+
+pytestmark = pytest.mark.slow
 
 HEAD = "import datetime, os, sys, threading, time, timeit\nfrom pathlib import Path\n"
 READINGS = (

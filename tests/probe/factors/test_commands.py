@@ -13,6 +13,8 @@ from repro_gate.trace.format import ANY_ORDER
 from repro_gate.trace.model import Used
 from tests.support.tracing import trace_script
 
+pytestmark = pytest.mark.slow
+
 RANDOM = "import os, sys; sys.stdout.write(os.urandom(%d).hex())"
 HEAD = f"""
 import asyncio, os, subprocess, sys

@@ -16,6 +16,8 @@ from repro_gate.trace.format import ASKED
 from repro_gate.trace.model import Used
 from tests.support.tracing import trace_script
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
+
+pytestmark = pytest.mark.slow
 
 HEAD = """
 import getpass, multiprocessing, os, platform, socket, tempfile, threading, uuid

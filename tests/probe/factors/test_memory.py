@@ -8,6 +8,8 @@ import pytest
 
 from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
 
+pytestmark = pytest.mark.slow
+
 NUMPY = """
 import numpy as np
 for size in (8, 4096):

@@ -21,6 +21,8 @@ from repro_gate.runs.launch import Run
 from repro_gate.trace.model import Used
 from tests.support.tracing import trace_script
 
+pytestmark = pytest.mark.slow
+
 
 class Answers(BaseHTTPRequestHandler):
     """Each answer has another number; the tenth is a digit longer, and so are those behind it."""

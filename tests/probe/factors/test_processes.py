@@ -8,6 +8,8 @@ import pytest
 
 from tests.probe.factors.runs import once, pinned_twice, watched_twice
 
+pytestmark = pytest.mark.slow
+
 RACES = """
 import multiprocessing, random, subprocess
 from concurrent.futures import ProcessPoolExecutor

@@ -136,6 +136,7 @@ NAMES += ("polled", "to_thread", "unordered", "callbacks", "timers", "mapped")
 SCRIPT = RACES + "".join(f'print("{name}", *{name}(), flush=True)\n' for name in NAMES)
 
 
+@pytest.mark.slow
 def test_pinned_the_order_is_the_same_in_ten_of_ten_runs_and_free_it_is_not(tmp_path: Path) -> None:
     pinned = {once(tmp_path, SCRIPT, {"pin": {"threads": None}}).ended.tail for _ in range(10)}
     assert len(pinned) == 1
