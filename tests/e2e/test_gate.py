@@ -108,7 +108,11 @@ def test_a_crash_at_step_three_is_inconclusive_and_shows_the_end_of_the_log(tmp_
 
 @pytest.mark.parametrize(
     ("asks", "only"),
-    [("True", False), ("'REPRO_GATE_PROBE' in os.environ", True), ("'CUBLAS_WORKSPACE_CONFIG' in os.environ", True)],
+    [
+        ("True", False),
+        ("'REPRO_GATE_PROBE' in os.environ", True),
+        pytest.param("'CUBLAS_WORKSPACE_CONFIG' in os.environ", True, marks=pytest.mark.slow),
+    ],
     ids=["always", "probe", "flags"],
 )
 def test_a_crash_says_whether_it_comes_without_the_gate_too(tmp_path: Path, asks: str, only: bool) -> None:
@@ -137,6 +141,7 @@ def test_a_crash_names_the_data_that_git_ignores(tmp_path: Path) -> None:
     assert gate(code, out=tmp_path).exit_code == 0
 
 
+@pytest.mark.slow
 def test_the_number_of_a_file_is_another_one_in_each_of_two_runs(tmp_path: Path) -> None:
     """Though files that a run left alone may be moved into the workspace of the next."""
     source = with_line("import os\n    x += os.stat('train.py').st_ino")
@@ -282,7 +287,7 @@ CRASHES = {  # a line of the loop -> the reasons
 }
 
 
-@pytest.mark.parametrize("line", CRASHES)
+@pytest.mark.parametrize("line", [pytest.param(line, marks=pytest.mark.slow if "not again" in line else ()) for line in CRASHES])
 def test_a_crash_in_one_run_alone_is_a_fail_unless_the_machine_brought_it_about(tmp_path: Path, line: str) -> None:
     gated = crashing(tmp_path, line)
     assert gated.reason_ids == CRASHES[line], gated.stdout

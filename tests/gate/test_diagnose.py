@@ -56,6 +56,7 @@ def test_where_there_is_nothing_to_explain_no_run_is_made_for_it(source: str, mo
     assert "diagnosis:" not in done.stderr and "Confirmed" not in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "tail", "cause"),
     [
@@ -74,6 +75,7 @@ def test_what_lies_outside_is_explained_with_its_line(line: str, tail: str, caus
     assert not place.exists() or place.read_text() == "1"
 
 
+@pytest.mark.slow
 def test_an_address_that_no_use_of_a_factor_names_is_explained_by_the_first_line_whose_values_differ(tmp_path: Path) -> None:
     """Neither `id()` nor `hash()` is called: C tells where the object lies, as the order of a set does."""
     source = with_line("place = object.__hash__(random); x += place % 1_000_003 * 1e-6")
@@ -104,6 +106,7 @@ def _with_gym(folder: Path, line: str, runs: int = 12) -> Gated:
     return gate(code, "--markdown", folder / "comment.md", "--html", folder / "page.html", out=folder)
 
 
+@pytest.mark.slow
 def test_a_call_is_told_and_not_the_import_before_it_and_the_check_names_the_same_line(tmp_path: Path) -> None:
     done = _with_gym(tmp_path, "x += gym.reset()")
     found, check = done.report["diagnosis"], done.check("random-state/os-entropy")
@@ -112,12 +115,14 @@ def test_a_call_is_told_and_not_the_import_before_it_and_the_check_names_the_sam
     assert (check["status"], check["evidence"]) == ("fail", ["train.py:14: random.Random() by gym"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["x += gym.reset(7); gym.log()", "x += c.reset(number)"])
 def test_a_library_whose_draws_reach_no_number_raises_no_alarm(line: str, tmp_path: Path) -> None:
     done = _with_gym(tmp_path, line)
     assert done.exit_code == 0 and done.check("random-state/os-entropy")["status"] == "pass", done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_draw_of_a_library_that_is_not_the_cause_is_not_told_by_the_check(tmp_path: Path) -> None:
     done = _with_gym(tmp_path, "gym.reset(); x += __import__('time').time() % 1")
     assert done.report["diagnosis"]["cause"] == "wall-clock" and done.check("random-state/os-entropy")["status"] == "pass", done.stdout

@@ -54,6 +54,7 @@ def test_two_processes_make_equal_inputs_and_equal_results(ask: Callable[..., Li
     assert outcomes["kernel/put_ (no accumulate)"][1] == "raises" and outcomes["opinfo/empty"] == ("uninitialised", "repeats")
 
 
+@pytest.mark.slow
 def test_the_list_names_cases_dtypes_and_the_documentation(ask: Callable[..., Lines]) -> None:
     lines = ask(mode="list", pattern="*put_*")
     found = {line["case"]: line for line in lines if "case" in line}

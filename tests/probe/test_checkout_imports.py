@@ -53,7 +53,7 @@ def imports(run: Run) -> list[Imported]:
     return [item for trace in run.traces for item in trace.imports]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", [pytest.param(name, marks=pytest.mark.slow if number else ()) for number, name in enumerate(LAYOUTS)])
 def test_an_editable_package_comes_from_the_workspace(layout: str, place: Path) -> None:
     kind, backend, more, options = LAYOUTS[layout]
     if importlib.util.find_spec(backend) is None:
@@ -151,7 +151,7 @@ step()
 """
 
 
-@pytest.mark.parametrize("kind", ["flat", "src"])
+@pytest.mark.parametrize("kind", [pytest.param("flat", marks=pytest.mark.slow), "src"])
 def test_a_copy_is_named_by_where_pip_took_it_from(kind: str, place: Path) -> None:
     code = project(place / "code", kind)
     pip_install(place / "venv" / "bin", code)

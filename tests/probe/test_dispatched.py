@@ -72,6 +72,7 @@ def test_another_error_of_an_operator_ends_the_training_as_it_would(tmp_path: Pa
     assert not run.good and "shape '[7]' is invalid" in run.ended.tail[-1]
 
 
+@pytest.mark.slow
 def test_the_operators_of_the_step_that_is_asked_for_are_counted_by_name_dtype_pass_and_form(noted: Run) -> None:
     rows = {(name, dtype, phase, form): count for name, dtype, phase, form, count in trained(noted).dispatched}
     assert rows["aten.addmm.default", "float32", "forward", ""] == 1
