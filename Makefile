@@ -12,7 +12,6 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-unexport PYTHONDONTWRITEBYTECODE
 TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 NO_VENV ?=
@@ -21,6 +20,9 @@ CORPUS ?=
 COMBINATIONS ?=
 MUTATE ?=
 PYTEST ?=
+
+# Where pytest may not keep what it compiles, it rewrites every assert anew: eight seconds of each process.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 ifeq ($(NO_VENV),)

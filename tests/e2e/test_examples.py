@@ -5,12 +5,11 @@ from __future__ import annotations
 import fnmatch
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from repro_gate.trace.notebook import place
-from tests.support.gates import ROOT, gate
+from tests.support.gates import ROOT, gate, tiered
 from tests.test_readme import demo, shape
 
 EXAMPLES = ROOT / "examples"
@@ -28,15 +27,10 @@ CAUSES = {"quickstart": ("unseeded-rng", "train.py", 73), "notebook": ("unseeded
 NEEDS = {"lightning": ("lightning",), "transformers": ("transformers",), "notebook": ("ipykernel", "nbclient")}
 
 
-def examples(*quick: str) -> list[Any]:
-    """The names of the examples, of which all but `quick` are slow."""
-    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in sorted(BROKEN)]
-
-
-@pytest.mark.parametrize("name", examples("quickstart", "torchrun"))
+@pytest.mark.parametrize("name", tiered(sorted(BROKEN), ("quickstart", "torchrun")))
 def test_an_example_passes(name: str, tmp_path: Path) -> None:
-    """Only the quickstart takes the time of its default runs: as it is it drifts without the flags, and its cost is measured, by the fewest
-    pairs of runs and steps; `make demo` takes as many as it needs."""
+    """Only the quickstart takes the time of its default runs: it drifts without the flags, and its cost is measured, by the fewest runs and
+    steps; `make demo` takes as many as it needs."""
     for module in NEEDS.get(name, ("torch",)):
         pytest.importorskip(module)
     few = ("cost.pairs=2", "determinism.repeat=2", "train.steps=20") if name == "quickstart" else ("cost.measure=false",)
@@ -58,7 +52,16 @@ def test_an_example_passes(name: str, tmp_path: Path) -> None:
         assert floor["loss_gap"] > 0 and floor["weight_l2"] > 0 and math.isfinite(floor["weight_l2"])
 
 
-@pytest.mark.parametrize("name", examples("quickstart"))
+@pytest.mark.slow
+def test_the_quickstart_passes_with_each_run_that_its_spec_asks_for(tmp_path: Path) -> None:
+    gated = gate(EXAMPLES / "quickstart", "--set", "cost.pairs=2", out=tmp_path)
+    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    order = ["deterministic", "default", "default", "deterministic", "reseeded", "deterministic", "deterministic"]
+    assert [run["arm"] for run in gated.report["runs"]] == order
+    assert not gated.report["noise_floor"]["identical"]
+
+
+@pytest.mark.parametrize("name", tiered(sorted(BROKEN), ("quickstart",)))
 def test_a_broken_twin_fails_where_it_diverges_and_the_cause_is_proven(name: str, tmp_path: Path) -> None:
     for module in NEEDS.get(name, ("torch",)):
         pytest.importorskip(module)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gates import LOOP, Gated, command, environment, gate, leftovers, temporary_folders, training, with_line
+from tests.support.gates import LOOP, Gated, command, environment, gate, leftovers, temporary_folders, tiered, training, with_line
 
 CLEAN = """
 import importlib.util, os
@@ -287,7 +287,7 @@ CRASHES = {  # a line of the loop -> the reasons
 }
 
 
-@pytest.mark.parametrize("line", [pytest.param(line, marks=pytest.mark.slow if "not again" in line else ()) for line in CRASHES])
+@pytest.mark.parametrize("line", tiered(CRASHES, [line for line in CRASHES if line.startswith("if again")]))
 def test_a_crash_in_one_run_alone_is_a_fail_unless_the_machine_brought_it_about(tmp_path: Path, line: str) -> None:
     gated = crashing(tmp_path, line)
     assert gated.reason_ids == CRASHES[line], gated.stdout

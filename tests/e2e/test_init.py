@@ -39,12 +39,11 @@ PREPARED = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "run"),
     [
         (SAMPLES, "python add_test.py --seed {seed}"),
-        (PREPARED, "python scripts/make_data.py && python scripts/train.py --seed {seed}"),
+        pytest.param(PREPARED, "python scripts/make_data.py && python scripts/train.py --seed {seed}", marks=pytest.mark.slow),
     ],
     ids=["samples", "prepared"],
 )

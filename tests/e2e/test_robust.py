@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gates import LOOP, Gated, command, environment, gate, training
+from tests.support.gates import LOOP, Gated, command, environment, gate, tiered, training
 
 SPEC = "version: 1\ntrain: {run: python train.py 1}\ncost: {measure: false}\ndiagnosis: {runs: 12}\n"
 LINE = 1 + LOOP.splitlines().index("    # here")
@@ -39,7 +39,7 @@ FRAGILE = {
 QUICK = ("path", "listing", "clock")  # of what is varied; the others are slow
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FRAGILE])
+@pytest.mark.parametrize("name", tiered(FRAGILE, QUICK))
 def test_a_training_that_depends_on_its_surroundings_is_repeatable_but_not_robust(tmp_path: Path, name: str) -> None:
     found = gated(tmp_path, FRAGILE[name], SPEC, "--set", "robustness.search=20")
     assert found.exit_code == 0 and found.report["determinism"]["identical"], found.stdout + found.stderr
@@ -222,7 +222,7 @@ FAILURES = {
     "os.kill(os.getpid(), signal.SIGKILL)": ("inconclusive", "run/killed"),
     "time.sleep(100)": ("inconclusive", "run/timeout"),
 }
-ENDINGS = [pytest.param(how, marks=pytest.mark.slow if "exit" not in how and "kill" not in how else ()) for how in FAILURES]
+ENDINGS = tiered(FAILURES, ("sys.exit(3)", "os.kill(os.getpid(), signal.SIGKILL)"))
 
 
 def failing(folder: Path, when: str, how: str, spec: str = "") -> Gated:

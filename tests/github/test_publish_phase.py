@@ -22,6 +22,7 @@ from repro_gate.github.settings import Inputs, Secret
 from repro_gate.github.state import is_news, state_of
 from repro_gate.report.model import Reason
 from tests.support import reports
+from tests.support.github.conversation import no_sleep
 from tests.support.github.server import Answer
 from tests.support.github.stage import HEAD, ORIGIN, RUN, Stage, obeyed, pull_request, signed
 
@@ -231,7 +232,7 @@ def test_a_schedule_has_nothing_to_comment_on(stage: Stage) -> None:
 
 
 def test_a_server_that_fails_turns_nothing_red(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish_phase, "Api", partial(Api, sleep=lambda _: None))
+    monkeypatch.setattr(publish_phase, "Api", partial(Api, sleep=no_sleep))
     stage.job = replace(stage.job, api_url="http://127.0.0.1:9", graphql_url="http://127.0.0.1:9/graphql")
     code, log = stage.publish(signed(reports.PASS))
     assert code == 0

@@ -16,6 +16,7 @@ from repro_gate.runs.gate_folder import original_of
 from repro_gate.runs.launch import Original, Run
 from repro_gate.spec.model import Spec, Train
 from repro_gate.trace.fields import Imported
+from tests.support.gates import tiered
 from tests.support.installs import commit, environment_of_its_own, pip_install, project
 from tests.support.tracing import trace_script
 
@@ -53,7 +54,7 @@ def imports(run: Run) -> list[Imported]:
     return [item for trace in run.traces for item in trace.imports]
 
 
-@pytest.mark.parametrize("layout", [pytest.param(name, marks=pytest.mark.slow if number else ()) for number, name in enumerate(LAYOUTS)])
+@pytest.mark.parametrize("layout", tiered(LAYOUTS, ("setuptools' finder",)))
 def test_an_editable_package_comes_from_the_workspace(layout: str, place: Path) -> None:
     kind, backend, more, options = LAYOUTS[layout]
     if importlib.util.find_spec(backend) is None:
@@ -151,7 +152,7 @@ step()
 """
 
 
-@pytest.mark.parametrize("kind", [pytest.param("flat", marks=pytest.mark.slow), "src"])
+@pytest.mark.parametrize("kind", tiered(("flat", "src"), ("src",)))
 def test_a_copy_is_named_by_where_pip_took_it_from(kind: str, place: Path) -> None:
     code = project(place / "code", kind)
     pip_install(place / "venv" / "bin", code)

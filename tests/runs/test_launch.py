@@ -9,6 +9,7 @@ import pytest
 from repro_gate.runs import arms, launch, watching
 from repro_gate.runs.launch import Plan, Run, Site
 from repro_gate.spec.model import Spec, Train
+from tests.support.gates import tiered
 from tests.support.tracing import PATH, blocks, trace_script, trained
 
 TRAIN = """
@@ -106,13 +107,10 @@ def test_a_rank_that_dies_without_a_word_leaves_a_truncated_trace_and_no_result(
     assert "truncated after step 0: the process ended without closing its trace" in run.problem
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "print('no torch here')",
-        *(pytest.param(text, marks=pytest.mark.slow) for text in ("import torch\nprint(torch.ones(2).sum())", TRAIN)),
-    ],
-)
+NO_TORCH = "print('no torch here')"
+
+
+@pytest.mark.parametrize("script", tiered((NO_TORCH, "import torch\nprint(torch.ones(2).sum())", TRAIN), (NO_TORCH,)))
 def test_a_training_that_never_steps_has_nothing_to_compare(script: str, tmp_path: Path) -> None:
     run = trace_script(tmp_path, script)
     assert ending(run) == ("untraced", "run/nothing-recorded")

@@ -11,10 +11,12 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from repro_gate.report.untrusted_json import read_json
 
@@ -36,6 +38,11 @@ for number in range(6):
     record("momentum", momentum, "optimizer")
     step()
 """
+
+
+def tiered(values: Iterable[str], quick: Container[str]) -> list[Any]:
+    """Return the values as parameters of a test, of which all but the `quick` ones are slow."""
+    return [pytest.param(value, marks=() if value in quick else pytest.mark.slow) for value in values]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_suffix(".yml")
 _PATIENCE = 1200.0  # seconds for the tests of one folder: a mistake that makes them hang is caught
 _APART = ("api", "container", "browser", "gpu")  # targets of their own
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::.+?)(?:@\S+)?(?: - .*)?$", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::.+?)(?: - .*)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
