@@ -156,9 +156,9 @@ class _Search:
         """Find what makes the divergence in progress go, and hold it from here on."""
         found = [item for item in suspects(*self.seen.uses, until=_until(self.until)) if item.unit not in self.pinned]
         flags = [Unit("flags", item.site) for item in self.case.undone]
-        direct = [item.unit for item in found if item.use.direct and item.unit.site]
+        direct = [item.unit for item in found if item.use.direct and item.use.site[0]]
         races = [Unit("threads")] if self._races() else []  # luck may hide a race from any other pair: it is ruled out first
-        likeliest = flags + races + direct
+        likeliest = list(dict.fromkeys(flags + races + direct))
         others = [item.unit for item in found if not item.use.direct and item.unit.site]  # what libraries asked for on behalf of its lines
         numeric = self.until.kind in _NUMERIC
         if not likeliest and numeric and self._operator():

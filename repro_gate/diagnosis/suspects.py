@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from repro_gate.diagnosis.model import Line, ShownUse, Unit, Use
 from repro_gate.factors import BY_NAME, FACTORS, Site
-from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED
+from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED, SET_OF_TENSORS
 
 _RANK = {factor.name: index for index, factor in enumerate(FACTORS)}
 
@@ -124,7 +124,8 @@ def _any_order(uses: Sequence[Use]) -> list[tuple[object, ...]]:
 def _unit(use: Use, same_lines: Collection[tuple[object, ...]]) -> Unit:
     if use.factor == "commands" and any(item[:3] == (use.process, use.site, use.source) for item in same_lines):
         return Unit("parallel", use.site)
-    return Unit(use.factor, use.site if BY_NAME[use.factor].by_line and use.site[0] else None)
+    by_line = BY_NAME[use.factor].by_line and use.source != SET_OF_TENSORS
+    return Unit(use.factor, use.site if by_line and use.site[0] else None)
 
 
 def _keep(found: dict[Unit, Suspect], suspect: Suspect) -> None:

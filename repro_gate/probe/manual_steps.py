@@ -21,12 +21,14 @@ _BESIDE = 8  # calls of autograd.grad that are recorded in one step
 
 
 class ManualSteps:
-    """The steps of one process that no optimizer makes. `hooks` is its `torch_hooks.Hooks`; `by` is what the steps are calls of."""
+    """The steps of one process that no optimizer makes. `hooks` is its `torch_hooks.Hooks`; `by` is what the steps are calls of, `why` the
+    reason."""
 
     def __init__(self, torch: Any, hooks: Any) -> None:
         self.torch, self.hooks = torch, hooks
         self.param_groups: List[Dict[str, Any]] = [{"params": []}]  # as an optimizer, so that `names` finds the models
         self.by = ""
+        self.why = "no torch optimizer took a step"
         self.over = False  # an optimizer steps, or the script says itself what a step is
         self.steps = 0
         self.items: List[Tuple[str, Any]] = []
@@ -37,7 +39,8 @@ class ManualSteps:
         self._versions: List[int] = []  # and their versions, which count changes in place wherever they are (`.data` is outside of it)
         self._searched: List[Any] = []  # what the last search for names was made for
         self._for_a_pool: Optional[bool] = None
-        self._scans = self._calls = 0
+        self.calls = 0  # of `backward()`
+        self._scans = 0
         self._level = 1 << 30  # of torch.func's transforms, the lowest that took a gradient
         self._seen: Dict[int, Any] = {}  # leaves of the last look that belong to no module: weak references
         self._beside = (-1, 0)
@@ -73,6 +76,7 @@ class ManualSteps:
             self.by, self.items = by, self._named(leaves)
             if due and session.wants():
                 self.hooks.tensors("parameter", self.items)
+                self.hooks.updating_state()
                 self.hooks.buffers()
         if due:
             self.steps += 1
@@ -113,8 +117,8 @@ class ManualSteps:
     def uncompared(self, roots: Sequence[Any]) -> None:
         """Where an optimizer steps: look now and then for leaves that get gradients and that no optimizer's model holds, and name them, so
         that they are compared now and at the end."""
-        self._calls += 1
-        if not self.over or self._calls & (self._calls - 1):
+        self.calls += 1
+        if not self.over or self.calls & (self.calls - 1):
             return
         with self.hooks.session.own_time():
             known, found = self.hooks.names.by_id, list(leaves_of(roots))
@@ -149,7 +153,7 @@ class ManualSteps:
         if self.over:
             return "%d steps before an optimizer's first are calls of %s" % (self.steps, self.by)
         unseen = "; the last update is compared only in capture.artifacts" if self._fresh and not self.hooks.session.stopped else ""
-        return "steps are calls of %s: no torch optimizer took a step%s" % (self.by, unseen)
+        return "steps are calls of %s: %s%s" % (self.by, self.why, unseen)
 
     def _sharded(self, leaves: Sequence[Any]) -> bool:
         """Whether a model is sharded (FSDP): its leaves stand in for the parameters during a pass, and lose their memory after it."""

@@ -48,6 +48,12 @@ class WeakByIdentity:
             held[key] = weakref.ref(item, forget), noted
         return noted
 
+    def discard(self, item: Any) -> None:
+        """Take an item out."""
+        reference, _ = self._held.get(id(item), (None, None))
+        if reference is not None and reference() is item:
+            del self._held[id(item)]
+
     def get(self, item: Any) -> Any:
         """What is noted of an item; None where it was not added."""
         reference, noted = self._held.get(id(item), (None, None))

@@ -21,7 +21,7 @@ from .device_digest import WITHOUT_TRITON
 from .digest import UNREAD, Digests, Slots, bare, begin, describe, shapeless
 from .dispatched import watching
 from .loaders import Loaders
-from .manual_steps import ManualSteps
+from .manual_steps import BACKWARD, ManualSteps
 from .nonfinite import NonFinite
 from .patch import WeakByIdentity, wrap
 from .session import Session
@@ -64,7 +64,8 @@ class Hooks:
     def __init__(self, torch: Any, session: Session, thread: Optional[threading.Thread] = None) -> None:
         self.torch = torch
         self.thread = thread  # None: the main thread
-        self.made = WeakByIdentity()  # in the order in which they were made
+        self.made = WeakByIdentity()  # in the order in which they were made, with how often a gradient was taken before
+        self.updating = WeakByIdentity()  # those that make no steps of their own, with how many gradients were taken at their last
         self.names = names.Names()
         self._order: Dict[int, int] = {}  # id(parameter) -> when autograd finished its gradient
         self.serve(session)
@@ -118,7 +119,7 @@ class Hooks:
     def optimizer_made(self, original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(optimizer, *args, **kwargs)
         with self.session.own_time():
-            self.made.add(optimizer)
+            self.made.add(optimizer, self.manual.calls)
             if not self._captured and self.session.live and not self._waiting:
                 hook = self.torch.nn.modules.module.register_module_forward_pre_hook
                 self._waiting.append(hook(lambda module, args: self._forward()))
@@ -183,16 +184,19 @@ class Hooks:
             return None
         closure: Any = None
         with self.session.own_time():
-            self.made.add(optimizer)
-            self.initial_state()
-            self.session.trains()
-            self.manual.optimizer_steps()
-            self.loaders.trained()
             closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
             if not isinstance(closure, _FUNCTIONS) and not ("closure" in kwargs or _takes_closure(optimizer)):
                 closure = None  # what stands there is the model, say
             if not callable(closure) or isinstance(closure, self.torch.nn.Module):
                 closure = None
+            if closure is None and self._only_updates(optimizer):
+                return None
+            self.made.add(optimizer)
+            self.initial_state()
+            self.session.trains()
+            self.manual.optimizer_steps()
+            self.loaders.trained()
+            if closure is None:
                 self._gradients(optimizer)
         if closure is None:
             return None
@@ -204,6 +208,19 @@ class Hooks:
             return result
 
         return (args, {**kwargs, "closure": watched}) if "closure" in kwargs else ((args[0], watched) + tuple(args[2:]), kwargs)
+
+    def _only_updates(self, optimizer: Any) -> bool:
+        """Whether an optimizer was made between a gradient and its own first step. Trainings that do so (Pyro) have one for each parameter,
+        and step them in an order that nothing depends on: the calls of `backward()` are their steps. One that steps twice after a
+        gradient is an optimizer like any other."""
+        manual, calls = self.manual, self.manual.calls
+        if manual.by != BACKWARD or manual.over or self.updating.get(optimizer) == calls:
+            self.updating.discard(optimizer)
+        elif self.updating.get(optimizer) or self.made.get(optimizer) == calls:
+            self.updating.add(optimizer, calls)
+            manual.why = "each optimizer is made after one"
+            self.made.discard(optimizer)
+        return bool(self.updating.get(optimizer))
 
     def _gradients(self, optimizer: Any) -> None:
         if not (self.session.live and self.session.wants()):
@@ -222,6 +239,8 @@ class Hooks:
         session = self.session
         if not session.live:
             session.insist()
+            return
+        if self.updating.get(optimizer):
             return
         with session.own_time():
             session.training_begins()
@@ -289,6 +308,7 @@ class Hooks:
             self.tensors("parameter", [item for item in self.manual.items if id(item[1]) not in self.names.by_id], "final")
             for optimizer, _ in self._used.values():
                 self._optimizer_state(optimizer)
+            self.updating_state()
             self.buffers()
         for kind in UNREAD:
             self.session.note("not-digested", "tensors of type %s were not digested: their elements cannot be read" % kind)
@@ -305,6 +325,12 @@ class Hooks:
         scalars = [item for item in items if not isinstance(item[1], self.torch.Tensor)]
         if scalars:
             self.session.block("optimizer", *sdk.digest_leaves(scalars), sdk.hex_values(scalars))
+
+    def updating_state(self) -> None:
+        """Record the state of the optimizers that make no steps, in the order of their parameters' names."""
+        known = [optimizer for optimizer in self.updating if self.names.knows(optimizer)]
+        for optimizer in sorted(known, key=lambda item: [self.names.by_id[id(parameter)] for parameter in _parameters(item)]):
+            self._optimizer_state(optimizer)
 
     def _state_items(self, optimizer: Any) -> Iterator[Tuple[str, Any]]:
         """(name, value) of the state of each parameter and of the hyperparameters of each group."""

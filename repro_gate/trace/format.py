@@ -19,6 +19,7 @@ ASKED = " (whether it is there)"  # behind a file's path, as the source of a use
 BY_LIBRARY = " by "  # behind the source of a draw, before the library's module that drew on behalf of the line
 ANY_ORDER = " (its lines in any order)"  # behind a command, as the source of a use: a digest of all lines that it printed
 HANDED = " (as it comes)"  # behind a call, as the source of a use: it takes what several threads or processes have done as they are done
+SET_OF_TENSORS = "Tensor.__hash__"  # the source of a use: a line makes a set of tensors, whose order follows their addresses
 FAILURE_FILE = "failure.json"  # beside the traces; its blocks are allocated before training, so that it can be written on a full disk
 FAILURE_BYTES = 4096
 

@@ -32,6 +32,7 @@ KEYS = {"name", "what", "cause", "or", "file", "also", "kind", "step", "nan", "v
 MARK = "# HERE"
 _NO_TRAINING = ("gitlab", "workflows")  # among the examples
 _WITHOUT_COST = ("--set", "cost.measure=false")
+_LONGER = ("--set", "robustness.search=3")  # a search may take as long as the gate did, which takes three times as long with its cost
 REQUIRED = {"cause": 0.95, "line": 0.90, "confirmed": 0.85}  # of the faults
 ROBUST = "random-state/robust"  # the check that names what only a varied run can show
 
@@ -119,6 +120,7 @@ def run(case: Case) -> Result:
         with _surroundings(case):
             start = time.monotonic()
             command = [sys.executable, "-m", "repro_gate", "run", str(folder), "--json", str(report), "--quiet", *_WITHOUT_COST]
+            command += _LONGER if case.group == "latent" else ()
             done = subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=False)
             seconds = time.monotonic() - start
         said = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from repro_gate.diagnosis.model import Line, Unit, Use
 from repro_gate.diagnosis.suspects import first_difference, shown, started, suspects
-from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED
+from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED, SET_OF_TENSORS
 
 
 def use(factor: str, line: int, digest: str = "a", *, step: int = 0, direct: bool = True, count: int = 1) -> Use:
@@ -46,6 +46,12 @@ def test_own_lines_come_before_libraries_and_those_before_what_has_no_line() -> 
         Unit("entropy", ("train.py", 1)),
         Unit("entropy"),
     ]
+
+
+def test_a_line_that_makes_a_set_of_tensors_is_a_suspect_that_is_held_as_a_whole() -> None:
+    first, second = ([replace(use("addresses", line, digest), source=SET_OF_TENSORS) for line in (4, 9)] for digest in "ab")
+    (found,) = suspects(first, second, 0)
+    assert (found.unit, found.use.site) == (Unit("addresses"), ("train.py", 4))
 
 
 def test_a_line_that_went_two_ways_is_the_one_before() -> None:

@@ -27,6 +27,21 @@ for step in range(6):
         p.data.add_(p.grad, alpha=-0.1{0})
 """
 )
+ONE_EACH = (
+    HEAD
+    + """
+net, optimizers = nn.Linear(4, 1), {}
+for step in range(6):
+    x, y = data()
+    ((net(x) - y) ** 2).mean().backward()
+    for p in sorted(net.parameters(), key=lambda p: os.urandom(4)):
+        if p not in optimizers:
+            optimizers[p] = torch.optim.Adam([p])
+        optimizers[p].step()
+        p.data.add_(0{0})
+        p.grad = None
+"""
+)
 STRATEGY = (
     HEAD
     + """
@@ -98,6 +113,14 @@ def said(gated: Gated, identifier: str) -> list[str]:
     [
         (BY_BACKWARD, " - noise()", "", ("parameter", "weight"), "steps are calls of backward(): no torch optimizer took a step"),
         pytest.param(
+            ONE_EACH,
+            " + 0.01 * torch.rand(())",
+            "",
+            ("parameter", "weight"),
+            "steps are calls of backward(): each optimizer is made after one",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
             STRATEGY,
             " + noise()",
             ARTIFACTS,
@@ -106,7 +129,7 @@ def said(gated: Gated, identifier: str) -> list[str]:
             marks=pytest.mark.slow,
         ),
     ],
-    ids=["backward", "strategy"],
+    ids=["backward", "one-each", "strategy"],
 )
 def test_a_fault_is_found_and_its_clean_twin_passes(
     source: str, fault: str, spec: str, first: tuple[str, str], note: str, tmp_path: Path

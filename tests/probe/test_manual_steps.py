@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from repro_gate.compare.traces import compare_runs
 from repro_gate.runs.launch import Run
 from repro_gate.trace.model import Trace
 from tests.support.tracing import blocks, names, trace_cases, trace_script
@@ -218,6 +220,27 @@ def beside_backward():
         net(data(), data()).mean().backward()
         update(net.parameters())
 
+def one_each(backwards=False):  # Pyro: an optimizer for each parameter, made when it first has a gradient, stepped in any order
+    net, scale, optimizers = nn.Linear(4, 1), torch.ones(1, requires_grad=True), {}
+    for _ in range(3):
+        (loss_of(net) * scale).sum().backward()
+        for p in [*net.parameters(), scale][:: -1 if backwards else 1]:
+            if p not in optimizers:
+                optimizers[p] = torch.optim.Adam([p])
+            optimizers[p].step()
+            optimizers[p].zero_grad()
+
+def one_each_backwards():
+    one_each(backwards=True)
+
+def steps_twice():  # made after a gradient as well, but steps without one too
+    net = nn.Linear(4, 1)
+    for _ in range(3):
+        loss_of(net).backward()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        optimizer.step()
+        optimizer.step()
+
 if __name__ == "__main__":
     for case in (*SHAPES, "analytic"):
         process = multiprocessing.get_context("fork").Process(target=globals()[case], name=case)
@@ -235,9 +258,11 @@ BY_BACKWARD = {
     "checkpointed": 3,
     "renewed": 12,
     "far_behind": 3,
+    "one_each": 3,
+    "one_each_backwards": 3,
 }
 BY_GRAD = {"grad": 3, "func": 3, "per_sample": 3, "large": 3, "vjp": 3}
-OTHERS = {"late_step": 3, "sdk": 3, "beside_func": 3, "beside_backward": 3, "attacked": 3, "looked_at": 3, "pooled": 3}
+OTHERS = {"late_step": 3, "sdk": 3, "beside_func": 3, "beside_backward": 3, "attacked": 3, "looked_at": 3, "pooled": 3, "steps_twice": 5}
 CASES = {**BY_BACKWARD, **BY_GRAD, **OTHERS}
 
 
@@ -261,7 +286,8 @@ def test_a_training_that_takes_no_gradient_records_nothing(shapes: Mapping[str, 
 def test_each_shape_has_its_steps_and_says_what_they_are(shapes: Mapping[str, Trace], case: str) -> None:
     trace, call = shapes[case], "backward()" if case in BY_BACKWARD else "autograd.grad"
     last = "; the last update is compared only in capture.artifacts" if case in ("func", "per_sample", "large", "vjp") else ""
-    notes = [] if case in OTHERS else [("steps", f"steps are calls of {call}: no torch optimizer took a step{last}")]
+    why = "each optimizer is made after one" if case.startswith("one_each") else "no torch optimizer took a step"
+    notes = [] if case in OTHERS else [("steps", f"steps are calls of {call}: {why}{last}")]
     assert (len(trace.steps), trace.end, trace.notes) == (CASES[case], "exit", notes)
 
 
@@ -288,6 +314,12 @@ def test_the_state_after_the_last_update_is_recorded(shapes: Mapping[str, Trace]
     for case in BY_BACKWARD:
         final = [block for block in shapes[case].blocks if block.kind == "parameter" and block.step == CASES[case]]
         assert final and final[-1].digests != next(block for block in shapes[case].blocks if block.kind == "parameter").digests
+
+
+def test_the_order_in_which_an_optimizer_for_each_parameter_steps_is_no_difference(shapes: Mapping[str, Trace]) -> None:
+    first, second = (replace(shapes[case], key="main") for case in ("one_each", "one_each_backwards"))
+    assert compare_runs([first], [second]).identical
+    assert {"weight.exp_avg", "bias.exp_avg_sq", "param_groups.0.0.exp_avg"} <= {row[0] for block in first.blocks for row in block.rows}
 
 
 def test_losses_of_functions_are_those_that_the_script_sees(shapes: Mapping[str, Trace], run: Run) -> None:

@@ -1,21 +1,24 @@
 """Where objects lie in memory, as the workspace asks for it: `id()`, the default `hash()`, and `data_ptr()`.
 
-What C reads itself is out of sight: the default `repr()`, and the order of sets and dictionaries whose keys have the default hash. The
-layout of the whole process is pinned from outside, by switching its randomisation off.
+What C reads itself is out of sight: the default `repr()`, and the order of sets whose items have the default hash, but for tensors: their
+hash is Python's. The layout of the whole process is pinned from outside, by switching its randomisation off.
 """
 
 from __future__ import annotations
 
 import builtins
+import dis
 import functools
 import sys
+from types import FrameType
 from typing import Any, Dict
 
+from ...trace.format import SET_OF_TENSORS
 from ..patch import wrap
-from .use import Uses, outside
+from .use import Uses, outside, site_of
 
 NAME = "addresses"
-_OBJECTS = 1_000_000
+_MOST = 1_000_000  # objects that are numbered
 _BASE = 0x7F00_0000_0000
 _real_id = id
 
@@ -27,20 +30,24 @@ class _Known:
         self._numbers: Dict[int, int] = {}
 
     def pinned(self, address: int, _stream: Any = None) -> int:
-        if address not in self._numbers and len(self._numbers) >= _OBJECTS:
+        if address not in self._numbers and len(self._numbers) >= _MOST:
             return address
         return _BASE + 64 * self._numbers.setdefault(address, 1 + len(self._numbers))
 
 
+_OBJECTS = _Known()
+
+
 def install(uses: Uses) -> None:
     """Wrap `id` and `hash`."""
-    known = _Known()
-    wrap(builtins, "id", functools.partial(_id, uses, known))
-    wrap(builtins, "hash", functools.partial(_hash, uses, known))
+    wrap(builtins, "id", functools.partial(_id, uses, _OBJECTS))
+    wrap(builtins, "hash", functools.partial(_hash, uses, _OBJECTS))
 
 
 def torch_arrived(torch: Any, uses: Uses) -> None:
-    """Wrap the two that tell where a tensor's data lies. A kernel may be handed the address: it is pinned only where its line is named."""
+    """Wrap the two that tell where a tensor's data lies, and a tensor's hash, which is its address. A kernel may be handed the address of
+    data: it is pinned only where its line is named."""
+    wrap(torch.Tensor, "__hash__", functools.partial(_tensor_hash, uses, _OBJECTS))
     known = _Known()
     for kind in (torch.Tensor, torch.UntypedStorage):
         wrap(kind, "data_ptr", functools.partial(_data_ptr, uses, known, kind.__name__ + ".data_ptr"))
@@ -71,3 +78,18 @@ def _data_ptr(uses: Uses, known: _Known, source: str, original: Any, tensor: Any
         return number
     pinned = functools.partial(known.pinned, number) if uses.names_sites(NAME) else None
     return int(uses.ask(NAME, source, lambda: number, pinned, None, frame))
+
+
+def _tensor_hash(uses: Uses, known: _Known, original: Any, tensor: Any) -> int:
+    """A tensor must have one hash for all who look it up: pinned it is with addresses as a whole, never at single lines."""
+    frame, number = sys._getframe(2), int(original(tensor))
+    given = known.pinned(number) if uses.pinned(NAME, ("", 0)) else number
+    if uses.watch and not outside(frame) and _makes_a_set(frame):
+        uses.note(NAME, SET_OF_TENSORS, site_of(frame), given, frame)
+    return given
+
+
+def _makes_a_set(frame: FrameType) -> bool:
+    """Whether the frame makes a set or calls what may: a dictionary keeps the order in which it was filled."""
+    name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    return "CALL" in name or "SET_" in name or name == "BUILD_SET"

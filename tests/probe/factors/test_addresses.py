@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from repro_gate.trace.format import SET_OF_TENSORS
 from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
 
 SCRIPT = """
@@ -58,6 +59,28 @@ def test_the_address_of_a_tensor_is_pinned_where_its_line_is_named_only(tmp_path
     assert {(use.source, use.line) for use in told(whole, "addresses")} == {
         ("Tensor.data_ptr", 4),
         ("Tensor.data_ptr", 5),
-        ("hash", 4),
         ("id", 4),
     }
+
+
+SETS = """
+import os, torch
+junk = [bytearray(64 * os.urandom(1)[0] + 1) for _ in range(500)]
+tensors = [torch.tensor(number) for number in range(40)]
+places = {tensor: number for number, tensor in enumerate(tensors)}
+print([int(tensor) for tensor in set(tensors)])
+print([int(tensor) for tensor in {tensors[0], tensors[1], tensors[2]}], [places[tensor] for tensor in tensors] == list(range(40)))
+torch.optim.SGD(tensors[:1], lr=0.1).state[tensors[0]]
+print({hash(tensor) == id(tensor) for tensor in tensors}, tensors[0] in places)
+"""
+
+
+def test_a_line_that_makes_a_set_of_tensors_is_told_and_they_hash_alike_for_all(tmp_path: Path) -> None:
+    first, second = watched_twice(tmp_path, SETS)
+    assert {use.line for use in told(first, "addresses") if use.source == SET_OF_TENSORS} == {6, 7}
+    assert first.ended.tail[0] != second.ended.tail[0] and first.ended.tail[2] == second.ended.tail[2] == "{True} True"
+    pinned, again = pinned_twice(tmp_path, SETS, {"addresses": None})
+    assert pinned.ended.tail == again.ended.tail
+    assert pinned.ended.tail[1].endswith("True") and pinned.ended.tail[2] == "{True} True"
+    by_line = once(tmp_path, SETS, {"pin": {"addresses": [["train.py", 6]]}}).ended.tail
+    assert by_line[0] not in (pinned.ended.tail[0], first.ended.tail[0]) and by_line[2] == "{True} True"
